@@ -1,0 +1,47 @@
+"""The contract of a collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Protocol
+
+from agent.datapoint import Datapoint, Level, Metric
+
+
+class Collector(Protocol):
+    """
+    Reads one thing about this host.
+
+    What you write: a frozen dataclass `Config` nested in the class, `__init__(self, config)` that touches
+    nothing outside, and the methods below. Register the class in the entry point group `agent.collectors`;
+    the entry point's name is the configuration key and the value of `--collector`.
+
+    What the frame promises: every method runs on one and the same thread, which is this collector's own;
+    `collect` is never called before `open` succeeded, nor twice at once; an exception ends only this reading.
+    A call that never returns costs this collector, and nobody else. So: no thread, timer, retry or sleep.
+    """
+
+    metrics: ClassVar[Sequence[Metric]]
+    """All that `collect` may yield: the catalogue is made of these."""
+
+    level: Level = Level.ALL
+    """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
+
+    def open(self) -> None:
+        """Acquire handles; raise Unavailable("what is missing, where it looked")."""
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """
+        Yield what can be read now, every point stamped `at` (ns since the epoch); a generator as a rule.
+
+        A value that could not be had is not yielded: absent is not zero. Where some devices failed, yield the
+        others and raise PartlyCollected last. A rate needs two readings: the first call then yields nothing.
+        """
+        ...
+
+    def describe(self) -> str:
+        """Say in a few words what was found; asked by `agent check` after `open` and one `collect`."""
+        return ""
+
+    def close(self) -> None:
+        """Release handles; safe to call twice, and safe unopened."""

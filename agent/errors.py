@@ -1,0 +1,47 @@
+"""Who is to blame decides what the frame does; a plugin only says who it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Unavailable(Exception):
+    """
+    The host has no such thing; say what is missing and where you looked.
+
+    Raised by a collector's `open`. One INFO line, and `open` is tried again every few minutes.
+    """
+
+
+class PartlyCollected(Exception):
+    """
+    Some devices could not be read; raised by `collect` after its last yield.
+
+    What was yielded stands; each problem is counted and said once.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """Take one sentence for each thing that could not be read."""
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class Retryable(Exception):
+    """The wire or the service failed: the same batch may succeed after a back-off, or in `after` seconds."""
+
+    def __init__(self, message: str, *, after: float | None = None) -> None:
+        """Take what failed and, if the far side named it, the delay in seconds."""
+        super().__init__(message)
+        self.after = after
+
+
+class Refused(Exception):
+    """The set-up is at fault (role, name, quota), the data is fine: it is kept, and a person is told."""
+
+
+class BadBatch(Exception):
+    """Something in the batch is at fault, and the answer does not say what: the frame halves the batch."""
+
+
+class Gone(Exception):
+    """The far side has left for good and wants no more: the frame ends this sink without complaint."""

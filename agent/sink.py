@@ -1,0 +1,77 @@
+"""The contract of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from agent.datapoint import Datapoint
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may hold, and how the frame treats this sink; the frame obeys, the sink need not check."""
+
+    max_points: int
+    """Points a request."""
+    max_bytes: int | None = None
+    """Bytes a request, as counted by the sink's `size`; None: no limit."""
+    max_age: float | None = None
+    """Seconds after which the far side takes a point no more; None: never."""
+    one_per_series: bool = False
+    """A request may hold one point a series."""
+    durable: bool = True
+    """What is owed is kept on disk over outages and restarts."""
+    window: float = 60.0
+    """Default seconds of samples that become one point; 0: each sample is a point."""
+    flush: float = 10.0
+    """Default seconds between two sendings; 0: at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A point that the far side will never take, and why (a few fixed words: reasons are counted)."""
+
+    point: Datapoint
+    reason: str
+
+
+class Sink(Protocol):
+    """
+    Delivers one batch in one request.
+
+    What you write: a frozen dataclass `Config` nested in the class, `__init__(self, config)` that touches
+    nothing outside, `limits`, and the methods below. Register the class in the entry point group
+    `agent.sinks`; the entry point's name is the configuration key and the value of `--sink`.
+
+    What the frame promises: every method runs on one and the same thread, which is this sink's own; `write`
+    is never called before `open` succeeded, never with an empty batch, never above `limits`, oldest points
+    first. So: no thread, timer, retry, buffer or sleep. Delivery is at least once.
+    """
+
+    limits: ClassVar[Limits]
+
+    def open(self) -> None:
+        """Connect; raise Retryable or Refused."""
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """
+        Deliver in ONE request; return the points that will never be taken, for their own sake.
+
+        Raise Retryable for the wire or the service, Refused for the set-up, BadBatch if some point is at fault
+        and the answer does not say which, Gone if the far side has left for good.
+        """
+        ...
+
+    def size(self, point: Datapoint) -> int:
+        """Return the bytes that `point` adds to a request; asked only where `limits.max_bytes` is set."""
+        del point
+        return 0
+
+    def describe(self) -> str:
+        """Say in a few words where the points go; asked by `agent check`."""
+        return ""
+
+    def close(self) -> None:
+        """Release the connection; safe to call twice, and safe unopened."""
