@@ -126,9 +126,7 @@ class Metric:
     dims: tuple[str, ...] = ()
     """The keys of the dimensions that every point of this metric carries."""
 
-    def point(
-        self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, since: int | None = None
-    ) -> Datapoint:
+    def point(self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, since: int | None = None) -> Datapoint:
         """Return a sample of this metric at `at` (ns since the epoch)."""
         return Datapoint(self, value, dims, at, since)
 

@@ -1,0 +1,160 @@
+"""A configuration -> the parts that do it, put together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import queue
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent import config as configuration
+from agent import names, plugins
+from agent.collector import Collector
+from agent.config import Config, ConfigError
+from agent.datapoint import Datapoint, Dimensions, Level
+from agent.outlet import Filter, Outlet
+from agent.pipeline import Pipeline
+from agent.sampler import Reading, Sampler
+from agent.sink import Sink
+from agent.spool import Spool
+from agent.stats import AgentCollector
+from agent.window import Window
+from agent.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+class NotLoaded(Exception):
+    """A plugin that was asked for cannot be imported; the message says what to install."""
+
+
+def build_plugin(group: str, name: str, config: Config) -> Any:
+    """Import and build one plugin; raise ConfigError, or NotLoaded."""
+    try:
+        cls = plugins.load(group, name)
+    except ImportError as problem:
+        kind = group.removeprefix("agent.").removesuffix("s")
+        extra = f"; pip install 'chipwatch[{name}]'" if isinstance(problem, ModuleNotFoundError) else ""
+        raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
+    return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+
+
+def build_collectors(config: Config) -> dict[str, Collector]:
+    """Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    found: dict[str, Collector] = {}
+    for name in config.collector or plugins.installed(plugins.COLLECTORS):
+        if name in config.no_collector:
+            continue
+        try:
+            found[name] = build_plugin(plugins.COLLECTORS, name, config)
+        except NotLoaded as problem:
+            if config.collector:
+                raise
+            log.warning("%s", problem)
+    return found
+
+
+def build_sinks(config: Config) -> dict[str, Sink]:
+    """Return the sinks that the configuration asks for; raise as build_plugin."""
+    return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
+
+
+def level_wanted(config: Config) -> Level:
+    """Return the highest level that any sink wants."""
+    wanted = [configuration.sink_options(name, config).level or config.level for name in config.sink]
+    return max(configuration.level_of(level) for level in wanted)
+
+
+def build_samplers(
+    collectors: Iterable[tuple[str, Collector]], config: Config, tray: queue.SimpleQueue[Reading]
+) -> list[Sampler]:
+    """Return a sampler for each collector."""
+    level = level_wanted(config)
+    return [Sampler(name, collector, level, tray) for name, collector in collectors]
+
+
+def spool_folder(config: Config) -> Path:
+    """Return where spools live: as configured, else systemd's state folder, else the user's."""
+    if config.spool is not None:
+        return config.spool
+    if state := os.environ.get("STATE_DIRECTORY"):
+        return Path(state.partition(":")[0])
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        return Path("/var/lib/chipwatch")
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "chipwatch"
+
+
+def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
+    """Return the spool's file of a durable sink, None for another."""
+    return spool_folder(config) / f"{name}.db" if sink.limits.durable else None
+
+
+def validate(config: Config) -> None:
+    """Build every plugin and nothing else; raise ConfigError or NotLoaded."""
+    build_collectors(config)
+    for name in build_sinks(config):
+        configuration.sink_options(name, config)
+    _renamer(config)
+
+
+def _renamer(config: Config) -> Callable[[Datapoint], Datapoint] | None:
+    try:
+        return names.renamer(config.names)
+    except LookupError as problem:
+        raise ConfigError(str(problem)) from problem
+
+
+def build_outlet(
+    name: str, sink: Sink, config: Config, common: Dimensions, *, born: int, on_gone: Callable[[], None]
+) -> Outlet:
+    """Return the way from samples to `sink`."""
+    options, limits = configuration.sink_options(name, config), sink.limits
+    spool = Spool(name, spool_path(name, sink, config), max_bytes=config.spool_bytes, max_age=limits.max_age)
+    worker = Worker(
+        name,
+        sink,
+        spool,
+        common=lambda: common,
+        rename=_renamer(config),
+        flush=limits.flush if options.flush is None else options.flush,
+        offset=zlib.crc32(platform.node().encode()) / 2**32,
+        on_gone=on_gone,
+    )
+    level = configuration.level_of(options.level or config.level)
+    window = Window(limits.window if options.window is None else options.window, born=born)
+    return Outlet(Filter(level, options.include, options.exclude), window, spool, worker, lambda: common)
+
+
+def assemble(config: Config, common: Dimensions) -> Pipeline:
+    """
+    Return the whole pipeline under the dimensions `common`, not yet started; raise ConfigError or NotLoaded.
+
+    It stops by itself when every sink has lost its far side for good.
+    """
+    born = time.time_ns()
+    own = AgentCollector(since=born)
+    collectors = {**build_collectors(config), "agent": own}
+    sinks = build_sinks(config)
+    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    samplers = build_samplers(collectors.items(), config, tray)
+    left = set(sinks)
+
+    def gone(name: str) -> None:
+        left.discard(name)
+        if not left:
+            pipeline.stop()
+
+    outlets = [
+        build_outlet(name, sink, config, common, born=born, on_gone=partial(gone, name)) for name, sink in sinks.items()
+    ]
+    assert config.interval is not None
+    pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)
+    own.watch(samplers, outlets, lambda: pipeline.missed)
+    return pipeline

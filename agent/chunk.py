@@ -1,0 +1,65 @@
+"""A chunk is one window's points as bytes: a version byte, then MessagePack, each name and dimension once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
+
+VERSION: Final = b"\x01"
+
+_Metric = tuple[str, str, str, str, int, tuple[str, ...]]
+_Row = tuple[int, int, float, int, int | None, int | None, Summary | None, float | None]
+_Pairs = tuple[tuple[str, str], ...]
+_Body = tuple[_Pairs | None, list[_Metric], list[_Pairs], list[_Row]]
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Body)
+
+
+class Unreadable(Exception):
+    """The bytes are not a chunk of a version that is known here."""
+
+
+def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
+    """Return `points` as bytes, with the dimensions of their machine if they were known when measured."""
+    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and its hash is dear
+    dims: dict[int, int] = {}
+    metric_rows: list[_Metric] = []
+    dims_rows: list[_Pairs] = []
+    rows: list[_Row] = []
+    for metric, value, of, at, since, start, summary, increase in points:
+        m = metrics.get(id(metric))
+        if m is None:
+            m = metrics[id(metric)] = len(metric_rows)
+            metric_rows.append((metric.name, metric.kind, metric.unit, metric.help, metric.level, metric.dims))
+        d = dims.get(id(of))
+        if d is None:
+            d = dims[id(of)] = len(dims_rows)
+            dims_rows.append(of.items_sorted)
+        rows.append((m, d, value, at, since, start, summary, increase))
+    return VERSION + _encoder.encode(
+        (common.items_sorted if common is not None else None, metric_rows, dims_rows, rows)
+    )
+
+
+def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
+    """Return the `count` points of `body` and the dimensions of their machine; raise Unreadable."""
+    if body[:1] != VERSION:
+        raise Unreadable(f"chunk of version {body[:1].hex() or 'none'}; this agent writes {VERSION.hex()}")
+    try:
+        common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
+        if len(rows) != count:
+            raise IndexError(f"{len(rows)} points where {count} were written")  # noqa: TRY301
+        metrics = [
+            Metric(name, Kind(kind), unit, text, Level(level), keys)
+            for name, kind, unit, text, level, keys in metric_rows
+        ]
+        dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
+        points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]
+    except (msgspec.MsgspecError, ValueError, IndexError) as problem:
+        raise Unreadable(str(problem)) from problem
+    return points, None if common is None else Dimensions(dict(common))

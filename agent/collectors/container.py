@@ -1,0 +1,200 @@
+"""The container or job step around this process, by its cgroup (Linux): CPU and memory against what it may use."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from agent import cgroup
+from agent.cgroup import Cgroup, Limits, Usage
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.errors import PartlyCollected, Unavailable
+from agent.procfs import boot_time
+
+CPU_UTILIZATION = gauge(
+    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set)."
+)
+CPU_THROTTLED = counter(
+    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED
+)
+MEMORY_USED = gauge(
+    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache."
+)
+MEMORY_LIMIT = gauge(
+    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's."
+)
+MEMORY_UTILIZATION = gauge(
+    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
+)
+OOM_KILLS = counter(
+    "container.memory.oom_kills", "{kill}", "Processes of the container killed for want of memory.", Level.DETAILED
+)
+
+REFRESH = 60 * 1_000_000_000
+"""Limits change at run time, and a process may be moved: looked at so often (ns)."""
+
+CONTAINER = re.compile(
+    r".*/(?:"
+    r"(?:docker|cri-containerd|crio|libpod|nerdctl)-(?!conmon)[^/]+\.scope"  # named by systemd
+    r"|[^/]+:cri-containerd:[^/]+"
+    r"|(?:docker|libpod_parent|lxc|garden|ecs(?:/[^/]+)?|kubepods(?:/[^/]+)?/pod[^/]+)/[^/]+"  # by the runtime
+    r"|lxc\.payload\.[^/]+"
+    r"|job_\d+"  # Slurm
+    r")(?=/|$)"
+)
+"""A path up to the innermost container; docker.service or containerd.service are none."""
+
+
+class ContainerCollector(Collector):
+    """Reads the cgroup of the container that this process runs in."""
+
+    metrics: ClassVar[Sequence[Metric]] = (
+        CPU_UTILIZATION,
+        CPU_THROTTLED,
+        MEMORY_USED,
+        MEMORY_LIMIT,
+        MEMORY_UTILIZATION,
+        OOM_KILLS,
+    )
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where to look, and whether to ask if this is a container at all."""
+
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        root: Path = Path("/")
+        when: Literal["auto", "always", "never"] = "auto"
+
+    def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
+        """Take the paths, and the environment, in which some runtimes leave a mark."""
+        self._config = config
+        self._environ = environ
+        self._clock = time.monotonic_ns
+        self._usage: Usage | None = None
+        self._identity: object = None
+        self._where = ""
+        self._limits = Limits(None, None)
+        self._since: int | None = None
+        self._due = 0
+        self._last: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Find the container's cgroup; raise Unavailable where there is none."""
+        if self._config.when == "never":
+            raise Unavailable('collectors.container.when = "never"')
+        around = cgroup.find(self._config.proc, self._config.sys)
+        if not around.places:
+            raise Unavailable(
+                f"no cgroup: {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo name none"
+                " that is mounted"
+            )
+        if self._container(around) is None:
+            paths = ", ".join(sorted({place.path for place in around.places.values()}))
+            raise Unavailable(
+                f"not a container: its cgroup is {paths}, and neither {self._config.root / '.dockerenv'} nor"
+                f" {self._config.root / 'run/.containerenv'} is there;"
+                ' collectors.container.when = "always" reads the cgroup all the same'
+            )
+        self._since = _started(self._config.proc)
+        self._due, self._last = 0, None
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield what the cgroup used; CPU utilization from the second reading on."""
+        try:
+            self._refresh()
+            yield from self._read(at)
+        except OSError as error:
+            self._due, self._last = 0, None
+            raise PartlyCollected([f"the cgroup {self._where} is gone: {error.strerror}"]) from None
+
+    def describe(self) -> str:
+        """Say which cgroup it is and what it may use."""
+        cpus, memory = self._limits
+        return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._usage:
+            self._usage.close()
+        self._usage = self._identity = None
+
+    def _container(self, around: Cgroup) -> Cgroup | None:
+        """Return the cgroups of the container as such, from what is `around` this process; None if it is in none."""
+        if self._config.when == "always":
+            return around
+        named = {
+            controller: place.up(place.path.count("/", match.end()))
+            for controller, place in around.places.items()
+            if (match := CONTAINER.match(place.path))
+        }
+        if named:
+            return Cgroup(named)
+        unified = around.places.get("")
+        # The machine's own root has neither file: a mount that begins with one is the root of a namespace.
+        if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
+            return Cgroup({**around.places, "": unified.up(len(unified.chain))})
+        marks = (self._config.root / ".dockerenv", self._config.root / "run/.containerenv")
+        return around if self._environ.get("container") or any(mark.exists() for mark in marks) else None
+
+    def _refresh(self) -> None:
+        """Read the limits once in a while, and follow the process to another cgroup."""
+        now = self._clock()
+        if now < self._due:
+            return
+        found = self._container(cgroup.find(self._config.proc, self._config.sys))
+        if found:
+            identity = {name: place.chain[0].stat().st_ino for name, place in found.places.items()}
+            if identity != self._identity:
+                self.close()
+                self._usage, self._identity, self._last = Usage(found), identity, None
+                self._where = str(next(iter(found.places.values())).chain[0])
+            # The agent may be pinned where the container is not: its own affinity is but a second best.
+            pinned = found.cpuset() is None
+            self._limits = cgroup.effective(self._config.proc, found, pinned=pinned)
+        self._due = now + REFRESH
+
+    def _read(self, at: int) -> Iterator[Datapoint]:
+        usage, limits = self._usage, self._limits
+        if not usage:
+            return
+        now, cpu = self._clock(), usage.cpu()
+        if cpu.used is not None:
+            if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
+                share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
+                # A quota lets a burst through, and a limit raised a moment ago is not known yet: both still are all.
+                yield CPU_UTILIZATION.point(at, min(100.0, 100 * share))
+            self._last = now, cpu.used
+        if memory := usage.memory():
+            yield MEMORY_USED.point(at, memory.working_set)
+            if limits.memory:
+                yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * memory.working_set / limits.memory))
+        if limits.memory:
+            yield MEMORY_LIMIT.point(at, limits.memory)
+        if self.level >= Level.DETAILED:
+            if cpu.throttled is not None:
+                yield CPU_THROTTLED.point(at, cpu.throttled / 1e9, since=self._since)
+            if (kills := usage.oom_kills()) is not None:
+                yield OOM_KILLS.point(at, kills, since=self._since)
+
+
+def _started(proc: Path) -> int | None:
+    """
+    Return when process 1 began (ns since the epoch), or None.
+
+    In a container with a PID namespace that is when the container began; elsewhere it is the boot. At that moment
+    the cgroup's counters were zero in either case; when its directory was made, the kernel does not tell.
+    """
+    boot = boot_time(proc)
+    try:
+        stat = (proc / "1" / "stat").read_bytes()
+        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+    except (OSError, ValueError, IndexError):
+        return boot
+    return boot and boot + ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

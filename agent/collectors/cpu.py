@@ -1,0 +1,188 @@
+"""How busy the processors are: all together, each one, by mode; and the load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import sub
+from pathlib import Path
+from typing import ClassVar, Final
+
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import Unavailable
+from agent.procfs import KeptFile
+
+MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""The columns of /proc/stat that are read; `guest` and `guest_nice` come after, within user and nice: proc(5)."""
+IDLE: Final = MODES.index("idle")
+IOWAIT: Final = MODES.index("iowait")
+FEWEST: Final = 5
+"""Clock ticks (1/100 s) that a share must be made of: of fewer, one tick more or less is too large a part."""
+
+UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
+CORE: Final = gauge("cpu.core.utilization", "%", "Share of time in which a logical CPU worked.", Level.ALL, ("cpu",))
+MODE: Final = gauge(
+    "cpu.mode.utilization",
+    "%",
+    "Share of the time of all CPUs that was spent in a mode.",
+    Level.DETAILED,
+    ("mode",),
+)
+LOAD: Final = gauge(
+    "cpu.load",
+    "1",
+    "Mean number of tasks that ran, were about to, or waited for a disk.",
+    Level.DETAILED,
+    ("window",),
+)
+WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
+
+Times = dict[str, list[int]]
+"""Clock ticks in the order of MODES, of all CPUs (`cpu`) and of each (`cpu0` …)."""
+
+
+class _Proc:
+    """Linux: /proc/stat and /proc/loadavg."""
+
+    def __init__(self, proc: Path) -> None:
+        self._stat = KeptFile(proc / "stat")
+        self.modes: Sequence[str] = MODES[: len(self.times(cores=False)["cpu"])]
+        try:
+            self._loadavg: KeptFile | None = KeptFile(proc / "loadavg")
+        except OSError:
+            self._loadavg = None
+
+    def times(self, *, cores: bool) -> Times:
+        data = self._stat.read()
+        end = data.find(b"\nintr" if cores else b"\n")  # what follows is long, and not ours
+        times = {}
+        for line in data[:end].split(b"\n"):
+            fields = line.split(None, 9)
+            times[fields[0].decode()] = list(map(int, fields[1:9]))
+        return times
+
+    def load(self) -> Sequence[float]:
+        return [float(word) for word in self._loadavg.read().split()[:3]] if self._loadavg else ()
+
+    def close(self) -> None:
+        self._stat.close()
+        if self._loadavg:
+            self._loadavg.close()
+
+    def __str__(self) -> str:
+        return str(self._stat.path)
+
+
+class _Psutil:
+    """What psutil knows elsewhere; the `interrupt` and `dpc` times of Windows are within its system time."""
+
+    def __init__(self) -> None:
+        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
+
+        self._cpu_times = psutil.cpu_times
+        self.modes: Sequence[str] = [mode for mode in MODES if hasattr(self._cpu_times(), mode)]
+
+    def times(self, *, cores: bool) -> Times:
+        times = {"cpu": self._cpu_times()}
+        if cores:
+            times |= {f"cpu{index}": core for index, core in enumerate(self._cpu_times(percpu=True))}
+        return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
+
+    def load(self) -> Sequence[float]:
+        return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __str__(self) -> str:
+        return "psutil"
+
+
+class CpuCollector(Collector):
+    """
+    Reads the clock ticks of the CPUs; a share is what was gained between two readings.
+
+    Work is all but idle and iowait, as in psutil's `cpu_percent`: what a hypervisor stole counts as work.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the host's /proc is."""
+
+        proc: Path = Path("/proc")
+
+    metrics: ClassVar[Sequence[Metric]] = (UTILIZATION, CORE, MODE, LOAD)
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config = config
+        self._source: _Proc | _Psutil | None = None
+        self._modes: list[tuple[int, Dimensions]] = []
+        self._last: Times = {}
+        self._dims: dict[str, Dimensions] = {}
+
+    def open(self) -> None:
+        """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
+        self.close()
+        try:
+            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+        except (OSError, LookupError) as error:
+            raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
+        self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
+        self._last = self._source.times(cores=self.level >= Level.ALL)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield shares of the time since the last reading, and the load as it is."""
+        assert self._source is not None
+        for name, spent, total in self._gained(self._source.times(cores=self.level >= Level.ALL)):
+            busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
+            if name != "cpu":
+                yield CORE.point(at, busy, self._dims_of(name))
+                continue
+            yield UTILIZATION.point(at, busy)
+            if self.level >= Level.DETAILED:
+                for index, dims in self._modes:
+                    yield MODE.point(at, 100 * spent[index] / total, dims)
+        if self.level >= Level.DETAILED:
+            for dims, load in zip(WINDOWS, self._source.load(), strict=False):
+                yield LOAD.point(at, load, dims)
+
+    def describe(self) -> str:
+        """Say how many CPUs there are, and where they were read."""
+        if self._source is None:
+            return ""
+        count = len(self._source.times(cores=True)) - 1
+        return f"{count} CPU{'s' * (count != 1)}, {self._source}"
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._source:
+            self._source.close()
+            self._source = None
+
+    def _gained(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
+        """Yield name, ticks by mode and their sum for every CPU that is there now and was there before."""
+        last, self._last = self._last, times
+        for name, now in times.items():
+            before = last.get(name)
+            if before is None:
+                continue
+            spent = list(map(sub, now, before))
+            total = sum(spent)
+            if total < FEWEST:
+                if total >= 0:
+                    times[name] = before  # too short to speak of: the next reading counts from there
+                continue
+            if min(spent) < 0:  # iowait is an estimate that the kernel takes back now and then: proc(5)
+                spent = [max(0, ticks) for ticks in spent]
+                total = sum(spent)
+            yield name, spent, total
+
+    def _dims_of(self, name: str) -> Dimensions:
+        dims = self._dims.get(name)
+        if dims is None:
+            dims = self._dims[name] = Dimensions(cpu=name.removeprefix("cpu"))
+        return dims

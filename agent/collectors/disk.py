@@ -1,0 +1,300 @@
+"""How full the file systems are, and what was read from and written to the disks."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from agent.collector import Collector
+from agent.counters import ChangingSum, counting_since
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.errors import PartlyCollected, Unavailable
+from agent.lane import Lane
+from agent.mounts import MountTable, may_hang
+from agent.procfs import KeptFile
+
+SECTOR: Final = 512
+"""Bytes of a sector in /proc/diskstats, whatever the disk's own are: Documentation/block/stat.rst of Linux."""
+DEADLINE: Final = 0.2
+"""Seconds that a file system which may hang is given to answer."""
+
+UTILIZATION: Final = gauge(
+    "disk.utilization",
+    "%",
+    "Share in use of what users can have of a file system, as df shows it.",
+    dims=("path",),
+)
+USED: Final = gauge("disk.used", "By", "Space in use on a file system.", dims=("path",))
+AVAILABLE: Final = gauge("disk.available", "By", "Space that users can still have on a file system.", dims=("path",))
+INODES: Final = gauge(
+    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",)
+)
+READ: Final = counter("disk.read", "By", "Read from all whole physical disks.")
+WRITTEN: Final = counter("disk.written", "By", "Written to all whole physical disks.")
+DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Level.ALL, ("device",))
+DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
+OPERATIONS: Final = counter(
+    "disk.device.operations",
+    "{operation}",
+    "Reads or writes that a disk completed.",
+    Level.ALL,
+    ("device", "direction"),
+)
+BUSY: Final = counter(
+    "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
+)
+
+# The kernel's names of whole disks, for a host that shows no /sys: SCSI and ATA, virtio, Xen, NVMe (a namespace, or a
+# path to one), MMC, DASD, persistent memory.
+_DISK: Final = re.compile(r"((s|h|v|xv)d[a-z]+|nvme\d+(c\d+)?n\d+|mmcblk\d+|dasd[a-z]+|pmem\d+)")
+_NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
+_NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
+
+Statvfs = Callable[[str], os.statvfs_result]
+STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)
+"""None on Windows."""
+
+
+class _Space(NamedTuple):
+    """Bytes, and inodes; 0 inodes where a file system has no fixed number of them (btrfs)."""
+
+    used: int
+    available: int
+    inodes: int = 0
+    inodes_free: int = 0
+
+
+class _Activity(NamedTuple):
+    """What one disk counted: bytes, operations, seconds; None where the platform does not count."""
+
+    read: int
+    written: int
+    reads: int
+    writes: int
+    busy: float | None
+
+
+class _Dims(NamedTuple):
+    """The dimensions of the points of one disk."""
+
+    both: Dimensions
+    reads: Dimensions
+    writes: Dimensions
+
+
+def whole_disks(names: Iterable[str], block: Path) -> set[str]:
+    """
+    Return those of `names` that are whole physical disks, so that no byte is counted twice.
+
+    /sys/block has no partitions, and only what stands on hardware has a `device` there: loop, ram, zram, dm and md
+    have none. Of a multipath NVMe namespace (nvme0n1) its paths are taken (nvme0c0n1 …): before Linux 6.3 it has
+    no counters of its own, and later on it repeats theirs.
+    """
+    if block.is_dir():
+        disks = {name for name in names if os.path.lexists(block / name.replace("/", "!") / "device")}
+    else:
+        disks = {name for name in names if _DISK.fullmatch(name)}
+    heads = {_NVME_PATH.sub(r"\1\2", name) for name in disks if _NVME_PATH.fullmatch(name)}
+    return {name for name in disks - heads if not _NOT_FIXED.fullmatch(name)}
+
+
+class _Proc:
+    """Linux: /proc/diskstats; fields in Documentation/admin-guide/iostats.rst."""
+
+    def __init__(self, proc: Path, sys_: Path) -> None:
+        self._file = KeptFile(proc / "diskstats")
+        self._block = sys_ / "block"
+        self._seen: dict[bytes, str | None] = {}
+
+    def read(self) -> dict[str, _Activity]:
+        lines = [line.split(None, 3) for line in self._file.read().splitlines()]
+        if any(line[2] not in self._seen for line in lines):
+            names = {line[2]: os.fsdecode(line[2]) for line in lines}
+            disks = whole_disks(names.values(), self._block)
+            self._seen = {raw: name if name in disks else None for raw, name in names.items()}
+        activity = {}
+        for line in lines:
+            name = self._seen[line[2]]
+            if name is not None:
+                f = line[3].split(None, 10)
+                activity[name] = _Activity(
+                    int(f[2]) * SECTOR, int(f[6]) * SECTOR, int(f[0]), int(f[4]), int(f[9]) / 1000
+                )
+        return activity
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Psutil:
+    """What psutil knows elsewhere: whole disks on macOS and Windows."""
+
+    def __init__(self) -> None:
+        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
+
+        self._counters = psutil.disk_io_counters
+
+    def read(self) -> dict[str, _Activity]:
+        activity = {}
+        for name, c in self._counters(perdisk=True, nowrap=False).items():
+            busy = getattr(c, "busy_time", None)
+            activity[name] = _Activity(
+                c.read_bytes, c.write_bytes, c.read_count, c.write_count, None if busy is None else busy / 1000
+            )
+        return activity
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _space(statvfs: Statvfs, target: str) -> _Space:
+    found = statvfs(target)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    return _Space(used, found.f_bavail * found.f_frsize, found.f_files, found.f_ffree)
+
+
+def _psutil_space(target: str) -> _Space:
+    import psutil  # noqa: PLC0415  costs 4 MB where statvfs answers already
+
+    usage = psutil.disk_usage(target)
+    return _Space(usage.used, usage.free)
+
+
+class _Path:
+    """A path whose file system is watched, and the lane for the case that it hangs."""
+
+    def __init__(self, name: str, root: Path, ask: Callable[[str], _Space]) -> None:
+        self.name = name
+        self.target = str(root / name.lstrip("/"))
+        self.dims = Dimensions(path=name)
+        self.call = partial(ask, self.target)
+        self.lane = Lane(self.call, f"statvfs {name}")
+
+
+def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
+    whole = space.used + space.available
+    if whole > 0:  # a file system without blocks, such as proc, is neither full nor empty
+        yield UTILIZATION.point(at, 100 * space.used / whole, dims)
+        yield USED.point(at, space.used, dims)
+        yield AVAILABLE.point(at, space.available, dims)
+    if space.inodes and level >= Level.DETAILED:
+        yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
+
+
+def _disk_points(at: int, disk: _Activity, dims: _Dims, since: int | None) -> Iterable[Datapoint]:
+    yield DEVICE_READ.point(at, disk.read, dims.both, since=since)
+    yield DEVICE_WRITTEN.point(at, disk.written, dims.both, since=since)
+    yield OPERATIONS.point(at, disk.reads, dims.reads, since=since)
+    yield OPERATIONS.point(at, disk.writes, dims.writes, since=since)
+    if disk.busy is not None:
+        yield BUSY.point(at, disk.busy, dims.both, since=since)
+
+
+def _dims(device: str) -> _Dims:
+    return _Dims(
+        Dimensions(device=device),
+        Dimensions(device=device, direction="read"),
+        Dimensions(device=device, direction="write"),
+    )
+
+
+class DiskCollector(Collector):
+    """
+    Reads the space of the file systems at some paths, and the counters of the whole physical disks.
+
+    A file system that hangs costs its own points, and once a fifth of a second; nothing else waits for it.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Which paths, as the host names them, and where the host's trees are."""
+
+        paths: tuple[str, ...] = ("/",)
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        root: Path = Path("/")
+
+    metrics: ClassVar[Sequence[Metric]] = (
+        UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
+    )  # fmt: skip
+
+    def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
+        """Take the configuration, and os.statvfs or what stands in for it."""
+        self._config = config
+        ask = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
+        self._paths = [_Path(path, config.root, ask) for path in config.paths]
+        self._mounts = MountTable(config.proc)
+        self._io: _Proc | _Psutil | None = None
+        self._since: int | None = None
+        self._read, self._written = ChangingSum(), ChangingSum()
+        self._dims: dict[str, _Dims] = {}
+
+    def open(self) -> None:
+        """Open the file of the disks; raise Unavailable where there is none, and no path answers either."""
+        self.close()
+        problem = ""
+        try:
+            self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
+        except OSError as error:
+            problem = str(error)
+        self._since = counting_since(self._config.proc)
+        self._read, self._written = ChangingSum(), ChangingSum()
+        disks = self._activity()
+        if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
+            raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the space now and the counters as they are; raise PartlyCollected for paths that do not answer."""
+        problems = []
+        for path in self._paths:
+            space = self._space_of(path)
+            if isinstance(space, _Space):
+                yield from _space_points(at, space, path.dims, self.level)
+            else:
+                problems.append(space)
+        disks = self._activity()
+        if disks:
+            yield READ.point(at, self._read.total, since=self._since)
+            yield WRITTEN.point(at, self._written.total, since=self._since)
+        if self.level >= Level.ALL:
+            self._dims = {name: self._dims.get(name) or _dims(name) for name in disks}
+            for name, dims in self._dims.items():
+                yield from _disk_points(at, disks[name], dims, self._since)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def describe(self) -> str:
+        """Say how many paths and which disks."""
+        paths, disks = len(self._paths), list(self._activity())
+        named = f" ({', '.join(disks[:8])}{' …' * (len(disks) > 8)})" if disks else ""
+        return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
+
+    def close(self) -> None:
+        """Close the file, and let the lanes end."""
+        for path in self._paths:
+            path.lane.close()
+        if self._io:
+            self._io.close()
+            self._io = None
+
+    def _activity(self) -> dict[str, _Activity]:
+        disks = self._io.read() if self._io else {}
+        self._read.add({name: disk.read for name, disk in disks.items()})
+        self._written.add({name: disk.written for name, disk in disks.items()})
+        return disks
+
+    def _space_of(self, path: _Path) -> _Space | str:
+        """Return the space at `path`, or a sentence on why there is none."""
+        mount = self._mounts.find(path.target)
+        try:
+            return path.lane.ask(DEADLINE) if may_hang(path.target, mount) else path.call()
+        except TimeoutError:
+            return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")
+        except OSError as error:
+            return f"statvfs of {path.name}: {error.strerror}"

@@ -1,0 +1,206 @@
+"""What went through the network interfaces."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from agent.collector import Collector
+from agent.counters import ChangingSum, counting_since
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter
+from agent.errors import Unavailable
+from agent.procfs import KeptFile
+
+SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
+RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
+INTERFACE_SENT: Final = counter("network.interface.sent", "By", "Sent by one interface.", Level.ALL, ("interface",))
+INTERFACE_RECEIVED: Final = counter(
+    "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",)
+)
+ERRORS: Final = counter(
+    "network.interface.errors",
+    "{packet}",
+    "Packets that an interface could not send or receive for a fault.",
+    Level.DETAILED,
+    ("interface", "direction"),
+)
+DROPS: Final = counter(
+    "network.interface.drops",
+    "{packet}",
+    "Packets that an interface threw away for lack of room or of a taker.",
+    Level.DETAILED,
+    ("interface", "direction"),
+)
+
+
+class _Traffic(NamedTuple):
+    """What one interface counted: bytes, then packets; None where the platform does not count."""
+
+    sent: int
+    received: int
+    errors_sent: int
+    errors_received: int
+    drops_sent: int | None
+    drops_received: int
+
+
+_COLUMNS: Final = itemgetter(8, 0, 10, 2, 11, 3)
+"""Where /proc/net/dev has the fields of _Traffic."""
+
+
+class _Proc:
+    """Linux: /proc/net/dev, which speaks of one network namespace."""
+
+    loopback: Final = re.compile("lo")
+
+    def __init__(self, proc: Path) -> None:
+        # `net` is `self/net`: the reader's own namespace, even in a /proc of the host that is mounted elsewhere.
+        try:
+            self._file = KeptFile(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
+        except OSError:
+            self._file = KeptFile(proc / "net/dev")
+
+    def read(self) -> dict[str, _Traffic]:
+        traffic = {}
+        for line in self._file.read().split(b"\n")[2:]:
+            # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
+            name, colon, fields = line.rpartition(b":")
+            if colon:
+                traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+        return traffic
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __str__(self) -> str:
+        return str(self._file.path)
+
+
+class _Psutil:
+    """What psutil knows elsewhere; for the drops of what was to be sent macOS and BSD always say 0."""
+
+    loopback: Final = re.compile(r"lo\d*|Loopback .*")
+
+    def __init__(self) -> None:
+        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
+
+        self._counters = psutil.net_io_counters
+
+    def read(self) -> dict[str, _Traffic]:
+        counts_drops = sys.platform in {"linux", "win32"}
+        return {
+            name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, c.dropout if counts_drops else None, c.dropin)
+            for name, c in self._counters(pernic=True, nowrap=False).items()
+        }
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __str__(self) -> str:
+        return "psutil"
+
+
+class _Dims(NamedTuple):
+    """The dimensions of the points of one interface."""
+
+    both: Dimensions
+    sent: Dimensions
+    received: Dimensions
+
+
+class NetworkCollector(Collector):
+    """
+    Reads the counters of the interfaces.
+
+    The sums are over all interfaces but the loopback; a bond or a bridge counts what its members count too.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the host's /proc is, and whether the loopback interface counts too."""
+
+        proc: Path = Path("/proc")
+        loopback: bool = False
+
+    metrics: ClassVar[Sequence[Metric]] = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config = config
+        self._source: _Proc | _Psutil | None = None
+        self._since: int | None = None
+        self._sent, self._received = ChangingSum(), ChangingSum()
+        self._dims: dict[str, _Dims] = {}
+
+    def open(self) -> None:
+        """Open the file and take the first reading; raise Unavailable where there is no interface to count."""
+        self.close()
+        try:
+            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+        except OSError as error:
+            raise Unavailable(f"no network interfaces: {error}") from error
+        self._since = counting_since(self._config.proc)
+        traffic = self._read(self._source)
+        if not traffic:
+            raise Unavailable(f"no network interface but the loopback in {self._source}")
+        self._sent, self._received = ChangingSum(), ChangingSum()
+        self._add(traffic)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the counters as they are, and their sums."""
+        assert self._source is not None
+        traffic = self._read(self._source)
+        since = self._since
+        sent, received = self._add(traffic)
+        if traffic:
+            yield SENT.point(at, sent, since=since)
+            yield RECEIVED.point(at, received, since=since)
+        if self.level < Level.DETAILED:
+            return
+        self._dims = {name: self._dims.get(name) or _dims(name) for name in traffic}
+        for name, dims in self._dims.items():
+            counted = traffic[name]
+            if self.level >= Level.ALL:
+                yield INTERFACE_SENT.point(at, counted.sent, dims.both, since=since)
+                yield INTERFACE_RECEIVED.point(at, counted.received, dims.both, since=since)
+            yield ERRORS.point(at, counted.errors_sent, dims.sent, since=since)
+            yield ERRORS.point(at, counted.errors_received, dims.received, since=since)
+            if counted.drops_sent is not None:
+                yield DROPS.point(at, counted.drops_sent, dims.sent, since=since)
+            yield DROPS.point(at, counted.drops_received, dims.received, since=since)
+
+    def describe(self) -> str:
+        """Name the interfaces."""
+        names = list(self._read(self._source)) if self._source else []
+        return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._source:
+            self._source.close()
+            self._source = None
+
+    def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
+        traffic = source.read()
+        if not self._config.loopback:
+            return {name: counted for name, counted in traffic.items() if not source.loopback.fullmatch(name)}
+        return traffic
+
+    def _add(self, traffic: dict[str, _Traffic]) -> tuple[int, int]:
+        return (
+            self._sent.add({name: counted.sent for name, counted in traffic.items()}),
+            self._received.add({name: counted.received for name, counted in traffic.items()}),
+        )
+
+
+def _dims(interface: str) -> _Dims:
+    return _Dims(
+        Dimensions(interface=interface),
+        Dimensions(interface=interface, direction="sent"),
+        Dimensions(interface=interface, direction="received"),
+    )

@@ -1,0 +1,121 @@
+"""For how much of the time tasks waited for CPU, memory or I/O: the kernel's pressure stall information."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import Unavailable
+from agent.procfs import KeptFile
+
+SHORTEST: Final = 50_000_000
+"""Nanoseconds that a share must be made of."""
+
+CPU: Final = gauge(
+    "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",)
+)
+MEMORY: Final = gauge(
+    "pressure.memory",
+    "%",
+    "Share of time in which some or all tasks waited for memory.",
+    Level.DETAILED,
+    ("kind",),
+)
+IO: Final = gauge(
+    "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",)
+)
+
+_TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d+)", re.MULTILINE)
+_KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="full")}
+
+
+class _Stalls:
+    """
+    One file of /proc/pressure, and its reading before: microseconds of stall by kind.
+
+    `full` of the CPU is left out: no machine can have all its tasks wait for a CPU, since one of them has it. The
+    kernel wrote noise there, and writes a constant zero since 5.18 (its commit 890d550d7dba).
+    """
+
+    def __init__(self, metric: Metric, path: Path) -> None:
+        """Open the file and read it; raise OSError where the kernel keeps no account."""
+        self._metric = metric
+        self._file = KeptFile(path)
+        self._at, self._last = self._read()
+
+    def points(self, at: int) -> Iterable[Datapoint]:
+        """Yield the share of the time since the last reading."""
+        now, stalls = self._read()
+        elapsed = now - self._at
+        if elapsed < SHORTEST:
+            return
+        last, self._at, self._last = self._last, now, stalls
+        for kind, stalled in stalls.items():
+            before = last.get(kind)
+            if before is not None and stalled >= before:
+                # The kernel's clock and ours differ by microseconds: a full stall may come out at 100.001.
+                yield self._metric.point(at, min(100.0, 100_000 * (stalled - before) / elapsed), _KINDS[kind])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self) -> tuple[int, dict[bytes, int]]:
+        data = self._file.read()
+        now = time.monotonic_ns()
+        found = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
+        if self._metric is CPU:
+            found.pop(b"full", None)
+        return now, found
+
+
+class PressureCollector(Collector):
+    """Reads /proc/pressure (Linux 4.20 and later); a share is the stall gained between two readings."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the host's /proc is."""
+
+        proc: Path = Path("/proc")
+
+    metrics: ClassVar[Sequence[Metric]] = (CPU, MEMORY, IO)
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._folder = config.proc / "pressure"
+        self._stalls: dict[str, _Stalls] = {}
+
+    def open(self) -> None:
+        """Open what there is; raise Unavailable where the kernel keeps no account (too old, or psi=0)."""
+        self.close()
+        problems = []
+        for metric in self.metrics:
+            name = metric.name.removeprefix("pressure.")
+            try:
+                self._stalls[name] = _Stalls(metric, self._folder / name)
+            except OSError as error:  # EOPNOTSUPP comes from the reading: the files are there, the account is off
+                problems.append(f"{name}: {error.strerror}")
+        if not self._stalls:
+            raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield shares of the time since the last reading."""
+        if self.level >= Level.DETAILED:
+            for stalls in self._stalls.values():
+                yield from stalls.points(at)
+
+    def describe(self) -> str:
+        """Say what has an account, and where."""
+        return f"{', '.join(self._stalls)} in {self._folder}"
+
+    def close(self) -> None:
+        """Close the files."""
+        for stalls in self._stalls.values():
+            stalls.close()
+        self._stalls = {}

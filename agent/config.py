@@ -1,0 +1,265 @@
+"""TOML + environment + flags -> one frozen Config; what is unknown or of the wrong type is refused with its path."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from agent import plugins
+from agent.datapoint import Level
+from agent.identity import WORDS
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "CHIPWATCH_"
+T = TypeVar("T")
+LevelName = Literal["basic", "detailed", "all"]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ConfigError(Exception):
+    """The configuration is wrong: one line that names the path and the right choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the frame does for any sink; stands in the sink's own table."""
+
+    window: Seconds | None = None
+    """Seconds of samples that become one point; 0: each sample is a point."""
+    flush: Seconds | None = None
+    """Seconds between two sendings; 0: at once."""
+    level: LevelName | None = None
+    """How much this sink wants: basic, detailed or all; the general level unless set."""
+    include: tuple[str, ...] = ()
+    """Globs of metric names: only these are sent."""
+    exclude: tuple[str, ...] = ()
+    """Globs of metric names: these are not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The general options; the options of a plugin stand in [collectors.NAME] and [sinks.NAME]."""
+
+    sink: tuple[str, ...] = ()
+    """Where to send: names of sinks; those that have a table in the file unless set, else stdout."""
+    collector: tuple[str, ...] = ()
+    """What to read: names of collectors; all that find something to read unless set."""
+    no_collector: tuple[str, ...] = ()
+    """What not to read."""
+    interval: Annotated[float, msgspec.Meta(ge=0.1)] | None = None
+    """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
+    window: Seconds | None = None
+    """Seconds of samples that become one point, for every sink; each sink has its own default."""
+    flush: Seconds | None = None
+    """Seconds between two sendings, for every sink; each sink has its own default."""
+    level: LevelName = "basic"
+    """How much to collect: basic, detailed or all."""
+    high_resolution_metrics: bool = False
+    """Windows of one interval, which is 1 s unless set; sinks mark their points so."""
+    common_dims: tuple[str, ...] = ()
+    """Words for what this machine is (instance_id, instance_type, hostname, ...): dimensions of every point."""
+    dims: Mapping[str, str] = field(default_factory=dict)
+    """Further dimensions of every point, or values for the words above: a table of key = "value"."""
+    names: str = "native"
+    """Naming profile: native, or the names that dashboards of another tool know."""
+    pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Watch the tree of this process."""
+    proc: Path = Path("/proc")
+    """Where the host's /proc is mounted."""
+    sys: Path = Path("/sys")
+    """Where the host's /sys is mounted."""
+    root: Path = Path("/")
+    """Where the host's / is mounted."""
+    spool: Path | None = None
+    """Folder for what is owed to durable sinks; a local disk. Unless set: $STATE_DIRECTORY, /var/lib/chipwatch for
+    root, ~/.local/state/chipwatch for others."""
+    spool_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = 128 << 20
+    """Bytes that each sink's spool may hold; then the oldest points go."""
+    health: str | None = None
+    """Serve /healthz and /readyz on HOST:PORT; nothing listens unless this is set."""
+    format: str | None = None
+    """Form of the standard output: auto, json, table or emf."""
+    namespace: str | None = None
+    """CloudWatch's namespace, for every sink that has one."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged to standard error."""
+    collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+TABLES: Final = ("collectors", "sinks")
+
+
+def convert(shape: type[T], table: Mapping[str, Any], where: str) -> T:
+    """Return `table` as a `shape` (a dataclass); raise ConfigError naming `where` and the key."""
+    hints = typing.get_type_hints(shape, include_extras=True)
+    known = [f.name for f in dataclasses.fields(shape)]  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{_path(where, key)}: no such option{_choices(key, known)}")
+    values = {key: _value(hints[key], value, _path(where, key)) for key, value in table.items()}
+    try:
+        return shape(**values)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(f"{where or 'configuration'}: {problem}") from problem
+
+
+def _value(hint: Any, value: Any, path: str, *, strict: bool = True) -> Any:
+    try:
+        return msgspec.convert(value, hint, strict=strict, dec_hook=_special)
+    except msgspec.ValidationError as problem:
+        text, _, at = str(problem).partition(" - at `$")
+        choices = _literals(hint)
+        right = f"; choose from: {', '.join(map(str, choices))}" if choices else ""
+        text = text[:1].lower() + text[1:].replace("`", "")
+        raise ConfigError(f"{path}{at.rstrip('`')}: {text}, got {_short(value)}{right}") from None
+
+
+def _special(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, (str, Path)):
+        return Path(value)
+    raise ValueError(f"expected {kind.__name__}")
+
+
+def _literals(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) is Literal:
+        return typing.get_args(hint)
+    return tuple(choice for part in typing.get_args(hint) for choice in _literals(part))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _path(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _choices(word: str, known: Iterable[str]) -> str:
+    """Return the nearest right words, or all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(known)}"
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise ConfigError."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path}: not TOML: {problem}") from problem
+
+
+def from_environment(shape: type, env: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    """
+    Return what the variables `prefix`KEY say, as the types of `shape`; raise ConfigError naming the variable.
+
+    Lists are separated by commas, tables are reached by a double underscore.
+    """
+    hints = typing.get_type_hints(shape, include_extras=True)
+    found: dict[str, Any] = {}
+    for name, text in env.items():
+        if not name.startswith(prefix):
+            continue
+        key, _, rest = name.removeprefix(prefix).lower().partition("__")
+        if key in TABLES and shape is Config:
+            continue
+        hint = hints.get(key)
+        if hint is None:
+            log.warning("environment: %s is ignored: no such option%s", name, _choices(key, hints))
+        elif rest:
+            found.setdefault(key, {})[rest] = text
+        elif _is_list(hint):
+            found[key] = _value(hint, [part.strip() for part in text.split(",") if part.strip()], name)
+        else:
+            found[key] = _value(hint, text, name, strict=False)
+    return found
+
+
+def _is_list(hint: Any) -> bool:
+    return typing.get_origin(hint) in (tuple, list, Sequence)
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layers laid over each other, the last one on top; tables are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
+    """Return the configuration: flags over the environment over `file`; raise ConfigError."""
+    env = os.environ if env is None else env
+    tables = read_file(file) if file else {}
+    layers = merge(tables, from_environment(Config, env, PREFIX), flags)
+    config = convert(Config, layers, "")
+    for group in TABLES:
+        table = getattr(config, group)
+        installed = plugins.installed(f"agent.{group}")
+        for name in (*table, *(config.sink if group == "sinks" else (*config.collector, *config.no_collector))):
+            if name not in installed:
+                raise ConfigError(f"{group}.{name}: no such {group[:-1]}{_choices(name, installed)}")
+    for word in config.common_dims:
+        if word not in WORDS:
+            raise ConfigError(f"common_dims: no such word {word!r}{_choices(word, WORDS)}")
+    sink = config.sink or tuple(tables.get("sinks", ())) or ("stdout",)
+    interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
+    return dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
+
+
+def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
+    """Return the Config of the plugin `cls`, from its table, its environment and the general options it shares."""
+    table = getattr(config, group).get(name, {})
+    if group == "sinks":
+        table = {k: v for k, v in table.items() if k not in SINK_KEYS}
+    given = merge(table, _own_environment(cls.Config, group, name, env))
+    general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
+    general["high_resolution"] = config.high_resolution_metrics or None
+    shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
+    return convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+
+
+def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
+    """Return what the frame is to do for the sink `name`."""
+    table = {k: v for k, v in config.sinks.get(name, {}).items() if k in SINK_KEYS}
+    options = convert(SinkOptions, merge(table, _own_environment(SinkOptions, "sinks", name, env)), f"sinks.{name}")
+    window = options.window if options.window is not None else config.window
+    if config.high_resolution_metrics and window is None:
+        window = config.interval
+    flush = options.flush if options.flush is not None else config.flush
+    return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
+
+
+SHARED: Final = ("proc", "sys", "root", "pid", "format", "namespace")
+"""General options that reach every plugin whose Config has a field of that name, unless its own table says else."""
+SINK_KEYS: Final = frozenset(f.name for f in dataclasses.fields(SinkOptions))
+
+
+def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
+    prefix = f"{PREFIX}{group}__{name}__".upper()
+    own = {k: v for k, v in (os.environ if env is None else env).items() if k.startswith(prefix)}
+    keys = {f.name for f in dataclasses.fields(shape)}
+    return from_environment(shape, {k: v for k, v in own.items() if k[len(prefix) :].lower() in keys}, prefix)
+
+
+def level_of(name: LevelName) -> Level:
+    """Return the level of that name."""
+    return Level[name.upper()]

@@ -1,0 +1,119 @@
+"""The clock: asks the collectors, waits a moment, hands every sink its copy."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agent.datapoint import Datapoint
+from agent.outlet import Outlet
+from agent.sampler import Reading, Sampler
+
+GRACE: Final = 0.25
+"""Seconds that a tick waits for readings; one that comes later goes with the next tick."""
+DEADLINE: Final = 8.0
+"""Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
+
+
+class Pipeline:
+    """
+    Samplers on one side, outlets on the other, one clock between.
+
+    Ticks stay on the grid of the first one: no drift, and after an overrun no piling up; what was missed is counted.
+    """
+
+    def __init__(
+        self,
+        samplers: Sequence[Sampler],
+        outlets: Sequence[Outlet],
+        tray: queue.SimpleQueue[Reading],
+        *,
+        interval: float,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Tick every `interval` seconds; `tray` is where the samplers put their readings."""
+        self.samplers, self.outlets = samplers, outlets
+        self._tray, self._interval, self._clock = tray, interval, clock
+        self._grace = min(GRACE, interval / 2)
+        self._stop = threading.Event()
+        self.ticks = self.missed = 0
+        self.ticked: float | None = None
+        """When the last tick ended (monotonic seconds), or None."""
+
+    def start(self) -> None:
+        """Start every thread."""
+        for sampler in self.samplers:
+            sampler.start()
+        for outlet in self.outlets:
+            outlet.worker.start()
+
+    def gather(self, at: int) -> list[Datapoint]:
+        """Ask every collector that is free, and return what has come within the grace."""
+        waiting = sum([sampler.offer(at) for sampler in self.samplers])
+        deadline = time.monotonic() + self._grace
+        points: list[Datapoint] = []
+        while waiting or not self._tray.empty():
+            try:
+                reading = self._tray.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            points += reading.points
+            waiting -= reading.at == at
+        return points
+
+    def tick(self) -> None:
+        """One pass from the collectors to the spools."""
+        at = self._clock()
+        points = self.gather(at)
+        for outlet in self.outlets:
+            outlet.take(points, at)
+        self.ticks += 1
+        self.ticked = time.monotonic()
+
+    def run(self, duration: float | None = None) -> None:
+        """Tick until `stop`, or for `duration` seconds; then once more, so that the last moments count too."""
+        begun = due = time.monotonic()
+        end = None if duration is None else begun + duration
+        while not self._stop.is_set():
+            self.tick()
+            due += self._interval
+            now = time.monotonic()
+            if now > due:
+                late = int((now - due) // self._interval)
+                self.missed += late
+                due += late * self._interval
+            wake = due if end is None else min(due, end)
+            if self._stop.wait(max(0.0, wake - now)) or (end is not None and wake == end):
+                break
+        self.tick()
+
+    def once(self, pause: float) -> None:
+        """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
+        at = self._clock()
+        points = self.gather(at)
+        for outlet in self.outlets:
+            outlet.prime(points, at)
+        if not self._stop.wait(pause):
+            self.tick()
+
+    def stop(self) -> None:
+        """End `run`; safe from a signal handler and from any thread."""
+        self._stop.set()
+
+    def close(self, deadline: float = DEADLINE) -> None:
+        """End the windows, let the sinks deliver for `deadline` seconds, leave the rest spooled."""
+        for sampler in self.samplers:
+            sampler.stop()
+        for outlet in self.outlets:
+            outlet.close_window()
+            outlet.worker.stop()
+        end = time.monotonic() + deadline
+        for outlet in self.outlets:
+            outlet.worker.join(max(0.0, end - time.monotonic()))
+            outlet.spool.close()
+        for sampler in self.samplers:
+            if sampler.ok:
+                sampler.join(0.1)

@@ -1,0 +1,179 @@
+"""What `agent check`, `agent list` and `agent sample-config` print."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import queue
+import sqlite3
+import textwrap
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from agent import plugins
+from agent.assemble import build_collectors, build_samplers, build_sinks, spool_path
+from agent.config import Config, SinkOptions
+from agent.datapoint import Metric
+from agent.errors import Refused, Retryable
+from agent.ledger import Ledger
+from agent.pipeline import Pipeline
+from agent.sampler import Reading, Sampler
+from agent.sink import Sink
+from agent.stats import AgentCollector
+
+PAUSE: Final = 0.3
+"""Seconds between the two readings of a check."""
+
+
+# -- check ------------------------------------------------------------------------------------------------------
+
+
+def check(config: Config) -> Iterator[tuple[bool, str]]:
+    """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
+    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    samplers = build_samplers(build_collectors(config).items(), config, tray)
+    pipeline = Pipeline(samplers, (), tray, interval=8.0)
+    pipeline.start()
+    pipeline.once(PAUSE)
+    for sampler in samplers:
+        yield _collector_line(sampler)
+    for name, sink in build_sinks(config).items():
+        yield from _sink_lines(name, sink, spool_path(name, sink, config))
+    pipeline.close(0)
+
+
+def _collector_line(sampler: Sampler) -> tuple[bool, str]:
+    head = f"collector  {sampler.name:<12}"
+    if sampler.unavailable is not None:
+        return True, f"{head} absent   {sampler.unavailable}"
+    if not sampler.ok:
+        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
+    found = sampler.collector.describe()
+    trouble = f"; in part: {sampler.trouble}" if sampler.trouble else ""
+    return True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}"
+
+
+def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
+    head = f"sink       {name:<12}"
+    try:
+        sink.open()
+        yield True, f"{head} ok       {sink.describe()}"
+    except (Retryable, Refused) as problem:
+        yield False, f"{head} FAILED   {problem}"
+    finally:
+        sink.close()
+    if spool is not None and spool.exists():
+        yield _spool_line(name, spool)
+
+
+def _spool_line(name: str, path: Path) -> tuple[bool, str]:
+    """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
+    head = f"spool      {name:<12}"
+    ledger = Ledger()
+    try:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1) as db:
+            ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
+            ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+    except sqlite3.Error as problem:
+        return False, f"{head} FAILED   {path}: {problem}"
+    return ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+
+
+# -- list -------------------------------------------------------------------------------------------------------
+
+
+def catalogue() -> dict[str, list[Metric]]:
+    """Return every metric of every collector that is installed, by collector, whether the hardware is there or not."""
+    found = {name: list(point.load().metrics) for name, point in plugins.installed(plugins.COLLECTORS).items()}
+    return {**found, "agent": list(AgentCollector.metrics)}
+
+
+def rows(metrics: dict[str, list[Metric]]) -> list[tuple[str, ...]]:
+    """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
+    return [
+        (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
+        for collector, of in metrics.items()
+        for m in of
+    ]
+
+
+HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
+
+
+def listing(form: str) -> str:
+    """Return the catalogue as `text`, `markdown` or `json`."""
+    table = rows(catalogue())
+    if form == "json":
+        return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
+    if form == "markdown":
+        body = "\n".join(f"| {' | '.join(row)} |" for row in table)
+        return f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n{body}"
+    return columns([HEADS, *table])
+
+
+def columns(table: Iterable[tuple[str, ...]]) -> str:
+    """Return rows as aligned text; the last column is as wide as it likes."""
+    table = list(table)
+    widths = [max(len(row[n]) for row in table) for n in range(len(table[0]) - 1)] + [0]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    )
+
+
+# -- sample-config ----------------------------------------------------------------------------------------------
+
+
+def sample_config() -> str:
+    """Return a TOML file with every option of what is installed, commented out, at its default."""
+    parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
+    parts += _options(Config, skip={"collectors", "sinks"})
+    for group, shared in (("collectors", None), ("sinks", SinkOptions)):
+        for name, point in plugins.installed(f"agent.{group}").items():
+            parts.append(f"\n# [{group}.{name}]")
+            parts += _options(point.load().Config)
+            if shared is not None:
+                parts += _options(shared)
+    return "\n".join(parts)
+
+
+def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
+    docs, defaults = field_docs(shape), shape()
+    for option in dataclasses.fields(shape):
+        if option.name in skip:
+            continue
+        for line in textwrap.wrap(docs.get(option.name, ""), 110):
+            yield f"#   {line}"
+        yield f"# {option.name} = {_toml(getattr(defaults, option.name))}"
+
+
+def field_docs(shape: type) -> dict[str, str]:
+    """Return the docstrings that stand below the fields of a class."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    docs: dict[str, str] = {}
+    statements = getattr(body, "body", [])
+    for field, below in pairwise(statements):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            assert isinstance(field.target, ast.Name)
+            docs[field.target.id] = " ".join(str(below.value.value).split())
+    return docs
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '""  # not set'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, tuple | list | frozenset):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    return json.dumps(str(value))

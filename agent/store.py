@@ -1,0 +1,141 @@
+"""The spool's file: SQLite in WAL mode, so what was written outlives the process at once, without an fsync."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+try:
+    import fcntl
+except ImportError:  # Windows: two agents on one spool are not told apart there
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS chunk (
+    key INTEGER PRIMARY KEY, points INTEGER NOT NULL, done INTEGER NOT NULL, newest INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS aside (key INTEGER, why TEXT, body BLOB);
+CREATE TABLE IF NOT EXISTS ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
+"""
+ASIDE: Final = 20
+"""Unreadable chunks that are kept for a person to look at; older ones go."""
+
+
+class Busy(Exception):
+    """Another running agent holds this spool."""
+
+
+class Store:
+    """
+    The chunks owed to one sink and the ledger, each change one transaction.
+
+    A commit survives SIGKILL of the process at once; a power cut may lose what came after the last checkpoint.
+    Every method may raise sqlite3.Error; the constructor also OSError and Busy. Used under the spool's lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file at `path`, readable by its owner only."""
+        self.path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise Busy(f"{path} is in use by another agent") from None
+        try:
+            self._db = self._connect()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        db = sqlite3.connect(self.path, timeout=1, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("PRAGMA cache_size=-256")
+            db.execute(f"PRAGMA journal_size_limit={4 << 20}")
+            db.executescript(SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    def chunks(self) -> list[tuple[int, int, int, int, int]]:
+        """Return (key, points, done, newest, bytes) of each chunk, oldest first."""
+        found = self._db.execute("SELECT key, points, done, newest, length(body) FROM chunk ORDER BY key")
+        return found.fetchall()
+
+    def ledger(self) -> dict[str, int]:
+        """Return the points of each entry of the ledger."""
+        return dict(self._db.execute("SELECT entry, points FROM ledger"))
+
+    def add(self, *, key: int, newest: int, body: bytes, change: Mapping[str, int]) -> None:
+        """Write a chunk of `change["collected"]` points, the newest of them at `newest` (ns)."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO chunk VALUES (?, ?, 0, ?, ?)", (key, change["collected"], newest, body))
+            self._book(db, change)
+
+    def read(self, key: int) -> bytes:
+        """Return the body of a chunk; raise LookupError if there is none."""
+        row = self._db.execute("SELECT body FROM chunk WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise LookupError(f"no chunk {key}")
+        return bytes(row[0])
+
+    def settle(self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int]) -> None:
+        """Delete the chunks `gone`, note how many points of `front` (key, done) have ended."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone])
+            if front:
+                db.execute("UPDATE chunk SET done = ? WHERE key = ?", (front[1], front[0]))
+            self._book(db, change)
+
+    def set_aside(self, key: int, why: str) -> None:
+        """Copy a chunk that cannot be read to where a person can find it."""
+        with self._transaction() as db:
+            db.execute("INSERT INTO aside SELECT key, ?, body FROM chunk WHERE key = ?", (why, key))
+            db.execute("DELETE FROM aside WHERE rowid <= (SELECT max(rowid) FROM aside) - ?", (ASIDE,))
+
+    @staticmethod
+    def _book(db: sqlite3.Connection, change: Mapping[str, int]) -> None:
+        db.executemany(
+            "INSERT INTO ledger VALUES (?, ?) ON CONFLICT (entry) DO UPDATE SET points = points + excluded.points",
+            list(change.items()),
+        )
+
+    def close(self) -> None:
+        """Close the file and let another agent have it; safe to call twice."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def set_file_aside(path: Path) -> Path:
+    """Rename a file that SQLite cannot read, with its WAL; return its new name."""
+    aside = path.with_suffix(".corrupt")
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+    return aside

@@ -1,0 +1,135 @@
+"""Samples of a series -> one datapoint a window."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Summary
+
+MOST_VALUES: Final = 150
+"""Distinct values a summary keeps: CloudWatch takes no more in one datum."""
+FORGET: Final = 3600 * 10**9
+"""Nanoseconds after which the last reading of a counter that is gone is forgotten."""
+
+Series = tuple[str, Dimensions]
+
+
+def summarise(samples: list[float]) -> Summary:
+    """Return what is known of `samples`; more than 150 distinct values are put on a grid of 150 steps."""
+    if len(samples) == 1:
+        value = samples[0]
+        return Summary(1, value, value, value, (value,), (1,))
+    low, high = min(samples), max(samples)
+    seen = Counter(samples)
+    if len(seen) > MOST_VALUES:
+        step = (high - low) / (MOST_VALUES - 1)
+        seen = Counter(high if v == high else low + round((v - low) / step) * step for v in samples)
+    values = sorted(seen)
+    return Summary(len(samples), sum(samples), low, high, tuple(values), tuple(seen[v] for v in values))
+
+
+class _Counter:
+    """The last reading of a counter, and how much it rose since the last window."""
+
+    __slots__ = ("increase", "point", "start")
+
+    def __init__(self, point: Datapoint) -> None:
+        self.point = point
+        self.start = point.at
+        self.increase: float | None = None
+
+
+class Window:
+    """
+    Collapses the samples of one sink, window after window.
+
+    Windows are aligned to the clock (a window of 60 s is a minute of the day), so that machines can be compared.
+    A window ends with the first samples of another one; `close` ends it at once. With `seconds` = 0 each call
+    of `add` is a window of its own: gauges pass as they are, counters gain their increase.
+    """
+
+    def __init__(self, seconds: float, *, born: int) -> None:
+        """Take the length in seconds and the moment (ns) at which this agent began to watch."""
+        self._length = int(seconds * 1e9)
+        self._born = born
+        self._slot: int | None = None
+        self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
+        self._counters: dict[Series, _Counter] = {}
+        self._touched: dict[Series, _Counter] = {}
+        self._closed = 0
+
+    def add(self, points: Iterable[Datapoint], at: int) -> list[Datapoint]:
+        """Take the samples of the tick at `at` (ns); return the datapoints of the window that they ended."""
+        if not self._length:
+            return [self._count(p) if p.metric.kind is Kind.COUNTER else p for p in points]
+        slot = at // self._length
+        done = [] if slot == self._slot or self._slot is None else self.close()
+        self._slot = slot
+        gauges = self._gauges
+        for point in points:
+            if point.metric.kind is Kind.COUNTER:
+                self._rise(point)
+                continue
+            key = (point.metric.name, point.dims)
+            known = gauges.get(key)
+            if known is None:
+                gauges[key] = (point, [point.value])
+            else:
+                known[1].append(point.value)
+        self._last = at
+        return done
+
+    def close(self) -> list[Datapoint]:
+        """End the window; return one datapoint for each series that was seen in it."""
+        done = [
+            Datapoint(first.metric, total.sum / total.count, first.dims, self._last, None, first.at, total)
+            for first, samples in self._gauges.values()
+            for total in (summarise(samples),)
+        ]
+        self._gauges = {}
+        done += [self._settle(state) for state in self._touched.values()]
+        self._touched = {}
+        self._closed += 1
+        if done and self._closed % 64 == 0:
+            horizon = self._last - FORGET
+            self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
+        return done
+
+    def _count(self, point: Datapoint) -> Datapoint:
+        state = self._rise(point)
+        self._touched.clear()
+        return self._settle(state)
+
+    def _settle(self, state: _Counter) -> Datapoint:
+        metric, value, dims, at, since, *_ = state.point
+        done = Datapoint(metric, value, dims, at, since, state.start, None, state.increase)
+        state.start, state.increase = at, None
+        return done
+
+    def _rise(self, point: Datapoint) -> _Counter:
+        """
+        Add what the counter gained since its last reading.
+
+        A life that began under our eyes counts from zero. A counter that went back, or whose `since` moved, began
+        anew at a moment unknown: this reading is only a base. So is one whose `since` is its own `at`.
+        """
+        key = (point.metric.name, point.dims)
+        state = self._counters.get(key)
+        last = state.point if state else None
+        if state is None:
+            state = self._counters[key] = _Counter(point)
+        since = point.since
+        gain: float | None = None
+        if last is not None and since == last.since:
+            gain = point.value - last.value
+        elif since is not None and (self._born if last is None else last.at) <= since < point.at:
+            gain = point.value
+            if last is None:
+                state.start = since
+        if gain is not None and gain >= 0:
+            state.increase = gain if state.increase is None else state.increase + gain
+        state.point = point
+        self._touched[key] = state
+        return state
