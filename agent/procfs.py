@@ -21,6 +21,7 @@ class KeptFile:
     def __init__(self, path: Path) -> None:
         """Open `path`."""
         self.path = path
+        self._fd = -1  # for __del__, where the next line fails
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> bytes:

@@ -80,9 +80,10 @@ class _Activity(NamedTuple):
     busy: float | None
 
 
-class _Dims(NamedTuple):
-    """The dimensions of the points of one disk."""
+class _Disk(NamedTuple):
+    """The dimensions of the points of one disk, and since when it counts: a newcomer from its first reading on."""
 
+    since: int | None
     both: Dimensions
     reads: Dimensions
     writes: Dimensions
@@ -187,17 +188,19 @@ def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Ite
         yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
 
 
-def _disk_points(at: int, disk: _Activity, dims: _Dims, since: int | None) -> Iterable[Datapoint]:
-    yield DEVICE_READ.point(at, disk.read, dims.both, since=since)
-    yield DEVICE_WRITTEN.point(at, disk.written, dims.both, since=since)
-    yield OPERATIONS.point(at, disk.reads, dims.reads, since=since)
-    yield OPERATIONS.point(at, disk.writes, dims.writes, since=since)
-    if disk.busy is not None:
-        yield BUSY.point(at, disk.busy, dims.both, since=since)
+def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint]:
+    since, both, reads, writes = disk
+    yield DEVICE_READ.point(at, counted.read, both, since=since)
+    yield DEVICE_WRITTEN.point(at, counted.written, both, since=since)
+    yield OPERATIONS.point(at, counted.reads, reads, since=since)
+    yield OPERATIONS.point(at, counted.writes, writes, since=since)
+    if counted.busy is not None:
+        yield BUSY.point(at, counted.busy, both, since=since)
 
 
-def _dims(device: str) -> _Dims:
-    return _Dims(
+def _disk(device: str, since: int | None) -> _Disk:
+    return _Disk(
+        since,
         Dimensions(device=device),
         Dimensions(device=device, direction="read"),
         Dimensions(device=device, direction="write"),
@@ -233,7 +236,7 @@ class DiskCollector(Collector):
         self._io: _Proc | _Psutil | None = None
         self._since: int | None = None
         self._read, self._written = ChangingSum(), ChangingSum()
-        self._dims: dict[str, _Dims] = {}
+        self._disks: dict[str, _Disk] = {}
 
     def open(self) -> None:
         """Open the file of the disks; raise Unavailable where there is none, and no path answers either."""
@@ -246,6 +249,7 @@ class DiskCollector(Collector):
         self._since = counting_since(self._config.proc)
         self._read, self._written = ChangingSum(), ChangingSum()
         disks = self._activity()
+        self._disks = {name: _disk(name, self._since) for name in disks}
         if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
@@ -263,9 +267,9 @@ class DiskCollector(Collector):
             yield READ.point(at, self._read.total, since=self._since)
             yield WRITTEN.point(at, self._written.total, since=self._since)
         if self.level >= Level.ALL:
-            self._dims = {name: self._dims.get(name) or _dims(name) for name in disks}
-            for name, dims in self._dims.items():
-                yield from _disk_points(at, disks[name], dims, self._since)
+            self._disks = {name: self._disks.get(name) or _disk(name, at) for name in disks}
+            for name, disk in self._disks.items():
+                yield from _disk_points(at, disks[name], disk)
         if problems:
             raise PartlyCollected(problems)
 

@@ -105,9 +105,15 @@ class _Psutil:
         return "psutil"
 
 
-class _Dims(NamedTuple):
-    """The dimensions of the points of one interface."""
+class _Interface(NamedTuple):
+    """
+    The dimensions of the points of one interface, and since when it counts.
 
+    What one counted before we first saw it was perhaps in another namespace: a newcomer counts from its first
+    reading on, which makes that reading a mere base.
+    """
+
+    since: int | None
     both: Dimensions
     sent: Dimensions
     received: Dimensions
@@ -135,7 +141,7 @@ class NetworkCollector(Collector):
         self._source: _Proc | _Psutil | None = None
         self._since: int | None = None
         self._sent, self._received = ChangingSum(), ChangingSum()
-        self._dims: dict[str, _Dims] = {}
+        self._interfaces: dict[str, _Interface] = {}
 
     def open(self) -> None:
         """Open the file and take the first reading; raise Unavailable where there is no interface to count."""
@@ -150,29 +156,29 @@ class NetworkCollector(Collector):
             raise Unavailable(f"no network interface but the loopback in {self._source}")
         self._sent, self._received = ChangingSum(), ChangingSum()
         self._add(traffic)
+        self._interfaces = {name: _interface(name, self._since) for name in traffic}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters as they are, and their sums."""
         assert self._source is not None
         traffic = self._read(self._source)
-        since = self._since
         sent, received = self._add(traffic)
         if traffic:
-            yield SENT.point(at, sent, since=since)
-            yield RECEIVED.point(at, received, since=since)
+            yield SENT.point(at, sent, since=self._since)
+            yield RECEIVED.point(at, received, since=self._since)
         if self.level < Level.DETAILED:
             return
-        self._dims = {name: self._dims.get(name) or _dims(name) for name in traffic}
-        for name, dims in self._dims.items():
+        self._interfaces = {name: self._interfaces.get(name) or _interface(name, at) for name in traffic}
+        for name, (since, both, out, into) in self._interfaces.items():
             counted = traffic[name]
             if self.level >= Level.ALL:
-                yield INTERFACE_SENT.point(at, counted.sent, dims.both, since=since)
-                yield INTERFACE_RECEIVED.point(at, counted.received, dims.both, since=since)
-            yield ERRORS.point(at, counted.errors_sent, dims.sent, since=since)
-            yield ERRORS.point(at, counted.errors_received, dims.received, since=since)
+                yield INTERFACE_SENT.point(at, counted.sent, both, since=since)
+                yield INTERFACE_RECEIVED.point(at, counted.received, both, since=since)
+            yield ERRORS.point(at, counted.errors_sent, out, since=since)
+            yield ERRORS.point(at, counted.errors_received, into, since=since)
             if counted.drops_sent is not None:
-                yield DROPS.point(at, counted.drops_sent, dims.sent, since=since)
-            yield DROPS.point(at, counted.drops_received, dims.received, since=since)
+                yield DROPS.point(at, counted.drops_sent, out, since=since)
+            yield DROPS.point(at, counted.drops_received, into, since=since)
 
     def describe(self) -> str:
         """Name the interfaces."""
@@ -198,9 +204,10 @@ class NetworkCollector(Collector):
         )
 
 
-def _dims(interface: str) -> _Dims:
-    return _Dims(
-        Dimensions(interface=interface),
-        Dimensions(interface=interface, direction="sent"),
-        Dimensions(interface=interface, direction="received"),
+def _interface(name: str, since: int | None) -> _Interface:
+    return _Interface(
+        since,
+        Dimensions(interface=name),
+        Dimensions(interface=name, direction="sent"),
+        Dimensions(interface=name, direction="received"),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from agent import cgroup
 from agent.cgroup import Limits
@@ -37,6 +38,8 @@ READ: Final = counter("process.io.read", "By", "Bytes the process tree had read 
 WRITTEN: Final = counter("process.io.written", "By", "Bytes the process tree had written to storage.", Level.DETAILED)
 OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open in the process tree.", Level.DETAILED)
 
+T = TypeVar("T")
+
 SECOND: Final = 1_000_000_000
 REFRESH: Final = 60 * SECOND
 """So often the limits are read again, and every process of the machine is looked at."""
@@ -45,7 +48,9 @@ FEWEST_TICKS: Final = 5
 ZOMBIE: Final = "Z"
 """Counted out: it holds no memory and runs no more; its CPU time can be read until it is reaped."""
 REAPED: Final = {"X", "x"}
-DENIED: Final = "process.io and process.open_files: of some member only its own user and root may read them"
+IO: Final = "process.io"
+FILES: Final = OPEN_FILES.name
+DENIED: Final = "{}: for some process of the tree, only its own user and root may read it"
 
 
 class Stat(NamedTuple):
@@ -138,7 +143,7 @@ class Reading(NamedTuple):
 
     cpu: int
     """Clock ticks of CPU since some fixed moment; never falls."""
-    count: int
+    processes: int
     threads: int
     rss: int
     """In bytes."""
@@ -172,16 +177,18 @@ class ProcTree:
     def __init__(self, config: ProcessCollector.Config, pid: int, *, detailed: bool) -> None:
         """Take the first process; raise ProcessLookupError where it is not there."""
         self._config = config
+        self._proc = str(config.proc)
         self._detailed = detailed
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
         self._members = {pid: _Member(stat)}
-        self._listed: Set[int] | None = None
+        self._listed: AbstractSet[int] | None = None
         self._own = 0
         self._reaped, self._read, self._written = Inherited(), Inherited(), Inherited()
-        self._known = self._files = 0
-        self.denied = False
-        """Of the last reading: the system kept some of it secret."""
+        self._known = False
+        self._files: int | None = None
+        self.denied: set[str] = set()
+        """Names of what the system kept secret, of some member, in the last reading."""
         self.since = self._epoch(stat)
         """When the first process began (ns since the epoch), or None."""
 
@@ -189,7 +196,7 @@ class ProcTree:
         """Return the state now, or None once nobody runs; `rescan` looks at all pids, which heals what was missed."""
         if not self._members:
             return None
-        self._known, self._files, self.denied = 0, 0, False
+        self._known, self._files, self.denied = False, None, set()
         # Listed before the members are read: who is born meanwhile is new the next time. Parents are read before
         # their children, so that what a parent inherits while the reading lasts is seen too late, never too early.
         listed = self._list()
@@ -202,15 +209,15 @@ class ProcTree:
         running = [member.stat for member in self._members.values() if member.stat.state != ZOMBIE]
         if not running:
             return None
-        told = self._detailed and not self.denied
+        told = self._known and IO not in self.denied
         return Reading(
             cpu=self._own + self._reaped.total,
-            count=len(running),
+            processes=len(running),
             threads=sum(stat.threads for stat in running),
             rss=sum(stat.pages for stat in running) * self.page,
-            read=self._read.total if told and self._known else None,
-            written=self._written.total if told and self._known else None,
-            files=self._files if told else None,
+            read=self._read.total if told else None,
+            written=self._written.total if told else None,
+            files=None if FILES in self.denied else self._files,
         )
 
     def limits(self) -> Limits:
@@ -231,7 +238,7 @@ class ProcTree:
             self._detail(pid, member, new=True)
         return True
 
-    def _join(self, listed: Set[int], gone: Set[int], *, rescan: bool) -> None:
+    def _join(self, listed: AbstractSet[int], gone: AbstractSet[int], *, rescan: bool) -> None:
         """
         Take in those that descend from a member, with all that they used since they were born.
 
@@ -252,19 +259,23 @@ class ProcTree:
 
     def _detail(self, pid: int, member: _Member, *, new: bool) -> None:
         """Read what may be secret; `new` says that whatever is not counted yet shall be."""
+        if (files := self._told(FILES, self._open_files, pid)) is not None:
+            self._files = (self._files or 0) + files
+        if io := self._told(IO, self._io, pid):
+            if new:
+                self._read.gain(pid, io[0] - member.read)
+                self._written.gain(pid, io[1] - member.written)
+            member.read, member.written = io
+            self._known = True
+
+    def _told(self, name: str, ask: Callable[[int], T], pid: int) -> T | None:
         try:
-            self._files += self._open_files(pid)
-            read, written = self._io(pid)
+            return ask(pid)
         except PermissionError:
-            self.denied = True
+            self.denied.add(name)
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError):
             pass  # it ended, or the system keeps no such account
-        else:
-            if new:
-                self._read.gain(pid, read - member.read)
-                self._written.gain(pid, written - member.written)
-            self._known += 1
-            member.read, member.written = read, written
+        return None
 
     def _settle(self, gone: Collection[_Member], parents: Mapping[int, int]) -> None:
         """Take off what parents inherited and had been counted of the members that are gone."""
@@ -276,8 +287,9 @@ class ProcTree:
         boot = boot_time(self._config.proc)
         return boot and boot + int(stat.began) * SECOND // self.second
 
-    def _list(self) -> Set[int]:
-        return {int(name) for name in os.listdir(self._config.proc) if name.isdecimal()}
+    def _list(self) -> AbstractSet[int]:
+        names = os.listdir(self._proc)  # noqa: PTH208  no Path for each of a thousand names
+        return {int(name) for name in names if name.isdecimal()}
 
     def _stat(self, pid: int) -> Stat | None:
         try:
@@ -290,10 +302,12 @@ class ProcTree:
         return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
-        return len(os.listdir(f"{self._config.proc}/{pid}/fd"))
+        """The size of the folder is the number since Linux 6.2: https://docs.kernel.org/filesystems/proc.html ."""
+        path = f"{self._proc}/{pid}/fd"
+        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  no Path for each member
 
     def _slurp(self, name: str) -> bytes:
-        file = os.open(f"{self._config.proc}/{name}", os.O_RDONLY)
+        file = os.open(f"{self._proc}/{name}", os.O_RDONLY)
         try:
             return os.read(file, 4096)
         finally:
@@ -319,12 +333,13 @@ class PsutilTree(ProcTree):
         return Limits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
     def _settle(self, gone: Collection[_Member], parents: Mapping[int, int]) -> None:
-        super()._settle((), parents)  # nobody inherits, so nobody owes
+        del gone  # nobody inherits, so nobody owes
+        super()._settle((), parents)
 
     def _epoch(self, stat: Stat) -> int | None:
         return int(stat.began * SECOND)
 
-    def _list(self) -> Set[int]:
+    def _list(self) -> AbstractSet[int]:
         self._kept = {pid: self._kept[pid] for pid in self._members if pid in self._kept}
         return set(self._psutil.pids())
 
@@ -342,18 +357,20 @@ class PsutilTree(ProcTree):
                     began=process.create_time(),
                     pages=process.memory_info().rss,
                 )
-        except self._psutil.Error:
+        except (self._psutil.Error, ValueError):
             self._kept.pop(pid, None)
             return None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        told = self._ask(pid, "io_counters")
+        told = self._asked(pid, "io_counters")
         return told.read_bytes, told.write_bytes
 
     def _open_files(self, pid: int) -> int:
-        return self._ask(pid, "num_fds")
+        return int(self._asked(pid, "num_fds"))
 
-    def _ask(self, pid: int, what: str) -> Any:
+    def _asked(self, pid: int, what: str) -> Any:
+        if not hasattr(self._kept[pid], what):  # macOS has no io_counters, Windows no num_fds
+            raise ProcessLookupError(pid)
         try:
             return getattr(self._kept[pid], what)()
         except self._psutil.AccessDenied as error:
@@ -413,21 +430,21 @@ class ProcessCollector(Collector):
             return
         if now >= self._due:
             self._due, self._limits = now + REFRESH, tree.limits()
-        self._count = reading.count
+        self._count = reading.processes
         if (share := self._share(now, reading.cpu, tree.second)) is not None:
             yield CPU_UTILIZATION.point(at, share)
         yield THREADS.point(at, reading.threads)
         yield RSS.point(at, reading.rss)
         if self._limits.memory:
             yield MEMORY_UTILIZATION.point(at, 100 * reading.rss / self._limits.memory)
-        yield COUNT.point(at, reading.count)
+        yield COUNT.point(at, reading.processes)
         for metric, value in (READ, reading.read), (WRITTEN, reading.written):
             if value is not None:
                 yield metric.point(at, value, since=tree.since)
         if reading.files is not None:
             yield OPEN_FILES.point(at, reading.files)
         if tree.denied:
-            raise PartlyCollected([DENIED])
+            raise PartlyCollected([DENIED.format(name) for name in sorted(tree.denied)])
 
     def describe(self) -> str:
         """Say who is watched and how many they are."""

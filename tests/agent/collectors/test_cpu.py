@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.cpu import CORE, FEWEST, LOAD, MODE, MODES, UTILIZATION, CpuCollector
+from agent.datapoint import Dimensions, Level
+from agent.errors import Unavailable
+
+PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
+LINUX = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
+
+
+def stat(*cpus: str) -> str:
+    return "\n".join([*cpus, "intr 12 0 1", "ctxt 5", "btime 1418183276", ""])
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A /proc whose stat can be rewritten."""
+    (tmp_path / "loadavg").write_bytes((PROC / "loadavg").read_bytes())
+    return tmp_path
+
+
+@pytest.fixture
+def opened(host):
+    """Open a collector on a first reading."""
+    collectors = []
+
+    def make(first: str, level: Level = Level.ALL) -> CpuCollector:
+        (host / "stat").write_text(first)
+        collector = CpuCollector(CpuCollector.Config(proc=host))
+        collector.level = level
+        collector.open()
+        collectors.append(collector)
+        return collector
+
+    yield make
+    for collector in collectors:
+        collector.close()
+
+
+def values(points):
+    return {(p.metric.name, *dict(p.dims).values()): p.value for p in points}
+
+
+def without_load(points):
+    return [p for p in points if p.metric is not LOAD]
+
+
+def test_shares_are_of_the_ticks_since_the_last_reading(host, opened):
+    collector = opened(
+        stat("cpu  100 0 100 800 0 0 0 0 0 0", "cpu0 50 0 50 400 0 0 0 0 0 0", "cpu1 50 0 50 400 0 0 0 0 0 0")
+    )
+    (host / "stat").write_text(
+        stat("cpu  130 10 115 905 20 4 6 10 7 3", "cpu0 80 0 50 470 0 0 0 0 0 0", "cpu1 50 10 65 435 20 4 6 10 7 3")
+    )
+    assert list(collector.collect(at=7)) == [
+        UTILIZATION.point(7, 37.5),
+        MODE.point(7, 15.0, Dimensions(mode="user")),
+        MODE.point(7, 5.0, Dimensions(mode="nice")),
+        MODE.point(7, 7.5, Dimensions(mode="system")),
+        MODE.point(7, 10.0, Dimensions(mode="iowait")),
+        MODE.point(7, 2.0, Dimensions(mode="irq")),
+        MODE.point(7, 3.0, Dimensions(mode="softirq")),
+        MODE.point(7, 5.0, Dimensions(mode="steal")),
+        CORE.point(7, 30.0, Dimensions(cpu="0")),
+        CORE.point(7, 45.0, Dimensions(cpu="1")),
+        LOAD.point(7, 0.21, Dimensions(window="1m")),
+        LOAD.point(7, 0.37, Dimensions(window="5m")),
+        LOAD.point(7, 0.39, Dimensions(window="15m")),
+    ]
+
+
+def test_the_first_reading_right_after_opening_gives_no_share(opened):
+    collector = opened((PROC / "stat").read_text())
+    assert without_load(collector.collect(at=7)) == []
+
+
+def test_a_captured_file_gives_its_shares_since_boot(host, opened):
+    collector = opened(stat("cpu  0 0 0 0 0 0 0 0 0 0", *(f"cpu{i} 0 0 0 0 0 0 0 0 0 0" for i in range(8))))
+    shutil.copyfile(PROC / "stat", host / "stat")
+    found = values(collector.collect(at=7))
+    total = 301854 + 612 + 111922 + 8979004 + 3552 + 2 + 3944
+    assert found["cpu.utilization",] == 100 * (total - 8979004 - 3552) / total
+    assert found["cpu.mode.utilization", "user"] == 100 * 301854 / total
+    total0 = 44490 + 19 + 21045 + 1087069 + 220 + 1 + 3410
+    assert found["cpu.core.utilization", "0"] == 100 * (44490 + 19 + 21045 + 1 + 3410) / total0
+    assert sum(name == "cpu.core.utilization" for name, *_ in found) == 8
+
+
+def test_basic_yields_one_point_and_detailed_no_cores(host, opened):
+    first, second = stat("cpu  0 0 0 0 0 0 0 0", "cpu0 0 0 0 0 0 0 0 0"), stat("cpu  50 0 0 50 0 0 0 0", "cpu0 x")
+    collector = opened(first, Level.BASIC)
+    (host / "stat").write_text(second)
+    assert list(collector.collect(at=7)) == [UTILIZATION.point(7, 50.0)]
+    collector = opened(first, Level.DETAILED)
+    (host / "stat").write_text(second)
+    assert {p.metric for p in collector.collect(at=7)} == {UTILIZATION, MODE, LOAD}
+
+
+def test_a_time_too_short_to_speak_of_is_added_to_the_next(host, opened):
+    collector = opened(stat("cpu  0 0 0 0 0 0 0 0"), Level.BASIC)
+    (host / "stat").write_text(stat(f"cpu  {FEWEST - 1} 0 0 0 0 0 0 0"))
+    assert list(collector.collect(at=7)) == []
+    (host / "stat").write_text(stat("cpu  4 0 0 6 0 0 0 0"))
+    assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 40.0)]
+
+
+def test_a_mode_that_steps_back_counts_as_nothing(host, opened):
+    collector = opened(stat("cpu  0 0 0 0 100 0 0 0"), Level.DETAILED)
+    (host / "stat").write_text(stat("cpu  50 0 0 150 90 0 0 0"))
+    found = values(collector.collect(at=7))
+    assert found["cpu.utilization",] == 25.0
+    assert found["cpu.mode.utilization", "iowait"] == 0.0
+
+
+def test_after_a_whole_line_went_back_the_next_reading_counts_from_there(host, opened):
+    collector = opened(stat("cpu  5000 0 0 5000 0 0 0 0"), Level.BASIC)
+    (host / "stat").write_text(stat("cpu  10 0 0 10 0 0 0 0"))
+    assert list(collector.collect(at=7)) == []
+    (host / "stat").write_text(stat("cpu  20 0 0 40 0 0 0 0"))
+    assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 25.0)]
+
+
+def test_a_core_that_goes_is_absent_and_one_that_comes_needs_two_readings(host, opened):
+    def cores(*names: str, ticks: int) -> None:
+        lines = [f"{name} {ticks} 0 0 {ticks} 0 0 0 0" for name in ("cpu ", *names)]
+        (host / "stat").write_text(stat(*lines))
+
+    def seen() -> set[str]:
+        return {p.dims["cpu"] for p in collector.collect(at=7) if p.metric is CORE}
+
+    collector = opened(stat("cpu  0 0 0 0 0 0 0 0", "cpu0 0 0 0 0 0 0 0 0", "cpu1 0 0 0 0 0 0 0 0"))
+    cores("cpu0", "cpu1", ticks=100)
+    assert seen() == {"0", "1"}
+    cores("cpu0", ticks=200)
+    assert seen() == {"0"}
+    cores("cpu0", "cpu1", "cpu2", ticks=300)
+    assert seen() == {"0"}
+    cores("cpu0", "cpu1", "cpu2", ticks=400)
+    assert seen() == {"0", "1", "2"}
+
+
+def test_columns_that_an_old_kernel_does_not_have_are_absent(host, opened):
+    collector = opened(stat("cpu  0 0 0 0 0 0 0"), Level.DETAILED)
+    (host / "stat").write_text(stat("cpu  50 0 0 50 0 0 0"))
+    found = values(collector.collect(at=7))
+    assert found["cpu.utilization",] == 50.0
+    assert ("cpu.mode.utilization", "steal") not in found
+
+
+def test_without_a_loadavg_the_load_is_absent(host, opened):
+    (host / "loadavg").unlink()
+    collector = opened(stat("cpu  0 0 0 0 0 0 0 0"))
+    assert list(collector.collect(at=7)) == []
+
+
+@pytest.mark.parametrize("content", [None, "intr 1\n"])
+def test_where_there_is_nothing_it_says_where_it_looked(host, content):
+    if content is not None:
+        (host / "stat").write_text(content)
+    collector = CpuCollector(CpuCollector.Config(proc=host))
+    with pytest.raises(Unavailable, match=str(host / "stat")):
+        collector.open()
+    collector.close()
+
+
+def test_it_says_what_it_found(opened):
+    collector = opened((PROC / "stat").read_text(), Level.BASIC)
+    assert collector.describe() == f"8 CPUs, {collector._config.proc}/stat"
+    collector.close()
+    collector.close()
+    assert collector.describe() == ""
+
+
+ticks = st.lists(st.integers(0, 2**40), min_size=8, max_size=8)
+
+
+@given(st.lists(ticks, min_size=2, max_size=5))
+def test_shares_are_never_below_0_nor_above_100(tmp_path_factory, readings):
+    collector = CpuCollector(CpuCollector.Config(proc=PROC))
+    collector.open()
+    collector.level = Level.DETAILED
+    for reading in readings:
+        for _, spent, total in collector._gained({"cpu": list(reading)}):
+            assert min(spent) >= 0
+            assert total >= FEWEST
+            assert sum(spent) == total
+    collector.close()
+
+
+def test_192_cores_at_level_all_take_at_most_3_ms(host, opened):
+    def big(n: int) -> str:
+        line = f"{301854 + n} {612 + n} {111922 + n} {8979004 + 7 * n} {3552 + n} {2 + n} {3944 + n} {n} 44 36"
+        return stat(f"cpu  {line}", *(f"cpu{i} {line}" for i in range(192)))
+
+    collector = opened(big(0))
+    best = float("inf")
+    for n in range(1, 21):
+        (host / "stat").write_text(big(10 * n))
+        start = time.perf_counter()
+        points = list(collector.collect(at=n))
+        best = min(best, time.perf_counter() - start)
+        assert len(points) == 1 + 7 + 192 + 3
+    assert best <= 3e-3
+
+
+def spin(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@LINUX
+def test_this_machines_share_is_what_psutil_says_of_the_same_time():
+    collector = CpuCollector(CpuCollector.Config())
+    collector.open()
+    psutil.cpu_percent()
+    spin(0.5)
+    expected = psutil.cpu_percent()
+    found = values(collector.collect(at=7))
+    assert found["cpu.utilization",] == pytest.approx(expected, abs=8)
+    assert found["cpu.load", "1m"] == pytest.approx(os.getloadavg()[0], abs=0.5)
+    assert {name for name, *_ in found} == {metric.name for metric in collector.metrics}
+    collector.close()
+
+
+def test_the_way_over_psutil_yields_the_same_metrics(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    collector = CpuCollector(CpuCollector.Config())
+    collector.open()
+    assert collector.describe() == f"{psutil.cpu_count()} CPU{'s' * (psutil.cpu_count() != 1)}, psutil"
+    psutil.cpu_percent()
+    spin(0.5)
+    found = values(collector.collect(at=7))
+    assert found["cpu.utilization",] == pytest.approx(psutil.cpu_percent(), abs=8)
+    assert {name for name, *_ in found} == {metric.name for metric in collector.metrics}
+    collector.close()
+
+
+def test_a_mode_that_a_platform_does_not_tell_is_absent(monkeypatch):
+    class Times:
+        user, nice, system, idle = 1.0, 0.5, 0.5, 2.0
+
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [Times()] if percpu else Times())
+    monkeypatch.setattr(sys, "platform", "darwin")
+    collector = CpuCollector(CpuCollector.Config())
+    collector.open()
+    Times.user, Times.idle = 2.0, 5.0
+    found = values(without_load(collector.collect(at=7)))
+    assert found == {
+        ("cpu.utilization",): 25.0,
+        ("cpu.mode.utilization", "user"): 25.0,
+        ("cpu.mode.utilization", "nice"): 0.0,
+        ("cpu.mode.utilization", "system"): 0.0,
+        ("cpu.core.utilization", "0"): 25.0,
+    }
+    assert "idle" in MODES

@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from agent.collectors.disk import (
+    AVAILABLE,
+    BUSY,
+    DEVICE_READ,
+    DEVICE_WRITTEN,
+    INODES,
+    OPERATIONS,
+    READ,
+    USED,
+    UTILIZATION,
+    WRITTEN,
+    DiskCollector,
+    whole_disks,
+)
+from agent.datapoint import Dimensions, Level
+from agent.errors import PartlyCollected, Unavailable
+
+HOST = Path(__file__).parents[2] / "fixtures/host"
+PROC = HOST / "node_exporter/proc"
+BOOT = 1418183276 * 10**9
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+SPACE = SimpleNamespace(f_blocks=1000, f_bfree=400, f_bavail=200, f_frsize=4096, f_files=200, f_ffree=150)
+LONG = 30.0
+
+
+def statvfs(path: str) -> SimpleNamespace:
+    return SPACE
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A /proc whose files can be rewritten."""
+    (tmp_path / "self").mkdir()
+    for name in ("stat", "diskstats", "self/mountinfo"):
+        shutil.copyfile(PROC / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def opened():
+    """Open a collector."""
+    collectors = []
+
+    def make(proc: Path, statvfs=statvfs, level: Level = Level.BASIC, **config) -> DiskCollector:
+        config.setdefault("sys", proc / "no-sys")
+        collector = DiskCollector(DiskCollector.Config(proc=proc, **config), statvfs)
+        collector.level = level
+        collector.open()
+        collectors.append(collector)
+        return collector
+
+    yield make
+    for collector in collectors:
+        collector.close()
+
+
+def write(proc: Path, **disks: tuple[int, int]) -> None:
+    """Write a diskstats of disks that read and wrote so many sectors."""
+    lines = [f"   8       0 {name} 1 0 {read} 1 1 0 {written} 1 0 1 1\n" for name, (read, written) in disks.items()]
+    (proc / "diskstats").write_text("".join(lines))
+
+
+def sums(collector: DiskCollector) -> tuple[float, float] | None:
+    found = {p.metric: p.value for p in collector.collect(at=7)}
+    return (found[READ], found[WRITTEN]) if READ in found else None
+
+
+def partly(collector: DiskCollector):
+    """Return the points and the problems of a reading that fails in part."""
+    points = []
+    with pytest.raises(PartlyCollected) as caught:
+        points.extend(collector.collect(at=7))
+    return points, caught.value.problems
+
+
+# --- space
+
+
+def test_the_share_is_of_what_users_can_have(host, opened):
+    root = Dimensions(path="/")
+    assert list(opened(host, level=Level.DETAILED).collect(at=7))[:4] == [
+        UTILIZATION.point(7, 75.0, root),
+        USED.point(7, 600 * 4096, root),
+        AVAILABLE.point(7, 200 * 4096, root),
+        INODES.point(7, 25.0, root),
+    ]
+
+
+def test_basic_leaves_the_inodes_out(host, opened):
+    assert INODES not in {p.metric for p in opened(host).collect(at=7)}
+
+
+def test_a_file_system_without_a_number_of_inodes_has_no_share_of_them(host, opened):
+    btrfs = SimpleNamespace(**vars(SPACE) | {"f_files": 0, "f_ffree": 0})
+    points = list(opened(host, lambda path: btrfs, Level.ALL).collect(at=7))
+    assert UTILIZATION in {p.metric for p in points}
+    assert INODES not in {p.metric for p in points}
+
+
+def test_a_file_system_without_blocks_is_neither_full_nor_empty(host, opened):
+    proc = SimpleNamespace(f_blocks=0, f_bfree=0, f_bavail=0, f_frsize=4096, f_files=0, f_ffree=0)
+    assert {p.metric for p in opened(host, lambda path: proc).collect(at=7)} == {READ, WRITTEN}
+
+
+def test_a_path_is_looked_up_under_the_root_and_named_as_the_host_names_it(host, opened):
+    asked = []
+
+    def statvfs(path):
+        asked.append(path)
+        return SPACE
+
+    points = list(opened(host, statvfs, paths=("/", "/data/"), root=Path("/host")).collect(at=7))
+    assert asked == ["/host", "/host/data"]
+    assert [p.dims["path"] for p in points if p.metric is USED] == ["/", "/data/"]
+
+
+def test_a_local_mount_is_asked_on_the_collectors_own_thread_and_any_other_path_is_not(host, opened):
+    threads = {}
+
+    def statvfs(path):
+        threads[path] = threading.current_thread()
+        return SPACE
+
+    list(opened(host, statvfs, paths=("/", "/home", "/mnt/nfs/test")).collect(at=7))
+    assert threads["/"] is threading.current_thread()
+    assert threads["/home"] is not threading.current_thread()
+    assert threads["/mnt/nfs/test"] is not threading.current_thread()
+
+
+def test_a_file_system_that_hangs_costs_only_its_own_points_and_one_call(host, opened):
+    released, calls = threading.Event(), []
+
+    def statvfs(path):
+        if path == "/mnt/nfs/test":
+            calls.append(threading.current_thread())
+            released.wait(LONG)
+        return SPACE
+
+    collector = opened(host, statvfs, paths=("/mnt/nfs/test", "/"))
+    for _ in range(3):
+        points, problems = partly(collector)
+        assert [p.dims["path"] for p in points if p.metric is USED] == ["/"]
+        assert {READ, WRITTEN} <= {p.metric for p in points}
+        assert problems == ["statvfs of /mnt/nfs/test does not return (nfs4 192.168.1.1:/srv/test)"]
+    assert len(calls) == 1
+    released.set()
+    collector._paths[0].lane.close()
+    calls[0].join(LONG)
+    assert [p.dims["path"] for p in collector.collect(at=8) if p.metric is USED] == ["/mnt/nfs/test", "/"]
+
+
+def test_closing_does_not_wait_for_a_file_system_that_hangs(host, opened):
+    released = threading.Event()
+
+    def statvfs(path):
+        released.wait(LONG)
+        return SPACE
+
+    collector = opened(host, statvfs, paths=("/mnt/nfs/test",))
+    partly(collector)
+    collector.close()
+    released.set()
+
+
+def test_a_path_that_is_not_there_is_named(host, opened):
+    def statvfs(path):
+        if path == "/gone":
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return SPACE
+
+    points, problems = partly(opened(host, statvfs, paths=("/gone", "/")))
+    assert problems == ["statvfs of /gone: No such file or directory"]
+    assert [p.dims["path"] for p in points if p.metric is USED] == ["/"]
+
+
+# --- disks
+
+
+def test_only_whole_physical_disks_are_summed(host, opened):
+    sectors_read = 1003346126 + 1560 + 32670882 + 4643973 + 9657779 + 1657779
+    sectors_written = 505697032 + 0 + 213637440 + 39451633 + 1972905 + 172905
+    assert list(opened(host).collect(at=7))[3:] == [
+        READ.point(7, sectors_read * 512, since=BOOT),
+        WRITTEN.point(7, sectors_written * 512, since=BOOT),
+    ]
+
+
+def test_all_adds_what_each_disk_counted(host, opened):
+    points = [p for p in opened(host, level=Level.ALL).collect(at=7) if p.dims.get("device") == "nvme0n1"]
+    one = Dimensions(device="nvme0n1")
+    assert points == [
+        DEVICE_READ.point(7, 4643973 * 512, one, since=BOOT),
+        DEVICE_WRITTEN.point(7, 39451633 * 512, one, since=BOOT),
+        OPERATIONS.point(7, 47114, one | {"direction": "read"}, since=BOOT),
+        OPERATIONS.point(7, 1078320, one | {"direction": "write"}, since=BOOT),
+        BUSY.point(7, 222.766, one, since=BOOT),
+    ]
+
+
+def test_the_disks_of_a_captured_machine_are_named(host, opened):
+    assert opened(host).describe() == "1 path, 6 disks (sda, mmcblk0, vda, nvme0n1, sdb, sdc)"
+    assert opened(HOST / "vm/proc").describe() == "1 path, 1 disk (vda)"
+
+
+@pytest.mark.parametrize(
+    ("names", "disks"),
+    [
+        ("sda sda1 sdb sdaa sdaa15", "sda sdb sdaa"),
+        ("vda vda1 xvda xvdb1 hda", "vda xvda hda"),
+        ("nvme0n1 nvme0n1p1 nvme10n2", "nvme0n1 nvme10n2"),
+        ("mmcblk0 mmcblk0p1 dasda dasda1 pmem0", "mmcblk0 dasda pmem0"),
+        ("loop0 ram0 zram0 dm-0 md0 md127 sr0 fd0 nbd0", ""),
+        ("nvme0c0n1 nvme0c1n1 nvme0n1 nvme3c33n1 nvme3n1 nvme4n1", "nvme0c0n1 nvme0c1n1 nvme3c33n1 nvme4n1"),
+    ],
+)
+def test_without_sys_a_disk_is_known_by_its_name(tmp_path, names, disks):
+    assert whole_disks(names.split(), tmp_path / "block") == set(disks.split())
+
+
+def test_a_disk_is_what_stands_on_a_device(tmp_path):
+    for name in ("sda", "rbd0", "sr0", "cciss!c0d0", "nvme0c0n1", "nvme0n1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "device").symlink_to("../nowhere")
+    for name in ("dm-0", "md0", "loop0", "zram0"):
+        (tmp_path / name).mkdir()
+    names = {"sda", "sda1", "rbd0", "sr0", "cciss/c0d0", "nvme0c0n1", "nvme0n1", "dm-0", "md0", "loop0", "zram0"}
+    assert whole_disks(names, tmp_path) == {"sda", "rbd0", "cciss/c0d0", "nvme0c0n1"}
+
+
+def test_the_counters_of_a_multipath_disk_are_those_of_its_paths(host, opened):
+    write(host, nvme0c0n1=(4815165730, 6989322264), nvme0n1=(0, 0))
+    assert sums(opened(host)) == (4815165730 * 512, 6989322264 * 512)
+
+
+def test_a_disk_that_comes_goes_or_starts_anew_makes_no_spike_and_no_step_back(host, opened):
+    write(host, sda=(1000, 100), sdb=(5000, 500))
+    collector = opened(host)
+    assert sums(collector) == (6000 * 512, 600 * 512)
+    write(host, sda=(1001, 101))
+    assert sums(collector) == (6001 * 512, 601 * 512)
+    write(host, sda=(1002, 1), sdb=(7, 7), sdc=(10**9, 10**9))
+    assert sums(collector) == (6002 * 512, 601 * 512)
+    write(host, sda=(1002, 1), sdb=(8, 7), sdc=(10**9, 10**9 + 2))
+    assert sums(collector) == (6003 * 512, 603 * 512)
+
+
+def test_dimensions_are_built_once_and_forgotten_with_their_disk(host, opened):
+    write(host, sda=(1, 1), sdb=(1, 1))
+    collector = opened(host, level=Level.ALL)
+    first = list(collector.collect(at=7))[-1].dims
+    assert list(collector.collect(at=8))[-1].dims is first
+    write(host, sda=(1, 1))
+    list(collector.collect(at=9))
+    assert list(collector._disks) == ["sda"]
+
+
+def test_without_a_physical_disk_the_sums_are_absent(host, opened):
+    write(host, loop0=(0, 0))
+    collector = opened(host)
+    assert {p.metric for p in collector.collect(at=7)} == {UTILIZATION, USED, AVAILABLE}
+    assert collector.describe() == "1 path, 0 disks"
+
+
+def test_without_diskstats_the_paths_are_read_all_the_same(host, opened):
+    (host / "diskstats").unlink()
+    assert {p.metric for p in opened(host).collect(at=7)} == {UTILIZATION, USED, AVAILABLE}
+
+
+def test_where_there_is_nothing_at_all_it_says_where_it_looked(tmp_path):
+    collector = DiskCollector(DiskCollector.Config(proc=tmp_path, paths=("/a",), root=tmp_path))
+    with pytest.raises(Unavailable, match=f"{tmp_path}/diskstats.*/a"):
+        collector.open()
+    collector.close()
+    collector.close()
+
+
+# --- this machine
+
+
+@LINUX
+def test_df_and_psutil_agree_on_this_machines_root(opened):
+    collector = opened(Path("/proc"), os.statvfs, Level.DETAILED, sys=Path("/sys"))
+    found = {p.metric: p.value for p in collector.collect(at=7)}
+    expected = psutil.disk_usage("/")
+    assert found[UTILIZATION] == pytest.approx(expected.percent, abs=0.5)
+    assert found[USED] == pytest.approx(expected.used, abs=2**28)
+    assert found[AVAILABLE] == pytest.approx(expected.free, abs=2**28)
+
+
+@LINUX
+def test_psutil_agrees_on_what_this_machines_disks_counted(opened):
+    collector = opened(Path("/proc"), os.statvfs, Level.ALL, sys=Path("/sys"))
+    before = psutil.disk_io_counters(perdisk=True, nowrap=False)
+    points = [p for p in collector.collect(at=7) if p.metric in {DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY}]
+    after = psutil.disk_io_counters(perdisk=True, nowrap=False)
+    fields = {
+        (DEVICE_READ, None): "read_bytes",
+        (DEVICE_WRITTEN, None): "write_bytes",
+        (OPERATIONS, "read"): "read_count",
+        (OPERATIONS, "write"): "write_count",
+        (BUSY, None): "busy_time",
+    }
+    for point in points:
+        name, field = point.dims["device"], fields[point.metric, point.dims.get("direction")]
+        factor = 1000 if point.metric is BUSY else 1
+        assert getattr(before[name], field) <= point.value * factor + 1e-6
+        assert point.value * factor <= getattr(after[name], field) + 1e-6
+
+
+def test_the_way_over_psutil_yields_the_same(opened, monkeypatch):
+    expected, disks = psutil.disk_usage("/"), psutil.disk_io_counters(perdisk=True, nowrap=False)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    collector = opened(Path("/proc"), level=Level.ALL)
+    points = list(collector.collect(at=7))
+    found = {p.metric: p.value for p in points}
+    assert found[UTILIZATION] == pytest.approx(expected.percent, abs=0.5)
+    assert found[READ] >= sum(counted.read_bytes for counted in disks.values())
+    assert {p.dims["device"] for p in points if p.metric is BUSY} == set(disks)
+    assert collector.describe().startswith(f"1 path, {len(disks)} disk")
+
+
+def test_a_platform_that_does_not_count_busy_time_leaves_it_absent(opened, monkeypatch):
+    counted = SimpleNamespace(read_count=1, write_count=2, read_bytes=3, write_bytes=4)
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda perdisk, nowrap: {"disk0": counted})
+    monkeypatch.setattr(sys, "platform", "darwin")
+    points = list(opened(Path("/proc"), level=Level.ALL).collect(at=7))
+    assert [(p.metric, p.value) for p in points[3:]] == [
+        (READ, 3),
+        (WRITTEN, 4),
+        (DEVICE_READ, 3),
+        (DEVICE_WRITTEN, 4),
+        (OPERATIONS, 1),
+        (OPERATIONS, 2),
+    ]
+
+
+def test_it_touches_nothing_before_it_is_opened():
+    collector = DiskCollector(DiskCollector.Config(proc=Path("/nowhere"), paths=("/nowhere",)))
+    assert collector.describe() == "1 path, 0 disks"
+    collector.close()

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.collectors.memory import (
+    AVAILABLE,
+    SWAP_USED,
+    SWAP_UTILIZATION,
+    TOTAL,
+    USED,
+    UTILIZATION,
+    MemoryCollector,
+)
+from agent.datapoint import Level
+from agent.errors import Unavailable
+
+HOST = Path(__file__).parents[2] / "fixtures/host"
+LINUX = pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="no /proc here")
+
+
+@pytest.fixture
+def opened():
+    """Open a collector on a /proc."""
+    collectors = []
+
+    def make(proc: Path, level: Level = Level.ALL) -> MemoryCollector:
+        collector = MemoryCollector(MemoryCollector.Config(proc=proc))
+        collector.level = level
+        collector.open()
+        collectors.append(collector)
+        return collector
+
+    yield make
+    for collector in collectors:
+        collector.close()
+
+
+def meminfo(folder: Path, **kib: int) -> Path:
+    (folder / "meminfo").write_text("".join(f"{name + ':':<16}{value:>8} kB\n" for name, value in kib.items()))
+    return folder
+
+
+def test_used_is_total_less_available(opened):
+    total, available = 24684084 * 1024, 23801036 * 1024
+    assert list(opened(HOST / "vm/proc").collect(at=7)) == [
+        UTILIZATION.point(7, 100 * (total - available) / total),
+        USED.point(7, total - available),
+        AVAILABLE.point(7, available),
+        TOTAL.point(7, total),
+    ]
+
+
+def test_basic_yields_no_total_and_no_swap(opened):
+    points = opened(HOST / "vm/proc", Level.BASIC).collect(at=7)
+    assert [p.metric for p in points] == [UTILIZATION, USED, AVAILABLE]
+
+
+def test_an_old_kernel_that_does_not_know_what_is_available_leaves_it_absent(opened):
+    swap_used = (4194300 - 3155360) * 1024
+    assert list(opened(HOST / "node_exporter/proc").collect(at=7)) == [
+        TOTAL.point(7, 3742148 * 1024),
+        SWAP_USED.point(7, swap_used),
+        SWAP_UTILIZATION.point(7, 100 * (4194300 - 3155360) / 4194300),
+    ]
+
+
+def test_swap_that_is_there_but_unused_is_zero(opened, tmp_path):
+    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=40, SwapTotal=50, SwapFree=50)
+    assert list(opened(proc).collect(at=7))[-2:] == [SWAP_USED.point(7, 0), SWAP_UTILIZATION.point(7, 0.0)]
+
+
+def test_more_available_than_there_is_is_not_believed(opened, tmp_path):
+    proc = meminfo(tmp_path, MemTotal=100, MemAvailable=101, SwapTotal=50, SwapFree=51)
+    assert list(opened(proc).collect(at=7)) == [TOTAL.point(7, 100 * 1024)]
+
+
+def test_every_reading_is_a_new_one(opened, tmp_path):
+    collector = opened(meminfo(tmp_path, MemTotal=100, MemAvailable=40), Level.BASIC)
+    assert next(iter(collector.collect(at=7))).value == 60.0
+    meminfo(tmp_path, MemTotal=100, MemAvailable=90)
+    assert next(iter(collector.collect(at=8))).value == 10.0
+
+
+@pytest.mark.parametrize("content", [None, "MemFree: 5 kB\n"])
+def test_where_there_is_nothing_it_says_where_it_looked(tmp_path, content):
+    if content is not None:
+        (tmp_path / "meminfo").write_text(content)
+    collector = MemoryCollector(MemoryCollector.Config(proc=tmp_path))
+    with pytest.raises(Unavailable, match=str(tmp_path / "meminfo")):
+        collector.open()
+    collector.close()
+
+
+def test_it_says_what_it_found(opened):
+    collector = opened(HOST / "vm/proc")
+    assert collector.describe() == f"23.5 GiB, {HOST}/vm/proc/meminfo"
+    collector.close()
+    collector.close()
+    assert collector.describe() == ""
+
+
+@LINUX
+def test_this_machines_memory_is_what_psutil_says(opened):
+    found = {p.metric: p.value for p in opened(Path("/proc")).collect(at=7)}
+    expected = psutil.virtual_memory()
+    assert found[TOTAL] == expected.total
+    assert found[AVAILABLE] == pytest.approx(expected.available, abs=0.05 * expected.total)
+    assert found[UTILIZATION] == pytest.approx(expected.percent, abs=5)
+
+
+def test_the_way_over_psutil_yields_the_same(monkeypatch, opened):
+    expected, swap = psutil.virtual_memory(), psutil.swap_memory()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    collector = opened(Path("/proc"))
+    found = {p.metric: p.value for p in collector.collect(at=7)}
+    assert found[TOTAL] == expected.total
+    assert found[USED] == pytest.approx(expected.total - expected.available, abs=0.05 * expected.total)
+    assert (SWAP_USED in found) == (swap.total > 0)
+    assert collector.describe().endswith("GiB, psutil")

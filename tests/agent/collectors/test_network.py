@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from agent.collectors.network import (
+    DROPS,
+    ERRORS,
+    INTERFACE_RECEIVED,
+    INTERFACE_SENT,
+    RECEIVED,
+    SENT,
+    NetworkCollector,
+)
+from agent.datapoint import Dimensions, Kind, Level
+from agent.errors import Unavailable
+from agent.window import Window
+
+PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
+BOOT = 1418183276 * 10**9
+HEADER = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes ...\n"
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A /proc whose net/dev can be rewritten."""
+    (tmp_path / "net").mkdir()
+    shutil.copyfile(PROC / "stat", tmp_path / "stat")
+    shutil.copyfile(PROC / "net/dev", tmp_path / "net/dev")
+    return tmp_path
+
+
+@pytest.fixture
+def opened():
+    """Open a collector on a /proc."""
+    collectors = []
+
+    def make(proc: Path, level: Level = Level.BASIC, **config) -> NetworkCollector:
+        collector = NetworkCollector(NetworkCollector.Config(proc=proc, **config))
+        collector.level = level
+        collector.open()
+        collectors.append(collector)
+        return collector
+
+    yield make
+    for collector in collectors:
+        collector.close()
+
+
+def write(proc: Path, **interfaces: tuple[int, int]) -> None:
+    """Write a net/dev of interfaces that sent and received so many bytes."""
+    lines = [
+        f"{name:>6}: {received} 9 0 0 0 0 0 0 {sent} 9 0 0 0 0 0 0\n" for name, (sent, received) in interfaces.items()
+    ]
+    (proc / "net/dev").write_text(HEADER + "".join(lines))
+
+
+def sums(collector: NetworkCollector) -> tuple[float, float] | None:
+    found = {p.metric: p.value for p in collector.collect(at=7)}
+    return (found[SENT], found[RECEIVED]) if found else None
+
+
+def test_the_sums_are_over_all_interfaces_but_the_loopback(opened):
+    sent = 67120 + 1943284 + 9315587528 + 2630299 + 2851649360 + 2681662018
+    received = 1888 + 648 + 68210035552 + 10437182923 + 64910168
+    assert list(opened(PROC).collect(at=7)) == [
+        SENT.point(7, sent, since=BOOT),
+        RECEIVED.point(7, received, since=BOOT),
+    ]
+
+
+def test_the_loopback_counts_on_request(opened):
+    without, with_it = sums(opened(PROC)), sums(opened(PROC, loopback=True))
+    assert with_it == (without[0] + 435303245, without[1] + 435303245)
+
+
+def test_all_adds_bytes_errors_and_drops_of_each_interface(host, opened):
+    (host / "net/dev").write_text(
+        HEADER + "  eth0:100 1 2 3 4 5 6 7 200 11 12 13 14 15 16 17\n    lo: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n"
+    )
+    one = Dimensions(interface="eth0")
+    sent, received = one | {"direction": "sent"}, one | {"direction": "received"}
+    assert list(opened(host, Level.ALL).collect(at=7)) == [
+        SENT.point(7, 200, since=BOOT),
+        RECEIVED.point(7, 100, since=BOOT),
+        INTERFACE_SENT.point(7, 200, one, since=BOOT),
+        INTERFACE_RECEIVED.point(7, 100, one, since=BOOT),
+        ERRORS.point(7, 12, sent, since=BOOT),
+        ERRORS.point(7, 2, received, since=BOOT),
+        DROPS.point(7, 13, sent, since=BOOT),
+        DROPS.point(7, 3, received, since=BOOT),
+    ]
+
+
+def test_detailed_leaves_out_the_bytes_of_each_interface(opened):
+    assert {p.metric for p in opened(PROC, Level.DETAILED).collect(at=7)} == {SENT, RECEIVED, ERRORS, DROPS}
+
+
+def test_a_name_may_hold_a_colon_and_a_number_may_stand_close_to_it(opened):
+    found = {
+        p.dims["interface"]: p.value for p in opened(PROC, Level.ALL).collect(at=7) if p.metric is INTERFACE_RECEIVED
+    }
+    assert found == {
+        "tun0": 1888,
+        "veth4B09XN": 648,
+        "eth0": 68210035552,
+        "lxcbr0": 0,
+        "wlan0": 10437182923,
+        "docker0": 64910168,
+        "ibr10:30": 0,
+    }
+
+
+def test_an_interface_that_vanishes_and_returns_makes_no_spike_and_no_step_back(host, opened):
+    write(host, eth0=(1000, 100), eth1=(5000, 500))
+    collector = opened(host)
+    assert sums(collector) == (6000, 600)
+    write(host, eth0=(1010, 101))
+    assert sums(collector) == (6010, 601)
+    write(host, eth0=(1020, 102), eth1=(4, 40))
+    assert sums(collector) == (6020, 602)
+    write(host, eth0=(1020, 102), eth1=(7, 70))
+    assert sums(collector) == (6023, 632)
+
+
+def test_an_interface_that_returns_with_a_larger_count_makes_no_spike_in_its_own_series(host, opened):
+    write(host, eth0=(1000, 100), veth1=(50, 5))
+    collector, window = opened(host, Level.ALL), Window(0, born=0)
+
+    def gained(at):
+        points = window.add(collector.collect(at), at)
+        return {p.increase for p in points if p.metric is INTERFACE_SENT and p.dims["interface"] == "veth1"}
+
+    assert gained(10) == {None}
+    write(host, eth0=(1000, 100), veth1=(60, 6))
+    assert gained(20) == {10}
+    write(host, eth0=(1000, 100))
+    assert gained(30) == set()
+    write(host, eth0=(1000, 100), veth1=(9_000_000, 7))
+    assert gained(40) == {None}
+    write(host, eth0=(1000, 100), veth1=(9_000_005, 7))
+    assert gained(50) == {5}
+
+
+def test_an_interface_that_starts_anew_makes_no_step_back(host, opened):
+    write(host, eth0=(1000, 100))
+    collector = opened(host)
+    write(host, eth0=(10, 200))
+    assert sums(collector) == (1000, 200)
+
+
+def test_without_any_interface_left_nothing_is_said(host, opened):
+    write(host, eth0=(1000, 100))
+    collector = opened(host, Level.ALL)
+    write(host, lo=(1, 1))
+    assert sums(collector) is None
+    write(host, eth0=(2000, 200))
+    assert sums(collector) == (1000, 100)
+
+
+def test_dimensions_are_built_once_and_forgotten_with_their_interface(host, opened):
+    write(host, eth0=(1, 1), veth1=(1, 1))
+    collector = opened(host, Level.ALL)
+    first = list(collector.collect(at=7))[2].dims
+    assert list(collector.collect(at=8))[2].dims is first
+    write(host, eth0=(1, 1))
+    list(collector.collect(at=9))
+    assert list(collector._interfaces) == ["eth0"]
+
+
+def test_of_a_host_mounted_elsewhere_the_namespace_of_its_first_process_is_read(host, opened):
+    write(host, mine=(1, 1))
+    (host / "1/net").mkdir(parents=True)
+    (host / "1/net/dev").write_text((PROC / "net/dev").read_text())
+    assert opened(host).describe() == "tun0, veth4B09XN, eth0, lxcbr0, wlan0, docker0, ibr10:30"
+
+
+def test_where_that_cannot_be_read_the_readers_own_is(host, opened):
+    write(host, mine=(1, 1))
+    assert opened(host).describe() == "mine"
+
+
+def test_many_interfaces_are_named_in_short(host, opened):
+    write(host, **{f"eth{n}": (1, 1) for n in range(20)})
+    assert opened(host).describe() == "eth0, eth1, eth2, eth3, eth4, eth5, eth6 and 13 more"
+
+
+def test_where_there_is_nothing_it_says_where_it_looked(host, opened):
+    write(host, lo=(1, 1))
+    with pytest.raises(Unavailable, match=f"no network interface but the loopback in {host}/net/dev"):
+        opened(host)
+    (host / "net/dev").unlink()
+    with pytest.raises(Unavailable, match=f"{host}/net/dev"):
+        opened(host)
+
+
+def test_closing_twice_or_unopened_is_safe(opened):
+    NetworkCollector(NetworkCollector.Config()).close()
+    collector = opened(PROC)
+    collector.close()
+    collector.close()
+    assert collector.describe() == ""
+
+
+def of_psutil() -> tuple[int, int]:
+    counted = [c for name, c in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
+    return sum(c.bytes_sent for c in counted), sum(c.bytes_recv for c in counted)
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_this_machines_sums_are_what_psutil_says(opened, monkeypatch, platform):
+    before = of_psutil()
+    monkeypatch.setattr(sys, "platform", platform)
+    try:
+        collector = opened(Path("/proc"), Level.ALL)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    points = list(collector.collect(at=7))
+    monkeypatch.undo()
+    after = of_psutil()
+    assert before[0] <= points[0].value <= after[0]
+    assert before[1] <= points[1].value <= after[1]
+    assert all(
+        p.metric.kind is Kind.COUNTER and p.since == pytest.approx(psutil.boot_time() * 1e9, abs=2e9) for p in points
+    )
+
+
+def test_drops_that_macos_never_counts_are_absent_there(opened, monkeypatch):
+    counted = SimpleNamespace(bytes_sent=1, bytes_recv=2, errin=3, errout=4, dropin=5, dropout=0)
+    monkeypatch.setattr(psutil, "net_io_counters", lambda pernic, nowrap: {"lo0": counted, "en0": counted})
+    monkeypatch.setattr(sys, "platform", "darwin")
+    points = list(opened(Path("/proc"), Level.ALL).collect(at=7))
+    assert [(p.metric, p.value, p.dims["direction"]) for p in points[4:]] == [
+        (ERRORS, 4, "sent"),
+        (ERRORS, 3, "received"),
+        (DROPS, 5, "received"),
+    ]
+    assert {p.dims["interface"] for p in points[2:]} == {"en0"}

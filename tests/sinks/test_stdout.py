@@ -1,0 +1,823 @@
+import errno
+import fcntl
+import importlib
+import inspect
+import io
+import json
+import math
+import os
+import pkgutil
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import agent.collectors
+from agent.collector import Collector
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from agent.errors import Gone, Refused, Retryable
+from sinks import stdout
+from sinks.stdout import StdoutSink
+
+AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
+SECOND = 10**9
+CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")
+CORE = gauge("cpu.core.utilization", "%", "Busy share of a core.", dims=("cpu",))
+READ = counter("disk.read", "By", "Bytes read.")
+LATENCY = gauge("neuron.execution.latency", "s", "Latency.", dims=("percentile",))
+
+
+def sink_on(stream, **config):
+    sink = StdoutSink(StdoutSink.Config(**config), stream)
+    sink.open()
+    return sink
+
+
+def written(batch, **config):
+    """Return what is written for `batch`, and what is rejected."""
+    stream = io.BytesIO()
+    rejected = sink_on(stream, **config).write(batch)
+    return stream.getvalue().decode(), list(rejected)
+
+
+def reasons(batch, **config):
+    return [(rejected.point, rejected.reason) for rejected in written(batch, **config)[1]]
+
+
+# -- json
+
+
+def test_json_prints_a_gauge_as_documented():
+    text, rejected = written([CPU.point(AT, 12.5, Dimensions(instance_id="i-0abc"))], format="json")
+
+    assert text == (
+        '{"time": "2026-11-20T10:00:05Z", "name": "cpu.utilization", "kind": "gauge", "unit": "%", "value": 12.5,'
+        ' "dims": {"instance_id": "i-0abc"}}\n'
+    )
+    assert rejected == []
+
+
+def test_json_prints_increase_since_and_start_of_a_counter():
+    point = Datapoint(READ, 4096, NO_DIMENSIONS, AT, AT - 3600 * SECOND, AT - SECOND, None, 512)
+
+    assert written([point], format="json")[0] == (
+        '{"time": "2026-11-20T10:00:05Z", "name": "disk.read", "kind": "counter", "unit": "By", "value": 4096,'
+        ' "dims": {}, "increase": 512, "since": "2026-11-20T09:00:05Z", "start": "2026-11-20T10:00:04Z"}\n'
+    )
+
+
+def test_json_leaves_out_what_is_not_known_of_a_counter():
+    point = Datapoint(READ, 4096, NO_DIMENSIONS, AT, None, AT)
+
+    line = json.loads(written([point], format="json")[0])
+
+    assert [*line] == ["time", "name", "kind", "unit", "value", "dims"]
+
+
+def test_json_prints_the_summary_of_a_window():
+    summary = Summary(3, 30.0, 5.0, 15.0, (5.0, 10.0, 15.0), (1, 1, 1))
+    point = Datapoint(CPU, 10.0, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
+
+    assert written([point], format="json")[0].endswith(
+        '"dims": {}, "start": "2026-11-20T09:59:05Z", "summary": {"count": 3, "sum": 30.0, "minimum": 5.0,'
+        ' "maximum": 15.0, "values": [5.0, 10.0, 15.0], "counts": [1, 1, 1]}}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("at", "time"),
+    [
+        (AT + 250_000_000, "2026-11-20T10:00:05.250Z"),
+        (AT + 999_999_999, "2026-11-20T10:00:05.999Z"),
+        (AT + 999_999, "2026-11-20T10:00:05Z"),
+        (0, "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_json_cuts_times_to_milliseconds_and_omits_a_fraction_of_zero(at, time):
+    assert json.loads(written([CPU.point(at, 1.0)], format="json")[0])["time"] == time
+
+
+@pytest.mark.parametrize("value", ["/mnt/größe", "データ", "line\nbreak", 'quote"', "\x1b[31m", "not \udcff unicode"])
+def test_json_is_ascii_and_gives_back_every_dimension(value):
+    text, _ = written([CORE.point(AT, 1.0, Dimensions(cpu=value))], format="json")
+
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text)["dims"] == {"cpu": value}
+
+
+def test_json_rejects_a_time_that_no_calendar_has():
+    good, bad = CPU.point(AT, 1.0), Datapoint(READ, 1.0, NO_DIMENSIONS, AT, 10**30)
+
+    text, rejected = written([bad, good], format="json")
+
+    assert [(r.point, r.reason) for r in rejected] == [(bad, "time out of range")]
+    assert text.count("\n") == 1
+
+
+# -- every format
+
+
+@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_rejected_and_never_printed(format_, number):
+    bad = [
+        CPU.point(AT, number),
+        Datapoint(READ, 1.0, NO_DIMENSIONS, AT, AT - SECOND, AT - SECOND, None, number),
+        Datapoint(CPU, 1.0, NO_DIMENSIONS, AT, None, AT, Summary(2, 2.0, 1.0, 1.0, (1.0, number), (1, 1))),
+    ]
+
+    text, rejected = written([*bad, CORE.point(AT, 7.0, Dimensions(cpu="0"))], format=format_)
+
+    assert [(r.point, r.reason) for r in rejected] == [(point, "not finite") for point in bad]
+    assert "nan" not in text.lower()
+    assert "inf" not in text.lower()
+    assert "7" in text
+
+
+@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+def test_a_batch_of_which_nothing_is_left_writes_nothing(format_):
+    text, rejected = written([CPU.point(AT, math.nan)], format=format_)
+
+    assert text == ""
+    assert len(rejected) == 1
+
+
+class Calls(io.RawIOBase):
+    """A stream that counts the calls, and takes at most `room` bytes before it fails with `failure`."""
+
+    def __init__(self, room=10**9, failure=None):
+        self.calls, self.room, self.failure, self.data = 0, room, failure, b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.calls += 1
+        if not self.room:
+            if self.failure is None:
+                return None
+            raise self.failure
+        taken = bytes(data[: self.room])
+        self.data += taken
+        self.room -= len(taken)
+        return len(taken)
+
+
+@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+def test_a_batch_is_one_call(format_):
+    stream = Calls()
+
+    sink_on(stream, format=format_).write([CORE.point(AT + n, 1.0, Dimensions(cpu=str(n))) for n in range(50)])
+
+    assert stream.calls == 1
+
+
+def test_a_text_stream_without_bytes_below_will_do():
+    stream = io.StringIO()
+
+    sink_on(stream, format="table").write([gauge("gpu.temperature", "Cel", "Heat.").point(AT, 45.0)])
+
+    assert "45 °C" in stream.getvalue()
+
+
+def test_building_touches_nothing_and_standard_output_is_found_when_opened(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    sink = StdoutSink(StdoutSink.Config())
+    sink.close()
+    with pytest.raises(Refused, match="closed"):
+        sink.open()
+
+    later = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", later)
+    sink.open()
+    sink.write([CPU.point(AT, 1.0)])
+    sink.close()
+    sink.close()
+
+    assert later.buffer.getvalue().startswith(b'{"time"')
+    assert sink.describe() == "standard output, json"
+
+
+def test_a_closed_stream_is_refused_at_the_start_and_gone_later():
+    stream = io.BytesIO()
+    sink = sink_on(stream)
+    stream.close()
+
+    with pytest.raises(Gone, match="the reader of standard output has gone"):
+        sink.write([CPU.point(AT, 1.0)])
+    with pytest.raises(Refused):
+        sink_on(stream)
+
+
+# -- trouble on the wire
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_worth_another_try():
+    with Path("/dev/full").open("wb") as full, pytest.raises(Retryable, match="No space left"):
+        sink_on(full).write([CPU.point(AT, 1.0)])
+
+
+@pytest.mark.parametrize("room", [1, 40, 96, 97, 150, 250])
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "full"), None], ids=["full", "would block"])
+def test_no_line_is_torn_by_a_write_that_fails_halfway(room, failure):
+    batch = [CORE.point(AT, 1.0, Dimensions(cpu=str(n))) for n in range(3)]
+    stream = Calls(room, failure)
+    sink = sink_on(stream)
+
+    with pytest.raises(Retryable):
+        sink.write(batch)
+    with pytest.raises(Retryable):
+        sink.write(batch)
+    stream.room = 3
+    with pytest.raises(Retryable):
+        sink.write(batch)
+    stream.room = 10**9
+    sink.write(batch)
+
+    lines = [json.loads(line)["dims"]["cpu"] for line in stream.data.decode().splitlines()]
+    assert lines[-3:] == ["0", "1", "2"]
+    assert stream.data.endswith(b"\n")
+
+
+def test_a_terminal_that_hung_up_is_gone():
+    primary, secondary = pty.openpty()
+    with os.fdopen(secondary, "w") as stream:
+        sink = sink_on(stream)
+        os.close(primary)
+        with pytest.raises(Gone):
+            sink.write([CPU.point(AT, 1.0)])
+
+
+PROGRAM = """
+import sys
+from agent.datapoint import gauge
+from agent.errors import Gone
+from sinks.stdout import StdoutSink
+
+sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
+sink.open()
+print("something of another's that waits in the buffer")
+try:
+    while True:
+        sink.write([gauge("cpu.utilization", "%", "Busy.").point(1, 12.5)])
+except Gone as gone:
+    sink.close()
+    sys.stderr.write(f"gone: {gone}")
+"""
+
+
+@pytest.mark.parametrize("format_", ["json", "table", "emf"])
+def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format_):
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, format_],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    ) as child:
+        assert child.stdout.readline()
+        child.stdout.close()
+        complaint = child.stderr.read().decode()
+
+        assert child.wait(timeout=30) == 0
+    assert complaint == "gone: the reader of standard output has gone"
+
+
+@pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])
+def test_only_the_table_loads_rich(format_, wanted):
+    program = (
+        "import sys; from agent.datapoint import gauge; from sinks.stdout import StdoutSink;"
+        f"s = StdoutSink(StdoutSink.Config(format={format_!r})); s.open(); s.write([gauge('a.b', '%', 'A.').point(1, 1.0)]);"
+        "sys.stderr.write(str(any(m.split('.')[0] == 'rich' for m in sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stderr == wanted
+
+
+# -- table
+
+
+def sample_tick(at=AT, start=AT - SECOND, summary=None):
+    """Return a tick with every unit."""
+
+    def of(name, unit, value, *, keys=(), **dims):
+        return Datapoint(gauge(name, unit, "G.", dims=keys), value, Dimensions(dims), at, None, start, summary)
+
+    def rise(name, unit, total, increase, *, keys=(), **dims):
+        metric = counter(name, unit, "C.", dims=keys)
+        return Datapoint(metric, total, Dimensions(dims), at, 0, start, None, increase)
+
+    return [
+        of("memory.used", "By", 3.4 * 2**30),
+        of("cpu.utilization", "%", 12.5),
+        rise("disk.read", "By", 10**12, 1200),
+        rise("disk.device.busy", "s", 5000.0, 0.25, keys=("device",), device="nvme0n1"),
+        of("disk.available", "By", 0, keys=("path",), path="/"),
+        of("disk.available", "By", 9.1 * 2**40, keys=("path",), path="/var/lib/containers/storage/overlay/0f3c/merged"),
+        of("gpu.temperature", "Cel", 45.0, keys=("gpu",), gpu="0"),
+        of("gpu.power", "W", 210.4, keys=("gpu",), gpu="0"),
+        rise("gpu.energy", "J", 10**9, 210.0, keys=("gpu",), gpu="0"),
+        of("gpu.clock.sm", "MHz", 1410, keys=("gpu",), gpu="0"),
+        rise("network.interface.errors", "{packet}", 3, 2, keys=("interface",), interface="eth0"),
+        of("process.threads", "{thread}", 1234),
+        of("neuron.core.flops", "{flop}/s", 1.2e13, keys=("neuron_core",), neuron_core="3"),
+        of("neuron.execution.latency", "s", 0.0012, keys=("percentile",), percentile="p50"),
+        of("ipu.link.speed", "GT/s", 16.0, keys=("ipu",), ipu="0"),
+        of("cpu.load", "1", 1.5, keys=("window",), window="1m"),
+    ]
+
+
+def test_the_table_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert (
+        written(sample_tick(), format="table")[0]
+        == """\
+2026-11-20T10:00:05Z
+
+metric                    dimensions                               value
+
+cpu.load                  window=1m                                  1.5
+cpu.utilization                                                     12.5 %
+
+disk.available            path=/                                       0 B
+disk.available            path=/var/lib/containe…rlay/0f3c/merged    9.1 TiB
+disk.device.busy          device=nvme0n1                              25 %
+disk.read                                                            1.2 kB/s
+
+gpu.clock.sm              gpu=0                                     1.41 GHz
+gpu.energy                gpu=0                                      210 W
+gpu.power                 gpu=0                                      210 W
+gpu.temperature           gpu=0                                       45 °C
+
+ipu.link.speed            ipu=0                                       16 GT/s
+
+memory.used                                                          3.4 GiB
+
+network.interface.errors  interface=eth0                               2 /s
+
+neuron.core.flops         neuron_core=3                               12 Tflop/s
+neuron.execution.latency  percentile=p50                             1.2 ms
+
+process.threads                                                    1,234
+
+"""
+    )
+
+
+def test_the_table_of_a_window_shows_minimum_and_maximum_in_the_unit_of_the_value(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    summary = Summary(2, 2.0 * 2**30, 0.5 * 2**30, 1.5 * 2**30, (0.5 * 2**30, 1.5 * 2**30), (1, 1))
+    used = Datapoint(gauge("memory.used", "By", "M."), 2.0**30, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
+    read = Datapoint(READ, 10**12, NO_DIMENSIONS, AT, 0, AT - 60 * SECOND, None, 600)
+
+    assert (
+        written([used, read], format="table")[0]
+        == """\
+2026-11-20T10:00:05Z
+
+metric       dimensions  value      min  max
+
+disk.read                   10 B/s
+
+memory.used                  1 GiB  0.5  1.5
+
+"""
+    )
+
+
+def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    text, _ = written([Datapoint(READ, 3.4 * 2**30, NO_DIMENSIONS, AT, 0, AT)], format="table")
+
+    assert text.splitlines()[-2] == "disk.read                3.4 GiB total"
+
+
+def test_the_table_says_once_what_all_points_share(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    machine = {"instance_id": "i-0abc", "instance_type": "p5.48xlarge"}
+
+    text, _ = written([CORE.point(AT, 1.0, Dimensions(machine, cpu="0"))], format="table")
+
+    assert text.splitlines()[0] == "2026-11-20T10:00:05Z instance_id=i-0abc instance_type=p5.48xlarge"
+    assert text.splitlines()[-2] == "cpu.core.utilization  cpu=0           1 %"
+
+
+def test_a_wide_table_cuts_nothing(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    path = "/var/lib/containers/storage/overlay/" + 64 * "f" + "/merged"
+    metric = gauge("disk.available", "By", "D.", dims=("path",))
+
+    text, _ = written([metric.point(AT, 1.0, Dimensions(path=path))], format="table")
+
+    assert f"path={path}  " in text
+
+
+def test_the_table_lets_no_dimension_steer_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    text, _ = written([CORE.point(AT, 1.0, Dimensions(cpu="a\x1b[2J\n\u202eb\udcff"))], format="table")
+
+    assert "cpu=a\ufffd[2J\ufffd\ufffdb\ufffd" in text
+
+
+def test_each_tick_of_a_batch_is_a_table_where_nothing_can_be_redrawn():
+    text, _ = written([CPU.point(AT, 1.0), CPU.point(AT + SECOND, 2.0)], format="table")
+
+    assert [line for line in text.splitlines() if line.startswith("20")] == [
+        "2026-11-20T10:00:05Z",
+        "2026-11-20T10:00:06Z",
+    ]
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (999.4, "By", "999 B"),
+        (1000, "By", "0.977 KiB"),
+        (0, "s", "0 s"),
+        (7200, "s", "7,200 s"),
+        (0.0000015, "s", "1.5 µs"),
+        (-3, "Cel", "-3 °C"),
+        (1234567, "{file}", "1,234,567"),
+        (2.0**90, "By", "1,073,741,824 EiB"),
+        (3, "furlong", "3 furlong"),
+        (0, "MHz", "0 Hz"),
+    ],
+)
+def test_the_table_scales_units_for_people(value, unit, shown):
+    text, _ = written([gauge("a.b", unit, "A.").point(AT, value)], format="table")
+
+    assert text.splitlines()[-2].split(maxsplit=1)[1] == shown
+
+
+texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFFF), min_size=1, max_size=60)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5), st.integers(80, 250))
+def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
+    from rich.cells import cell_len
+
+    points = [gauge(name, "{flop}/s", "A.", dims=(k,)).point(AT, 1e13, Dimensions({k: v})) for name, k, v in rows]
+
+    lines = stdout._lines(points, width)
+
+    assert max(map(cell_len, lines)) <= width
+    assert sum(line.endswith("10 Tflop/s") for line in lines) == len(points)
+
+
+class Terminal:
+    """A pseudo terminal of a given size; `sent` returns what was sent to it, up to the end of a table."""
+
+    def __init__(self, columns, lines):
+        self.primary, secondary = pty.openpty()
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.stream = os.fdopen(secondary, "w")
+
+    def sent(self, end="\x1b[J"):
+        text = b""
+        while not text.endswith(end.encode()):
+            text += os.read(self.primary, 1 << 16)
+        return text.decode().replace("\r\n", "\n")
+
+    def close(self):
+        self.stream.close()
+        os.close(self.primary)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    made = []
+    yield lambda columns, lines: made.append(Terminal(columns, lines)) or made[-1]
+    for each in made:
+        each.close()
+
+
+def test_a_terminal_gets_a_table_that_is_redrawn_in_place(terminal):
+    screen = terminal(80, 24)
+    sink = sink_on(screen.stream)
+    assert sink.describe() == "standard output, table"
+
+    sink.write([CPU.point(AT, 1.0)])
+    first = screen.sent()
+    sink.write([CPU.point(AT + SECOND, 2.0)])
+    second = screen.sent()
+
+    assert first.count("\n") == 5
+    assert first.startswith("\x1b[K2026-11-20T10:00:05Z\n")
+    assert second.startswith("\x1b[5F\x1b[K2026-11-20T10:00:06Z\n")
+    assert second.endswith("2 %\n\x1b[J")
+
+
+def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
+    screen = terminal(80, 24)
+
+    sink_on(screen.stream).write([CPU.point(AT, 1.0), READ.point(AT, 4.0), CPU.point(AT + SECOND, 2.0)])
+
+    text = screen.sent()
+    assert text.count("cpu.utilization") == 1
+    assert "2 %" in text
+    assert "4 B total" in text
+
+
+def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
+    screen = terminal(80, 10)
+    sink = sink_on(screen.stream)
+
+    sink.write([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(20)])
+    during = screen.sent()
+    sink.close()
+    after = screen.sent()
+    sink.close()
+
+    assert during.count("\n") == 9
+    assert "… 14 more lines, shown at the end\n" in during
+    assert after.startswith("\x1b[9F")
+    assert after.count("cpu.core.utilization") == 20
+
+
+def test_a_dumb_terminal_gets_plain_tables(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    screen = terminal(80, 24)
+
+    sink_on(screen.stream).write([CPU.point(AT, 1.0)])
+
+    assert "\x1b" not in screen.sent("\r\n\r\n")
+
+
+# -- emf
+
+
+def test_emf_prints_one_event_for_what_shares_moment_and_dimensions():
+    dims = Dimensions(instance_id="i-0abc")
+    points = [CPU.point(AT + 7, 12.5, dims), Datapoint(READ, 4096, dims, AT + 7, 0, AT, None, 512)]
+
+    assert written(points, format="emf", namespace="Fleet")[0] == (
+        '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Fleet","Dimensions":[["instance_id"]],'
+        '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":60},'
+        '{"Name":"disk.read","Unit":"Bytes","StorageResolution":60}]}]},'
+        '"instance_id":"i-0abc","cpu.utilization":12.5,"disk.read":512}\n'
+    )
+
+
+def test_emf_without_dimensions_in_high_resolution():
+    text, _ = written([CPU.point(AT, 12.5)], format="emf", high_resolution=True)
+
+    assert text == (
+        '{"_aws":{"Timestamp":1795168805000,"CloudWatchMetrics":[{"Namespace":"Chipwatch","Dimensions":[[]],'
+        '"Metrics":[{"Name":"cpu.utilization","Unit":"Percent","StorageResolution":1}]}]},"cpu.utilization":12.5}\n'
+    )
+
+
+CLOUDWATCH_UNITS = {
+    *("Seconds", "Microseconds", "Milliseconds", "Percent", "Count", "Count/Second", "None"),
+    *(f"{size}{unit}{rate}" for size in ("", "Kilo", "Mega", "Giga", "Tera") for unit in ("Bytes", "Bits")
+      for rate in ("", "/Second")),
+    *(f"{size}{unit}{rate}" for size in ("Kilo", "Mega", "Giga", "Tera") for unit in ("bytes", "bits")
+      for rate in ("", "/Second")),
+}  # fmt: skip
+
+
+def read_emf(text):
+    """Check each line against the specification; return the samples of each (name, dimensions, ms)."""
+    samples = {}
+    for line in text.splitlines(keepends=True):
+        assert line.endswith("}\n")
+        assert len(line.encode()) < 256_000
+        assert line.isascii()
+        names = [key for key, _ in json.loads(line, object_pairs_hook=list)]
+        assert len(names) == len(set(names)), "a member stands twice"
+        event = json.loads(line, parse_constant=pytest.fail)
+        meta = event["_aws"]
+        assert set(meta) == {"Timestamp", "CloudWatchMetrics"}
+        (directive,) = meta["CloudWatchMetrics"]
+        assert set(directive) == {"Namespace", "Dimensions", "Metrics"}
+        (keys,) = directive["Dimensions"]
+        assert len(keys) <= 30
+        assert 1 <= len(directive["Metrics"]) <= 100
+        for key in keys:
+            assert 1 <= len(key) <= 255
+            assert not key.startswith(":")
+            assert key.strip()
+            assert 1 <= len(event[key]) <= 1024
+            assert event[key].strip()
+            assert all(" " <= c <= "~" for c in key + event[key])
+        assert set(names) == {"_aws", *keys, *(metric["Name"] for metric in directive["Metrics"])}
+        for metric in directive["Metrics"]:
+            assert set(metric) == {"Name", "Unit", "StorageResolution"}
+            assert metric["Unit"] in CLOUDWATCH_UNITS
+            assert metric["StorageResolution"] in {1, 60}
+            value = event[metric["Name"]]
+            numbers = value if isinstance(value, list) else [value]
+            assert 1 <= len(numbers) <= 100
+            assert all(isinstance(n, int | float) and -(2**360) <= n <= 2**360 for n in numbers)
+            series = (metric["Name"], tuple((key, event[key]) for key in keys), meta["Timestamp"])
+            samples.setdefault(series, []).extend(numbers)
+    return samples
+
+
+def test_emf_begins_another_event_after_100_metrics():
+    points = [gauge(f"a.m{n}", "1", "A.").point(AT, n) for n in range(250)]
+
+    text, rejected = written(points, format="emf")
+
+    assert rejected == []
+    assert [len(json.loads(line)["_aws"]["CloudWatchMetrics"][0]["Metrics"]) for line in text.splitlines()] == [
+        100,
+        100,
+        50,
+    ]
+    assert len(read_emf(text)) == 250
+
+
+def test_emf_begins_another_event_before_256_kb():
+    values = tuple(n + 1 / 3 for n in range(100))
+    summary = Summary(100, sum(values), values[0], values[-1], values, (1,) * 100)
+    dims = Dimensions({f"{n:0255}": "v" * 1024 for n in range(30)})
+    points = [Datapoint(gauge(f"m{n:0>250}", "1", "A."), 1.0, dims, AT, None, AT, summary) for n in range(100)]
+
+    text, rejected = written(points, format="emf")
+
+    assert rejected == []
+    assert 2 <= text.count("\n") <= 4
+    assert len(read_emf(text)) == 100
+
+
+def test_emf_puts_a_name_that_comes_again_into_another_event():
+    text, _ = written([CPU.point(AT, 1.0), CPU.point(AT + 1, 2.0)], format="emf")
+
+    assert read_emf(text) == {("cpu.utilization", (), AT // 10**6): [1.0, 2.0]}
+    assert text.count("\n") == 2
+
+
+def test_emf_repeats_each_value_as_often_as_it_was_seen():
+    summary = Summary(5, 7.0, 1.0, 2.0, (1.0, 2.0), (3, 2))
+    text, _ = written([Datapoint(CPU, 1.4, NO_DIMENSIONS, AT, None, AT - SECOND, summary)], format="emf")
+
+    assert text.endswith(',"cpu.utilization":[1.0,1.0,1.0,2.0,2.0]}\n')
+
+
+def test_emf_loses_no_sample_of_a_long_window():
+    values = tuple(float(n) for n in range(150))
+    summary = Summary(300, 2 * sum(values), 0.0, 149.0, values, (2,) * 150)
+    text, _ = written([Datapoint(CPU, 74.5, NO_DIMENSIONS, AT, None, AT - SECOND, summary)], format="emf")
+
+    assert text.count("\n") == 3
+    assert Counter(read_emf(text)["cpu.utilization", (), AT // 10**6]) == Counter(dict.fromkeys(values, 2))
+
+
+def core(**dims):
+    return CORE.point(AT, 1.0, Dimensions(dims))
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (READ.point(AT, 4096, since=0), "first reading of a counter"),
+        (core(**{f"d{n}": "v" for n in range(31)}), "too many dimensions"),
+        (gauge("", "%", "A.").point(AT, 1.0), "metric name not allowed"),
+        (gauge("x" * 256, "%", "A.").point(AT, 1.0), "metric name not allowed"),
+        (gauge("größe", "%", "A.").point(AT, 1.0), "metric name not allowed"),
+        (core(**{"": "v"}), "dimension name not allowed"),
+        (core(**{"x" * 256: "v"}), "dimension name not allowed"),
+        (core(**{":x": "v"}), "dimension name not allowed"),
+        (core(größe="v"), "dimension name not allowed"),
+        (core(cpu=""), "dimension value not allowed"),
+        (core(cpu="  "), "dimension value not allowed"),
+        (core(cpu="x" * 1025), "dimension value not allowed"),
+        (core(cpu="データ"), "dimension value not allowed"),
+        (core(cpu="a\nb"), "dimension value not allowed"),
+        (core(**{"cpu.core.utilization": "v"}), "name taken"),
+        (core(_aws="v"), "name taken"),
+        (gauge("_aws", "%", "A.").point(AT, 1.0), "name taken"),
+        (gauge("a.b", "furlong", "A.").point(AT, 1.0), "unknown unit"),
+        (CPU.point(AT, 2.0**361), "number out of range"),
+        (CPU.point(AT, -(2.0**361)), "number out of range"),
+    ],
+)
+def test_emf_rejects_what_cloudwatch_will_never_take(point, reason):
+    text, rejected = written([point, core(cpu="0")], format="emf")
+
+    assert [(r.point, r.reason) for r in rejected] == [(point, reason)]
+    assert [*read_emf(text).values()] == [[1.0]]
+
+
+@pytest.mark.parametrize("namespace", ["", " ", ":x", "größe", "x" * 256])
+def test_emf_refuses_a_namespace_that_cloudwatch_would(namespace):
+    with pytest.raises(Refused, match="namespace"):
+        sink_on(io.BytesIO(), format="emf", namespace=namespace)
+
+
+CATALOGUE_UNITS = {
+    *("%", "By", "s", "W", "J", "Cel", "MHz", "GT/s", "1", "{flop}/s"),
+    *("{thread}", "{process}", "{file}", "{operation}", "{packet}", "{kill}", "{error}", "{row}"),
+    *("{execution}", "{event}", "{runtime}"),
+}
+
+
+def declared_units():
+    for found in pkgutil.walk_packages(agent.collectors.__path__, "agent.collectors."):
+        for thing in vars(importlib.import_module(found.name)).values():
+            if inspect.isclass(thing) and Collector in thing.__mro__[1:]:
+                yield from (metric.unit for metric in thing.metrics)
+
+
+def test_every_unit_that_is_collected_was_given_a_unit_of_cloudwatch():
+    for unit in {*CATALOGUE_UNITS, *declared_units()}:
+        assert stdout._emf_unit(unit) in CLOUDWATCH_UNITS
+
+    with pytest.raises(KeyError):
+        stdout._emf_unit("furlong")
+
+
+# -- conservation
+
+names = st.sampled_from(["a.b", "a.c", "cpu", "größe", "_aws", "x" * 256])
+units = st.sampled_from(["%", "By", "{thread}", "1", "furlong"])
+numbers = st.floats() | st.integers(-(2**370), 2**370)
+dimensions = st.dictionaries(
+    st.sampled_from(["cpu", "gpu", "path", ":no", "_aws", "データ"]), st.sampled_from(["0", "1", "", "/mnt/größe", '"'])
+).map(Dimensions)
+moments = st.integers(AT, AT + 3 * 10**6)
+
+
+@st.composite
+def summaries(draw):
+    seen = draw(st.dictionaries(st.floats(allow_nan=False), st.integers(1, 60), min_size=1, max_size=6))
+    values = tuple(sorted(seen))
+    counts = tuple(seen[v] for v in values)
+    total = sum(v * n for v, n in zip(values, counts, strict=True))
+    return Summary(sum(counts), total, values[0], values[-1], values, counts)
+
+
+@st.composite
+def datapoints(draw):
+    kind = draw(st.sampled_from(Kind))
+    metric = Metric(draw(names), kind, draw(units), "Text.")
+    is_gauge = kind is Kind.GAUGE
+    return Datapoint(
+        metric,
+        draw(numbers),
+        draw(dimensions),
+        draw(moments),
+        None if is_gauge else draw(st.none() | moments),
+        draw(st.none() | moments),
+        draw(st.none() | summaries()) if is_gauge else None,
+        None if is_gauge else draw(st.none() | numbers),
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(datapoints(), max_size=30))
+def test_emf_sends_each_sample_once_or_rejects_its_point(batch):
+    text, rejected = written(batch, format="emf")
+
+    refused = Counter(id(r.point) for r in rejected)
+    assert set(refused.values()) <= {1}
+    wanted = {}
+    for point in batch:
+        if id(point) in refused:
+            continue
+        figure = point.value if point.metric.kind is Kind.GAUGE else point.increase
+        total = point.summary
+        samples = (
+            [figure]
+            if total is None
+            else [v for v, n in zip(total.values, total.counts, strict=True) for _ in range(n)]
+        )
+        series = (point.metric.name, point.dims.items_sorted, point.at // 10**6)
+        wanted.setdefault(series, Counter()).update(samples)
+    assert {series: Counter(samples) for series, samples in read_emf(text).items()} == wanted
+
+
+@settings(deadline=None)
+@given(st.lists(datapoints(), max_size=30))
+def test_json_prints_each_point_once_and_whole_or_rejects_it(batch):
+    text, rejected = written(batch, format="json")
+
+    refused = {id(r.point) for r in rejected}
+    kept = [point for point in batch if id(point) not in refused]
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+    assert len(lines) == len(kept) == len(batch) - len(rejected)
+    for line, point in zip(lines, kept, strict=True):
+        assert (line["name"], line["kind"], line["unit"]) == (point.metric.name, point.metric.kind, point.metric.unit)
+        assert (line["value"], line["dims"]) == (point.value, dict(point.dims))
+        assert line.get("increase") == point.increase
+        assert datetime.fromisoformat(line["time"]) == datetime.fromtimestamp(point.at // 10**6 / 1000, UTC)
+        if point.summary:
+            assert line["summary"]["values"] == [*point.summary.values]
