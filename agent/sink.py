@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from agent.datapoint import Datapoint
 
@@ -21,6 +21,8 @@ class Limits:
     """Seconds after which the far side takes a point no more; None: never."""
     one_per_series: bool = False
     """A request may hold one point a series."""
+    increases: bool = False
+    """Counters are taken as their increase: one whose increase is not known yet is not handed over."""
     durable: bool = True
     """What is owed is kept on disk over outages and restarts."""
     window: float = 60.0
@@ -50,7 +52,8 @@ class Sink(Protocol):
     first. So: no thread, timer, retry, buffer or sleep. Delivery is at least once.
     """
 
-    limits: ClassVar[Limits]
+    limits: Limits
+    """Of the class, or of the instance where they depend on its Config."""
 
     def open(self) -> None:
         """Connect; raise Retryable or Refused."""

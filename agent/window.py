@@ -24,8 +24,10 @@ def summarise(samples: list[float]) -> Summary:
     low, high = min(samples), max(samples)
     seen = Counter(samples)
     if len(seen) > MOST_VALUES:
-        step = (high - low) / (MOST_VALUES - 1)
-        seen = Counter(high if v == high else low + round((v - low) / step) * step for v in samples)
+        last = MOST_VALUES - 1
+        step = (high - low) / last
+        steps = Counter(min(last, round((v - low) / step)) for v in samples)
+        seen = Counter({high if n == last else low + n * step: times for n, times in steps.items()})
     values = sorted(seen)
     return Summary(len(samples), sum(samples), low, high, tuple(values), tuple(seen[v] for v in values))
 
@@ -50,11 +52,17 @@ class Window:
     of `add` is a window of its own: gauges pass as they are, counters gain their increase.
     """
 
-    def __init__(self, seconds: float, *, born: int) -> None:
-        """Take the length in seconds and the moment (ns) at which this agent began to watch."""
+    def __init__(self, seconds: float, *, born: int, increases: bool = False) -> None:
+        """
+        Take the length in seconds and the moment (ns) at which this agent began to watch.
+
+        With `increases`, a counter whose increase is not known is no datapoint.
+        """
+        self._increases = increases
         self._length = int(seconds * 1e9)
         self._born = born
         self._slot: int | None = None
+        self._last = 0
         self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
         self._counters: dict[Series, _Counter] = {}
         self._touched: dict[Series, _Counter] = {}
@@ -63,10 +71,17 @@ class Window:
     def add(self, points: Iterable[Datapoint], at: int) -> list[Datapoint]:
         """Take the samples of the tick at `at` (ns); return the datapoints of the window that they ended."""
         if not self._length:
-            return [self._count(p) if p.metric.kind is Kind.COUNTER else p for p in points]
+            self._last = at
+            passing = []
+            for point in points:
+                if point.metric.kind is Kind.COUNTER:
+                    self._rise(point)
+                else:
+                    passing.append(point)
+            return passing + self._settle()
         slot = at // self._length
         done = [] if slot == self._slot or self._slot is None else self.close()
-        self._slot = slot
+        self._slot, self._last = slot, at
         gauges = self._gauges
         for point in points:
             if point.metric.kind is Kind.COUNTER:
@@ -78,37 +93,35 @@ class Window:
                 gauges[key] = (point, [point.value])
             else:
                 known[1].append(point.value)
-        self._last = at
         return done
 
     def close(self) -> list[Datapoint]:
         """End the window; return one datapoint for each series that was seen in it."""
-        done = [
-            Datapoint(first.metric, total.sum / total.count, first.dims, self._last, None, first.at, total)
-            for first, samples in self._gauges.values()
-            for total in (summarise(samples),)
-        ]
+        done = []
+        for first, samples in self._gauges.values():
+            total = summarise(samples)
+            mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
+            done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
         self._gauges = {}
-        done += [self._settle(state) for state in self._touched.values()]
+        return done + self._settle()
+
+    def _settle(self) -> list[Datapoint]:
+        """Return one datapoint for each counter that was seen in the window; forget those long gone."""
+        done = []
+        for state in self._touched.values():
+            metric, value, dims, at, since, *_ = state.point
+            if state.increase is not None or not self._increases:
+                done.append(Datapoint(metric, value, dims, at, since, min(state.start, at), None, state.increase))
+            state.start, state.increase = at, None
         self._touched = {}
         self._closed += 1
-        if done and self._closed % 64 == 0:
+        if self._closed % 64 == 0:
             horizon = self._last - FORGET
             self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
+            self._born = max(self._born, horizon)  # what returns must not pass for a life that we saw begin
         return done
 
-    def _count(self, point: Datapoint) -> Datapoint:
-        state = self._rise(point)
-        self._touched.clear()
-        return self._settle(state)
-
-    def _settle(self, state: _Counter) -> Datapoint:
-        metric, value, dims, at, since, *_ = state.point
-        done = Datapoint(metric, value, dims, at, since, state.start, None, state.increase)
-        state.start, state.increase = at, None
-        return done
-
-    def _rise(self, point: Datapoint) -> _Counter:
+    def _rise(self, point: Datapoint) -> None:
         """
         Add what the counter gained since its last reading.
 
@@ -130,6 +143,7 @@ class Window:
                 state.start = since
         if gain is not None and gain >= 0:
             state.increase = gain if state.increase is None else state.increase + gain
+        elif state.increase is None:
+            state.start = point.at
         state.point = point
         self._touched[key] = state
-        return state

@@ -24,8 +24,7 @@ import agent.collectors
 from agent.collector import Collector
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from agent.errors import Gone, Refused, Retryable
-from sinks import stdout
-from sinks.stdout import StdoutSink
+from sinks.stdout import StdoutSink, emf, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
 SECOND = 10**9
@@ -124,6 +123,25 @@ def test_json_rejects_a_time_that_no_calendar_has():
 
 
 # -- every format
+
+
+def test_a_file_gets_the_lines_and_keeps_what_it_had(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for _ in range(2):
+        sink = StdoutSink(StdoutSink.Config(path=path))
+        sink.open()
+        assert str(path) in sink.describe()
+        sink.write([gauge("a.b", "1", "Help.").point(0, 1.0)])
+        sink.close()
+
+    assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == [1.0, 1.0]
+
+
+def test_a_file_that_cannot_be_opened_is_refused_by_name(tmp_path):
+    sink = StdoutSink(StdoutSink.Config(path=tmp_path / "absent" / "metrics.jsonl"))
+
+    with pytest.raises(Refused, match=r"metrics\.jsonl: No such file"):
+        sink.open()
 
 
 @pytest.mark.parametrize("format_", ["json", "table", "emf"])
@@ -474,7 +492,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
 
     points = [gauge(name, "{flop}/s", "A.", dims=(k,)).point(AT, 1e13, Dimensions({k: v})) for name, k, v in rows]
 
-    lines = stdout._lines(points, width)
+    lines = table._lines(points, width)
 
     assert max(map(cell_len, lines)) <= width
     assert sum(line.endswith("10 Tflop/s") for line in lines) == len(points)
@@ -739,10 +757,10 @@ def declared_units():
 
 def test_every_unit_that_is_collected_was_given_a_unit_of_cloudwatch():
     for unit in {*CATALOGUE_UNITS, *declared_units()}:
-        assert stdout._emf_unit(unit) in CLOUDWATCH_UNITS
+        assert emf._emf_unit(unit) in CLOUDWATCH_UNITS
 
     with pytest.raises(KeyError):
-        stdout._emf_unit("furlong")
+        emf._emf_unit("furlong")
 
 
 # -- conservation

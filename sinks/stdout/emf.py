@@ -1,0 +1,129 @@
+"""Datapoints as CloudWatch's embedded metric format (EMF): one log event a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Final
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.sink import Rejected
+from sinks.stdout.jsonl import SERIES
+
+compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+EMF_UNITS: Final = {
+    "%": "Percent",
+    "By": "Bytes",
+    "MBy": "Megabytes",
+    "s": "Seconds",
+    "{flop}/s": "Count/Second",
+} | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
+"""UCUM word -> CloudWatch's unit, which knows no power, energy, heat or frequency; any `{thing}` is a Count."""
+EMF_DIMENSIONS: Final = 30
+EMF_NUMBERS: Final = 100
+"""Most metrics an event and most numbers an array, as AWS's Embedded Metric Format Specification has it."""
+EMF_BYTES: Final = 250_000
+"""Most bytes an event: CloudWatch Logs takes 1 MB, but what carries the log may still cut at 256 kB."""
+EMF_LARGEST: Final = 2.0**360
+"""Largest magnitude of a number, as CloudWatch's API Reference has it for MetricDatum."""
+
+
+def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
+    """Return a line for each moment and set of dimensions; add what CloudWatch will never take to `rejected`."""
+    done: list[_Event] = []
+    latest: dict[tuple[Dimensions, int], _Event] = {}
+    for point in batch:
+        name, definition, reason = _emf_series(point.metric, point.dims, resolution)
+        if reason := reason or _emf_fault(point):
+            rejected.append(Rejected(point, reason))
+            continue
+        key = (point.dims, point.at // 1_000_000)
+        for number in _emf_numbers(point):
+            event = latest.get(key)
+            if event is None or not event.add(name, definition, number):
+                event = latest[key] = _Event(namespace, *key)
+                event.add(name, definition, number)
+                done.append(event)
+    return "".join([event.line() for event in done])
+
+
+class _Event:
+    """One log event: metrics of one moment and one set of dimensions, each name once."""
+
+    __slots__ = ("_after", "_before", "_metrics", "_size")
+
+    def __init__(self, namespace: str, dims: Dimensions, ms: int) -> None:
+        directive = f'"Namespace":{json.dumps(namespace)},"Dimensions":[{compact([*dims])}],"Metrics":['
+        self._before = f'{{"_aws":{{"Timestamp":{ms},"CloudWatchMetrics":[{{{directive}'
+        self._after = "]}]}" + "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in dims.items_sorted)
+        self._metrics: dict[str, tuple[str, str]] = {}
+        self._size = len(self._before) + len(self._after) + 2
+
+    def add(self, name: str, definition: str, number: str) -> bool:
+        """Add a metric; return False where its name is taken, or the event is full."""
+        size = self._size + len(name) + len(definition) + len(number) + 3
+        if name in self._metrics or len(self._metrics) == EMF_NUMBERS or size > EMF_BYTES:
+            return False
+        self._metrics[name] = (definition, number)
+        self._size = size
+        return True
+
+    def line(self) -> str:
+        """Return the event as a line."""
+        definitions = ",".join([definition for definition, _ in self._metrics.values()])
+        numbers = "".join([f",{name}:{number}" for name, (_, number) in self._metrics.items()])
+        return f"{self._before}{definitions}{self._after}{numbers}}}\n"
+
+
+@lru_cache(maxsize=SERIES)
+def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
+    """Return a metric's name and definition as JSON, or why CloudWatch will never take this series."""
+    reason = None
+    try:
+        unit = _emf_unit(metric.unit)
+    except KeyError:
+        unit, reason = "None", "unknown unit"
+    if len(dims) > EMF_DIMENSIONS:
+        reason = "too many dimensions"
+    elif not is_allowed(metric.name, 255):
+        reason = "metric name not allowed"
+    elif not all(is_allowed(key, 255) and key[0] != ":" for key in dims):
+        reason = "dimension name not allowed"
+    elif not all(is_allowed(value, 1024) for _, value in dims.items_sorted):
+        reason = "dimension value not allowed"
+    elif metric.name in dims or "_aws" in {metric.name, *dims}:
+        reason = "name taken"
+    definition = {"Name": metric.name, "Unit": unit, "StorageResolution": resolution}
+    return json.dumps(metric.name), compact(definition), reason
+
+
+def _emf_unit(unit: str) -> str:
+    """Return CloudWatch's unit; raise KeyError where nobody has chosen one."""
+    return "Count" if unit.startswith("{") and unit.endswith("}") else EMF_UNITS[unit]
+
+
+def _emf_fault(point: Datapoint) -> str | None:
+    """Return why CloudWatch will never take this point of a good series."""
+    figure = point.increase if point.metric.kind is Kind.COUNTER else point.value
+    if figure is None:
+        return "first reading of a counter"
+    total = point.summary
+    figures = (figure,) if total is None else (total.minimum, total.maximum)
+    return None if all(abs(figure) <= EMF_LARGEST for figure in figures) else "number out of range"
+
+
+def _emf_numbers(point: Datapoint) -> list[str]:
+    """Return a point's number, or its samples in arrays, as JSON: one text for each event that it takes."""
+    total = point.summary
+    if total is None:
+        return [repr(point.increase if point.metric.kind is Kind.COUNTER else point.value)]
+    samples = [*chain.from_iterable(map(repeat, total.values, total.counts))]
+    parts = (samples[i : i + EMF_NUMBERS] for i in range(0, len(samples), EMF_NUMBERS))
+    return [compact(part) for part in parts]
+
+
+def is_allowed(text: str, most: int) -> bool:
+    """Tell whether CloudWatch takes `text` as a name or a value: printable ASCII, not blank, at most `most` long."""
+    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
