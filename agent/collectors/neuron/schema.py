@@ -1,0 +1,145 @@
+"""
+The records of neuron-monitor 2.x (October 2021 and later) as JSON.
+
+Nothing but broken JSON can fail a record: wherever an object is expected, anything else is let in as well, and
+found out by whoever looks at it. What is not declared here is skipped without building objects, such as
+`loaded_models`, which is three quarters of a large record.
+
+https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-monitor-user-guide.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from agent.collectors.neuron.trouble import Trouble
+
+Scalar = None | bool | int | float | str
+NoObject = Scalar | list[Any]
+
+LARGEST: Final = 2**53
+"""No count, size or rate is above this: 9 PB, 9 Pflop/s of one core."""
+MOST_NAMES: Final = 64
+
+
+class Core(msgspec.Struct, gc=False):
+    """What one runtime says of one core."""
+
+    neuroncore_utilization: Any = None
+    flops: Any = None
+    effective_flops: Any = None
+    """Beside `flops` in 2024, instead of it in 2026."""
+    v3d: Any = None
+    """The physical cores behind a logical one (Trn2)."""
+
+
+class Group(msgspec.Struct):
+    """Any metric group: they share `period` and `error`, and the rest does not collide."""
+
+    period: Any = None
+    error: Any = None
+    neuroncores_in_use: dict[str, Core | NoObject] | NoObject = None
+    execution_summary: Any = None
+    inference_summary: Any = None
+    """What `execution_summary` was called before October 2022."""
+    error_summary: Any = None
+    latency_stats: Any = None
+    neuron_runtime_used_bytes: Any = None
+    vcpu_usage: Any = None
+    neuron_devices: Any = None
+
+
+class Runtime(msgspec.Struct):
+    """One application."""
+
+    pid: Any = None
+    neuron_runtime_tag: Any = None
+    error: Any = None
+    report: dict[str, Group | NoObject] | NoObject = None
+
+
+class Record(msgspec.Struct):
+    """One line."""
+
+    neuron_runtime_data: list[Runtime | NoObject] | dict[str, Any] | Scalar = None
+    system_data: dict[str, Group | NoObject] | NoObject = None
+    instance_info: Any = None
+    neuron_hardware_info: Any = None
+    neuron_k8s_info: Any = None
+
+
+_decoder: Final = msgspec.json.Decoder(Record | NoObject)
+_NOTHING: Final = Record()
+
+
+def decode(line: bytes) -> Record | None:
+    """Return a record, or None if it is JSON of something else; raise ValueError or RecursionError if it is none."""
+    found = _decoder.decode(line)
+    return found if isinstance(found, Record) and found != _NOTHING else None
+
+
+class Reader:
+    """Reads values that may be anything; what is wrong is noted, what is null or missing is just absent."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        """Note what is wrong in `trouble`."""
+        self._trouble = trouble
+
+    def number(self, value: Any, what: str) -> float | None:
+        """Return a number from 0 to 2^53, or None."""
+        if type(value) is int or type(value) is float:
+            if 0 <= value < LARGEST:
+                return value
+            self._trouble.add(f"{what}: out of range")
+        elif value is not None:
+            self._trouble.add(f"{what}: no number")
+        return None
+
+    def count(self, value: Any, what: str) -> int | None:
+        """Return a whole number from 0 to 2^53, or None."""
+        number = self.number(value, what)
+        return None if number is None else int(number)
+
+    def percent(self, value: float, what: str) -> float:
+        """Return at most 100."""
+        if value <= 100:
+            return value
+        self._trouble.add(f"{what}: above 100 %, taken as 100 %")
+        return 100.0
+
+    def mapping(self, value: Any, what: str) -> dict[str, Any]:
+        """Return an object, an empty one if it is none."""
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            self._trouble.add(f"{what}: no object")
+        return {}
+
+    def named(self, value: Any, what: str) -> Iterator[tuple[str, float]]:
+        """Yield the numbers of an object whose keys are names, such as kinds of errors."""
+        for n, (name, number) in enumerate(self.mapping(value, what).items()):
+            if n >= MOST_NAMES or not is_name(name):
+                self._trouble.add(f"{what}: too many names, or one that is none")
+            elif (found := self.number(number, what)) is not None:
+                yield name, found
+
+    def text(self, value: Any, what: str) -> str:
+        """Return a text on one line of at most 255 characters, the empty one if it is none."""
+        if isinstance(value, str):
+            return "".join(c if c.isprintable() else "?" for c in value[:255]).strip()
+        if value is not None:
+            self._trouble.add(f"{what}: no text")
+        return ""
+
+
+def is_name(text: str) -> bool:
+    """Tell whether `text` may be the value of a dimension such as `error`."""
+    return 0 < len(text) <= 64 and text.isascii() and text.replace("_", "").isalnum()
+
+
+def is_index(text: str) -> bool:
+    """Tell whether `text` is the index of a core or of a device."""
+    return 0 < len(text) <= 4 and text.isascii() and text.isdecimal()

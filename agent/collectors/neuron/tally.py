@@ -1,0 +1,78 @@
+"""Counters that outlive records, runtimes and the monitor."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.collectors.neuron.schema import MOST_NAMES
+
+MOST_TAGS: Final = 256
+LARGEST: Final = 2**63 - 1
+
+
+class Tally:
+    """What was counted by name since a moment (ns since the epoch) at which all was zero."""
+
+    __slots__ = ("counts", "since")
+
+    def __init__(self, since: int) -> None:
+        """Begin with nothing."""
+        self.since = since
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, count: int) -> None:
+        """Count; beyond 64 names no new one is taken, since each would be a series."""
+        if name in self.counts or len(self.counts) < MOST_NAMES:
+            self.counts[name] = min(self.counts.get(name, 0) + count, LARGEST)
+
+
+class Tallies:
+    """
+    Tallies by the tag of a runtime, each beginning when its tag was first seen.
+
+    At most 256: of a tag that comes back after that many others its tally begins anew.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._tallies: dict[str, Tally] = {}
+
+    def of(self, tag: str, since: int) -> Tally:
+        """Return the tally of `tag`; one that is new is zero as of `since`."""
+        tally = self._tallies.pop(tag, None) or Tally(since)
+        if len(self._tallies) >= MOST_TAGS:
+            del self._tallies[next(iter(self._tallies))]
+        self._tallies[tag] = tally  # the last one, now
+        return tally
+
+
+class Reported:
+    """
+    A counter that the source keeps, and that lies at times.
+
+    The driver says 0 where it could not read its firmware (aws-neuronx-dkms, neuron_sysfs_metrics.c), and the next
+    reading would then look like a burst of errors. So a fall counts only when a second reading confirms it; the
+    counter then began anew at a moment unknown, which is said by moving `since`.
+    """
+
+    __slots__ = ("_fell", "since", "value")
+
+    def __init__(self, since: int) -> None:
+        """Count as of `since` (ns since the epoch)."""
+        self.since = since
+        self.value = 0
+        self._fell = False
+
+    def read(self, value: int, at: int) -> None:
+        """Take a reading of the moment `at`."""
+        if value >= self.value:
+            self.value, self._fell = value, False
+        elif self._fell:
+            self.value, self.since, self._fell = value, at, False
+        else:
+            self._fell = True
+
+    def add(self, value: int, at: int) -> None:
+        """Take a reading that counts only since the last one."""
+        del at
+        self.value = min(self.value + value, LARGEST)
