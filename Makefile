@@ -3,12 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ARGS ?= --interval 1
 
 .PHONY: run test lint unit bench golden constraints dist clean
 
 run: $(VENV)/run.stamp
-	@$(BIN)/agent $(ARGS)
+	@$(BIN)/agent $(or $(ARGS),--interval 1)
 
 test: lint unit
 

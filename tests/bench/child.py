@@ -1,0 +1,38 @@
+"""A measurement in a process of its own: `python -m tests.bench.child MODULE [WORD ...]` calls the module's `child`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Return the command line of a measurement; to be run in ROOT."""
+    return [sys.executable, "-m", "tests.bench.child", module, *words]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment without what would change the costs (uncached bytecode, a `make` around us)."""
+    ours = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ARGS"}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ours and (not key.startswith("PYTHON") or key == "PYTHONPATH")
+    }
+
+
+def ask(module: str, *words: str, timeout: float = 120) -> str:
+    """Run a measurement; return what it printed."""
+    done = subprocess.run(
+        command(module, *words), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, timeout=timeout, check=True
+    )
+    return done.stdout.decode()
+
+
+if __name__ == "__main__":
+    import_module(f"tests.bench.{sys.argv[1]}").child(*sys.argv[2:])

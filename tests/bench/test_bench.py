@@ -1,0 +1,112 @@
+"""A gross loss of speed fails here; the figures themselves are for `make bench`, on a machine that does nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.bench import bench
+from tests.bench.figure import CannotMeasure, Effort, Figure, Skipped, cpu_ms
+from tests.bench.reading import CORES, host_set, many_cores, proc_stat
+from tests.bench.series import many_series
+
+LEAST = Effort(rounds=1, tick_seconds=1, steady_seconds=1, growth_ticks=1, starts=1)
+SLACK = 5
+"""So many times what is asked: other tests run beside this one."""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def assert_within(figures, slack=SLACK):
+    for figure in figures:
+        assert figure.asked is None or figure.median <= slack * figure.asked, f"{figure.name}: {figure.median}"
+
+
+@linux
+def test_the_host_set_stays_cheap():
+    try:
+        figures = host_set(LEAST)
+    except CannotMeasure as reason:
+        pytest.skip(str(reason))
+    assert [figure.asked for figure in figures] == [1.0, 3.0, None]
+    assert_within(figures)
+
+
+@linux
+def test_a_machine_of_192_cores_stays_cheap():
+    assert_within(many_cores(LEAST))
+
+
+@linux
+def test_ten_thousand_series_stay_cheap_in_time_and_memory():
+    figures = many_series(LEAST)
+    assert_within([figure for figure in figures if figure.unit == "ms"])
+    assert_within([figure for figure in figures if figure.unit == "MB"], slack=2)
+
+
+def test_the_generated_stat_is_one_that_moves_and_keeps_its_length():
+    before, after = proc_stat(CORES, 1), proc_stat(CORES, 2)
+    assert len(before) == len(after)
+    assert before.count(b"\ncpu") == CORES
+    ticks = [sum(map(int, text.split(b"\n")[0].split()[1:])) for text in (before, after)]
+    assert ticks[1] - ticks[0] == CORES * 100
+
+
+def test_the_cpu_time_of_a_call_counts_other_threads_and_no_waiting():
+    def burn():
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    def call(at):
+        thread = threading.Thread(target=burn)
+        thread.start()
+        thread.join()
+        time.sleep(0.05)
+
+    assert 18 <= cpu_ms(call, 1, 0.05) < 45
+
+
+def test_the_median_decides():
+    assert Figure("a", "ms", 2.0, [1, 2, 99], "").verdict == "ok"
+    assert Figure("a", "ms", 2.0, [1, 2.1, 3], "").verdict == "MISS"
+    assert Figure("a", "ms", None, [1], "").verdict == "-"
+
+
+def test_the_table_is_aligned_and_tells_a_miss_and_a_reason():
+    found = [Figure("short", "ms", 1.0, [2.0, 3.0], "by hand"), Skipped("a longer name", "no such thing")]
+    lines = bench.table({"hostname": "h1", "date": "d"}, found).split("\n")
+    head, first, second = lines[3], lines[5], lines[6]
+    assert lines[0] == "hostname h1, date d"
+    assert head.index("how measured") == first.index("by hand") == second.index("no such thing")
+    assert "<= 1 ms" in first
+    assert "2.5 ms" in first
+    assert "2 .. 3 (n=2)" in first
+    assert "MISS" in first
+
+
+def test_the_json_says_what_was_compared():
+    found = [Figure("one", "ms", 1.0, [2.0, 3.0, 0.5], "by hand"), Skipped("two", "no such thing")]
+    told = json.loads(json.dumps(bench.report(bench.machine(), found, quick=True)))
+    assert told["compared"] == "median"
+    assert {"date", "hostname", "cpu", "cores", "kernel", "python"} <= told["machine"].keys()
+    assert told["figures"][0].items() >= {"median": 2.0, "min": 0.5, "max": 3.0, "verdict": "MISS"}.items()
+    assert told["figures"][1] == {"name": "two", "reason": "no such thing", "verdict": "skip"}
+
+
+def test_a_measurement_that_fails_or_cannot_be_made_leaves_the_others(monkeypatch, capsys):
+    def broken(effort):
+        raise ValueError("no good")
+
+    def absent(effort):
+        raise CannotMeasure("nothing here")
+
+    good = Figure("good", "ms", 1.0, [1.0], "")
+    monkeypatch.setattr(bench, "MEASUREMENTS", {"broken": broken, "absent": absent, "good": lambda effort: [good]})
+    found = [figure for name in bench.MEASUREMENTS for figure in bench.one(name, LEAST)]
+    assert found == [Skipped("broken", "ValueError: no good", "FAIL"), Skipped("absent", "nothing here"), good]
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""What a whole tick costs, from the clock to the printed line, and whether many of them leave something behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from agent.cli import main
+from agent.pipeline import Pipeline
+from agent.plugins import COLLECTORS, installed
+from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.figure import CannotMeasure, Effort, Figure, rss
+
+GROWTH_RUNS = 3
+FIRST = 1000
+"""Ticks after which caches are full."""
+PAGES = 64e3
+"""Bytes (16 pages) that the allocator may move over the whole run before it is called growth."""
+
+
+def run_agent(*words: str) -> None:
+    """Run the whole program in this process, as the command would."""
+    if not installed(COLLECTORS):
+        raise CannotMeasure("the project is not installed in this environment")
+    with suppress(SystemExit):
+        main(["--interval", "1", "--format", "json", "--log-level", "error", *words])
+
+
+# -- one tick ---------------------------------------------------------------------------------------------------
+
+
+def whole_tick(effort: Effort) -> list[Figure]:
+    """Let a child tick once a second into a pipe that is drained here."""
+    words = command("ticking", "tick", str(effort.tick_seconds))
+    with subprocess.Popen(words, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        lines = sum(1 for _ in run.stdout)
+        said = run.stderr.read().decode().splitlines() or [""]
+    if run.returncode:
+        raise RuntimeError(f"the child ended with {run.returncode}: {said[-1]}")
+    told = json.loads(said[-1])
+    assert lines >= len(told["wall"]), "fewer lines than ticks"
+    n = len(told["wall"])
+    what = f"the real pipeline at 1 s, all default collectors, json into a pipe that another process drains; {n} ticks"
+    return [
+        Figure(
+            "whole tick, wall", "ms", 2.0, told["wall"],
+            f"from the call of Pipeline.tick by its clock to the return of the last write of that tick; {what}",
+        ),
+        Figure("whole tick, CPU to the printed line", "ms", 2.0, told["cpu"], "CPU of the process between the same"),
+        Figure("whole tick, CPU to the next tick", "ms", None, told["second"], "CPU of the process from tick to tick"),
+    ]  # fmt: skip
+
+
+class Stamped:
+    """Standard output that notes when a write has returned."""
+
+    def __init__(self, raw):
+        self._raw = raw
+        self.wall = self.cpu = 0
+
+    def write(self, data):
+        written = self._raw.write(data)
+        self.wall, self.cpu = time.perf_counter_ns(), time.process_time_ns()
+        return written
+
+    def __getattr__(self, name):
+        return getattr(self._raw, name)
+
+
+def tick_child(seconds: int) -> None:
+    """Tick for so long; tell on standard error what each tick took."""
+    buffer = sys.stdout.buffer
+    sys.stdout = stamped = Stamped(getattr(buffer, "raw", buffer))  # none is raw under PYTHONUNBUFFERED
+    begun, ended = [], []
+    original = Pipeline.tick
+
+    def tick(pipeline):
+        if begun:
+            ended.append((stamped.wall, stamped.cpu))
+        begun.append((time.perf_counter_ns(), time.process_time_ns()))
+        original(pipeline)
+
+    Pipeline.tick = tick
+    run_agent("--duration", str(seconds + 0.5))
+    begun, ended = begun[2:], ended[2:]  # the first ones open files and have no rates yet; the last one has no next
+    told = {
+        "wall": [(end[0] - begin[0]) / 1e6 for begin, end in zip(begun, ended, strict=False)],
+        "cpu": [(end[1] - begin[1]) / 1e6 for begin, end in zip(begun, ended, strict=False)],
+        "second": [(after[1] - before[1]) / 1e6 for before, after in pairwise(begun)][:-1],
+    }
+    sys.stderr.write(json.dumps(told))
+
+
+# -- many ticks -------------------------------------------------------------------------------------------------
+
+
+def growth(effort: Effort) -> list[Figure]:
+    """Tick as fast as it goes in a child; compare its memory after the first 1,000 ticks with that at the end."""
+    ticks = effort.growth_ticks
+    runs = [json.loads(ask("ticking", "growth", str(ticks))) for _ in range(GROWTH_RUNS if ticks >= 10_000 else 1)]
+    grown = [(run[-1] - run[0]) / 1e3 for run in runs]
+    course = "; ".join(" ".join(f"{n / 1e6:.2f}" for n in run) for run in runs)
+    how = (
+        f"RSS after {ticks} ticks less RSS after {FIRST}: the real pipeline, json to /dev/null, ticked without a pause;"
+        f" up to {PAGES / 1e3:.0f} kB count as none. MB from {FIRST} ticks on: {course}"
+    )
+    return [Figure(f"growth over {ticks} ticks", "kB", PAGES / 1e3, grown, how)]
+
+
+def growth_child(ticks: int) -> None:
+    """Tick so often; print the resident bytes after the first 1,000, and nine times from there to the end."""
+    told, sys.stdout = sys.stdout, Path("/dev/null").open("w")  # noqa: SIM115  until the end
+    seen = []
+
+    def run(pipeline, duration):
+        for n in range(ticks + 1):
+            if n >= FIRST and (n - FIRST) % ((ticks - FIRST) // 9) == 0:
+                seen.append(rss())
+            pipeline.tick()
+            while any(outlet.spool.ledger.spooled for outlet in pipeline.outlets):
+                time.sleep(0.0002)  # at 1 s nothing is left for the next tick either
+
+    Pipeline.run = run
+    run_agent()
+    json.dump(seen, told)
+
+
+def child(what: str, amount: str) -> None:
+    """Measure in this process."""
+    (tick_child if what == "tick" else growth_child)(int(amount))
