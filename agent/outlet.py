@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from agent.budget import Budget
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.spool import Spool
 from agent.window import Window
@@ -37,10 +38,18 @@ class Outlet:
     """Filter, window and spool of one sink; used by the clock's thread. The worker takes it from there."""
 
     def __init__(
-        self, chosen: Filter, window: Window, spool: Spool, worker: Worker, common: Callable[[], Dimensions | None]
+        self,
+        chosen: Filter,
+        window: Window,
+        spool: Spool,
+        worker: Worker,
+        common: Callable[[], Dimensions | None],
+        *,
+        budget: Budget | None = None,
     ) -> None:
-        """Put what `chosen` lets through into `spool`, window by window, and wake `worker`."""
+        """Put what `chosen` lets through into `spool`, window by window and within `budget`, and wake `worker`."""
         self.name = worker.name
+        self._budget = budget
         self.spool, self.worker = spool, worker
         self._filter, self._window, self._common = chosen, window, common
 
@@ -62,6 +71,9 @@ class Outlet:
         return [point for point in points if wants(point.metric)]
 
     def _keep(self, points: Sequence[Datapoint]) -> None:
+        if self._budget and len(admitted := self._budget.admit(points)) < len(points):
+            self.spool.refuse(len(points) - len(admitted), "over max_series")
+            points = admitted
         if points:
             self.spool.append(points, self._common())
             self.worker.wake()

@@ -14,6 +14,8 @@ from agent.sampler import Reading, Sampler
 
 GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
+PATIENCE: Final = 5.0
+"""Seconds that a single reading waits, which has no next tick: a driver may take a while to wake up."""
 DEADLINE: Final = 8.0
 """Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
 
@@ -50,24 +52,26 @@ class Pipeline:
         for outlet in self.outlets:
             outlet.worker.start()
 
-    def gather(self, at: int) -> list[Datapoint]:
-        """Ask every collector that is free, and return what has come within the grace."""
+    def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
+        """Ask every collector that is free, and return what has come within `grace` seconds; a stop cuts that short."""
         waiting = sum([sampler.offer(at) for sampler in self.samplers])
-        deadline = time.monotonic() + self._grace
+        deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
         while waiting or not self._tray.empty():
             try:
-                reading = self._tray.get(timeout=max(0.0, deadline - time.monotonic()))
+                reading = self._tray.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
             except queue.Empty:
-                break
+                if time.monotonic() >= deadline or self._stop.is_set():
+                    break
+                continue
             points += reading.points
             waiting -= reading.at == at
         return points
 
-    def tick(self) -> None:
+    def tick(self, grace: float | None = None) -> None:
         """One pass from the collectors to the spools."""
         at = self._clock()
-        points = self.gather(at)
+        points = self.gather(at, grace)
         for outlet in self.outlets:
             outlet.take(points, at)
         self.ticks += 1
@@ -93,11 +97,11 @@ class Pipeline:
     def once(self, pause: float) -> None:
         """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
         at = self._clock()
-        points = self.gather(at)
+        points = self.gather(at, PATIENCE)
         for outlet in self.outlets:
             outlet.prime(points, at)
         if not self._stop.wait(pause):
-            self.tick()
+            self.tick(PATIENCE)
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""

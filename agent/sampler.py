@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
+PLAIN: Final = frozenset({float, int})
 
 
 class Reading(NamedTuple):
@@ -111,7 +112,7 @@ class Sampler:
             for point in self.collector.collect(at):
                 if point.metric.level <= level:
                     if math.isfinite(point.value):
-                        points.append(point)
+                        points.append(point if type(point.value) in PLAIN else _plain(point))
                     else:
                         self.not_finite += 1
             self.ok = True
@@ -140,3 +141,8 @@ class Sampler:
             self.collector.close()
         except Exception as bug:
             self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {bug}", traceback=True)
+
+
+def _plain(point: Datapoint) -> Datapoint:
+    """Make a float of a bool or of another library's number, which no sink and no spool need know."""
+    return point._replace(value=float(point.value))

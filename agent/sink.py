@@ -25,6 +25,8 @@ class Limits:
     """Counters are taken as their increase: one whose increase is not known yet is not handed over."""
     durable: bool = True
     """What is owed is kept on disk over outages and restarts."""
+    max_series: int | None = None
+    """Default number of series that may be sent, where each one costs; None: no limit."""
     window: float = 60.0
     """Default seconds of samples that become one point; 0: each sample is a point."""
     flush: float = 10.0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +14,20 @@ from typing import Final
 
 from agent import chunk
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
+from agent.errors import Retryable
+from agent.journal import Journal
 from agent.ledger import Ledger
 from agent.say import Sayer
-from agent.store import Busy, Store, set_file_aside
+from agent.store import Store
 
 log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 << 20
 """Bound of what waits in memory: all of a sink that is not durable, or what the disk did not take."""
-IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
 POINT_BYTES: Final = 250
 """About what a point takes in memory; used for that bound alone."""
+PATIENCE: Final = 10
+"""How often a chunk that the disk withholds is asked for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +39,7 @@ class _Chunk:
     size: int
     newest: int
     done: int = 0
+    withheld: int = 0
     stored: bool = False
     points: list[Datapoint] | None = None
     common: Dimensions | None = None
@@ -64,21 +67,20 @@ class Spool:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds."""
-        self.name, self._path, self._max_bytes = name, path, max_bytes
+        self.name, self._max_bytes = name, max_bytes
         self._max_age = None if max_age is None else int(max_age * 1e9)
         self._clock = clock
         self._lock = threading.Lock()
         self._queue: deque[_Chunk] = deque()  # by rising key
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[_Chunk] = deque()  # those of the queue that the disk has yet to take
-        self._debts: deque[tuple[list[int], tuple[int, int] | None, dict[str, int]]] = deque()
         self._bytes = {True: 0, False: 0}  # on disk, in memory
-        self._store: Store | None = None
         self._sayer = Sayer(log, f"spool {name}")
+        self._journal = Journal(path, self._sayer, self._forget_the_file)
         self.ledger = Ledger()
-        self.faults: Counter[str] = Counter()
-        if path is not None:
-            self._open()
+        self.faults = self._journal.faults
+        """Times that the file failed, by kind of trouble."""
+        self._open()
 
     # -- the clock's side ---------------------------------------------------------------------------------------
 
@@ -101,14 +103,25 @@ class Spool:
             self._bytes[False] += fresh.size
             self.ledger.collected += fresh.count
             self.ledger.spooled += fresh.count
-            if self._path is not None:
+            if self._journal.wanted:
                 self._unsaved.append(fresh)
                 self._save()
             self._trim()
 
+    def refuse(self, points: int, reason: str) -> None:
+        """Count points that are not to be sent at all."""
+        with self._lock:
+            change = {"collected": points, f"dropped:{reason}": points}
+            self.ledger.book(change)
+            if self._journal.is_open:
+                self._journal.owe(change)
+                self._journal.pay()
+
     def _save(self) -> None:
         """Write what only memory has, unless the worker has it in hand; what the disk does not take waits here."""
-        if (self._store is None and (self._flight or not self._open())) or not self._pay():
+        if not self._journal.is_open and not self._flight:
+            self._open()
+        if not self._journal.pay():
             return
         in_hand = self._queue[self._flight - 1].key if self._flight else -1
         waiting = [part for part in self._unsaved if part.left]
@@ -119,16 +132,22 @@ class Spool:
                 continue
             assert part.points is not None
             left = part.points[part.done :]
-            body = chunk.encode(left, part.common)
+            try:
+                body = chunk.encode(left, part.common)
+            except (TypeError, ValueError, OverflowError) as problem:
+                self._queue.remove(part)
+                self._journal.fault("unwritable", f"{part.left} points cannot be written, and are dropped: {problem}")
+                self._end(part, {"dropped:unwritable": part.left})
+                continue
             change = {"collected": part.left}
-            if not self._disk(partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)):
+            if not self._journal.do(partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)):
                 self._unsaved.extend(p for p in waiting[n:] if not p.stored and p not in self._unsaved)
                 return
             self._bytes[False] -= part.size
             part.count, part.done, part.size, part.stored = len(left), 0, len(body), True
             part.points = left if part is self._queue[-1] else None
             self._bytes[True] += part.size
-        self._sayer.over("disk", "the disk takes points again")
+        self._journal.well()
 
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
@@ -151,7 +170,7 @@ class Spool:
         """
         Return up to `most` of the oldest points, and the dimensions of the machine that they were measured on.
 
-        They are safe from trimming until settled or released.
+        They are safe from trimming until settled or released. Raises Retryable where the disk fails for now.
         """
         with self._lock:
             self._flight = 0
@@ -164,6 +183,8 @@ class Spool:
             while len(taken) < most and self._flight < len(self._queue):
                 part = self._queue[self._flight]
                 if part.points is None and not self._load(part):
+                    if part in self._queue:
+                        break
                     continue
                 assert part.points is not None
                 if self._flight and part.common != common:
@@ -171,21 +192,26 @@ class Spool:
                 common = part.common
                 taken += part.points[part.done : part.done + most - len(taken)]
                 self._flight += 1
+            if not taken and self._queue and self._journal.is_open:
+                raise Retryable("the spool's file cannot be read now")
             return taken, common
 
     def _load(self, part: _Chunk) -> bool:
-        """Read a chunk back; one that cannot be read is set aside and counted."""
+        """Read a chunk back; one that makes no sense, or that the disk withholds for long, is set aside and counted."""
         found: list[bytes] = []
         try:
-            self._disk(lambda s: found.append(s.read(part.key)))
-            points, common = chunk.decode(b"".join(found), part.count)
+            if not self._journal.do(lambda s: found.append(s.read(part.key))):
+                part.withheld += 1
+                if part not in self._queue or part.withheld < PATIENCE:
+                    return False
+                raise LookupError("the disk withholds it")  # noqa: TRY301
+            points, common = chunk.decode(found[0], part.count)
         except (chunk.Unreadable, LookupError) as problem:
-            if part in self._queue:  # it is gone already if the whole file was set aside
-                self._queue.remove(part)
-                self._fault("unreadable", f"a chunk of {part.left} points cannot be read, set aside: {problem}")
-                why = str(problem)
-                self._disk(lambda s: s.set_aside(part.key, why))
-                self._end(part, {"dropped:unreadable": part.left})
+            self._queue.remove(part)
+            self._journal.fault("unreadable", f"a chunk of {part.left} points cannot be read, set aside: {problem}")
+            why = str(problem)
+            self._journal.do(lambda s: s.set_aside(part.key, why))
+            self._end(part, {"dropped:unreadable": part.left})
             return False
         part.points, part.common = points, common
         return True
@@ -221,61 +247,26 @@ class Spool:
         self.ledger.spooled -= ended
         if not part.left:
             self._bytes[part.stored] -= part.size
-        if self._store is None:
+            if part in self._unsaved:
+                self._unsaved.remove(part)
+        if not self._journal.is_open:
             return
         if not part.stored:
-            self._debts.append(([], None, {"collected": ended, **change}))
+            self._journal.owe({"collected": ended, **change})
+        elif part.left:
+            self._journal.owe(change, front=(part.key, part.done))
         else:
-            front = (part.key, part.done) if part.left else None
-            self._debts.append(([] if part.left else [part.key], front, change))
-        self._pay()
+            self._journal.owe(change, gone=part.key)
+        self._journal.pay()
 
-    def _pay(self) -> bool:
-        """Write the ends that the disk does not know yet."""
-        while self._debts:
-            if not self._disk(lambda s: s.settle(*self._debts[0])):
-                return False
-            self._debts.popleft()
-        return True
-
-    def _disk(self, action: Callable[[Store], object]) -> bool:
-        """Do `action`; say and count what fails. A file that SQLite calls corrupt is set aside and made new."""
-        if self._store is None:
-            return False
-        try:
-            action(self._store)
-        except sqlite3.Error as problem:
-            if isinstance(problem, sqlite3.OperationalError) or type(problem) is not sqlite3.DatabaseError:
-                self._fault(
-                    "disk", f"{self._path}: {problem}; points wait in memory, and are lost if this process ends"
-                )
-            else:
-                self._replace(problem)
-            return False
-        return True
-
-    def _open(self) -> bool:
+    def _open(self) -> None:
         """Open the file; what it still owes comes before what waits in memory."""
-        assert self._path is not None
-        try:
-            try:
-                store = Store(self._path)
-            except sqlite3.DatabaseError as problem:
-                if isinstance(problem, sqlite3.OperationalError):
-                    raise
-                self._set_file_aside(problem)
-                store = Store(self._path)
-            rows, entries = store.chunks(), store.ledger()
-        except Busy as problem:
-            self._fault("busy", f"{problem}; {IN_MEMORY}")
-            self._path = None
-            return False
-        except (OSError, sqlite3.Error) as problem:
-            self._fault("disk", f"{self._path}: {problem}; points wait in memory, and are lost if this process ends")
-            return False
+        found = self._journal.open()
+        if found is None:
+            return
+        rows, entries = found
         if unknown := self.ledger.ended():
-            self._debts.append(([], None, unknown))
-        self._store = store
+            self._journal.owe(unknown)
         self.ledger.book(entries)
         old = [_Chunk(key, count, size, newest, done, stored=True) for key, count, done, newest, size in rows]
         for part in old:
@@ -284,15 +275,9 @@ class Spool:
         for part in self._queue:
             part.key += old[-1].key + 1 if old else 0
         self._queue.extendleft(reversed(old))
-        return True
 
-    def _replace(self, problem: Exception) -> None:
-        """Set the file aside; what only it held is lost and counted, the rest is written to a new one."""
-        assert self._store is not None
-        self._store.close()
-        self._store = None
-        self._debts.clear()
-        self._set_file_aside(problem)
+    def _forget_the_file(self) -> None:
+        """Count as lost what only the file held, since it has been set aside; the rest waits to be written anew."""
         for part in list(self._queue):
             if not part.stored:
                 continue
@@ -304,15 +289,6 @@ class Spool:
                 part.size, part.stored = part.count * POINT_BYTES, False
                 self._bytes[False] += part.size
         self._unsaved = deque(part for part in self._queue if not part.stored)
-
-    def _set_file_aside(self, problem: Exception) -> None:
-        assert self._path is not None
-        aside = set_file_aside(self._path)
-        self._fault("corrupt", f"{self._path}: {problem}; it is set aside as {aside}, a new one begins")
-
-    def _fault(self, kind: str, text: str) -> None:
-        self.faults[kind] += 1
-        self._sayer.say(logging.WARNING if kind in {"disk", "busy"} else logging.ERROR, kind, text)
 
     def oldest(self) -> int | None:
         """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""
@@ -328,9 +304,6 @@ class Spool:
         """Write what can be written and close the file; safe to call twice."""
         with self._lock:
             self._flight = 0
-            if self._store is not None:
+            if self._journal.wanted:
                 self._save()
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-            self._path = None
+            self._journal.close()

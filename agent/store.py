@@ -82,12 +82,20 @@ class Store:
 
     def chunks(self) -> list[tuple[int, int, int, int, int]]:
         """Return (key, points, done, newest, bytes) of each chunk, oldest first."""
-        found = self._db.execute("SELECT key, points, done, newest, length(body) FROM chunk ORDER BY key")
-        return found.fetchall()
+        found = self._db.execute("SELECT key, points, done, newest, length(body) FROM chunk ORDER BY key").fetchall()
+        before = -1
+        for key, points, done, newest, size in found:
+            if not (all(type(n) is int for n in (points, done, newest, size)) and before < key and 0 <= done < points):
+                raise sqlite3.DatabaseError(f"chunk {key} makes no sense")
+            before = key
+        return found
 
     def ledger(self) -> dict[str, int]:
         """Return the points of each entry of the ledger."""
-        return dict(self._db.execute("SELECT entry, points FROM ledger"))
+        found = self._db.execute("SELECT entry, points FROM ledger").fetchall()
+        if not all(type(entry) is str and type(points) is int for entry, points in found):
+            raise sqlite3.DatabaseError("the ledger makes no sense")
+        return dict(found)
 
     def add(self, *, key: int, newest: int, body: bytes, change: Mapping[str, int]) -> None:
         """Write a chunk of `change["collected"]` points, the newest of them at `newest` (ns)."""
@@ -98,9 +106,9 @@ class Store:
     def read(self, key: int) -> bytes:
         """Return the body of a chunk; raise LookupError if there is none."""
         row = self._db.execute("SELECT body FROM chunk WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        if row is None or type(row[0]) is not bytes:
             raise LookupError(f"no chunk {key}")
-        return bytes(row[0])
+        return row[0]
 
     def settle(self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int]) -> None:
         """Delete the chunks `gone`, note how many points of `front` (key, done) have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -123,12 +124,13 @@ class Worker:
             except (Retryable, Refused) as problem:
                 self.spool.release()
                 failures += 1
+                delay = self._delay(problem, failures)
                 if not last_try:
-                    self._stop.wait(self._delay(problem, failures))
+                    self._stop.wait(delay)
             except Gone as gone:
                 log.info("sink %s: %s", self.name, gone)
-                self._end_all("reader gone")
                 self._on_gone()
+                self._end_all("reader gone")
                 break
             except Exception as bug:
                 self._sayer.say(logging.ERROR, f"open {type(bug)}", f"failed to open: {bug}", traceback=True)
@@ -183,7 +185,11 @@ class Worker:
 
     def _cut(self, points: list[Datapoint]) -> Iterator[list[Datapoint]]:
         while points:
-            n = first_batch(points, self.sink.limits, self.sink.size)
+            try:
+                n = first_batch(points, self.sink.limits, self.sink.size)
+            except Exception as bug:
+                self._lose(points, bug)
+                return
             yield points[:n]
             points = points[n:]
 
@@ -191,7 +197,9 @@ class Worker:
         """Write one batch and settle it; halve it where some point is at fault and nobody says which."""
         begun = time.monotonic()
         try:
-            rejected = self.sink.write(batch)
+            rejected = self.sink.write(batch)[: len(batch)]
+            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
+            example = rejected[0].point.metric.name if rejected else ""
         except BadBatch as problem:
             if len(batch) > 1:
                 half = len(batch) // 2
@@ -204,25 +212,26 @@ class Worker:
         except (Retryable, Refused, Gone):
             raise
         except Exception as bug:
-            self.counts["bug"] += 1
-            self._sayer.say(
-                logging.ERROR, f"{type(bug)}", f"failed, {len(batch)} points are lost: {bug}", traceback=True
-            )
-            self.spool.settle({"dropped:bug": len(batch)})
+            self._lose(batch, bug)
             return
         finally:
             self.seconds = time.monotonic() - begun
-        reasons = [r.reason for r in rejected[: len(batch)]]
-        change = Counter(self._reject(reasons, rejected[0].point.metric.name if rejected else ""))
+        change = Counter(self._reject(reasons, example))
         change["sent"] = len(batch) - len(reasons)
         self.spool.settle(change)
 
+    def _lose(self, batch: Sequence[Datapoint], bug: Exception) -> None:
+        self.counts["bug"] += 1
+        self._sayer.say(logging.ERROR, f"{type(bug)}", f"failed, {len(batch)} points are lost: {bug}", traceback=True)
+        self.spool.settle({"dropped:bug": len(batch)})
+
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
         """Say each reason once; return the entries of the ledger."""
-        known = self.spool.ledger.rejected
+        known = set(self.spool.ledger.rejected)
         entries = []
         for reason in reasons:
             word = reason if reason in known or len(known) < MOST_REASONS else "other"
+            known.add(word)
             self._sayer.say(logging.ERROR, f"rejected {word}", f"points are rejected: {word} (for one, {example})")
             entries.append(f"rejected:{word}")
         return entries
@@ -239,7 +248,7 @@ class Worker:
             base, cap = self._backoff
             self.counts["retried"] += 1
             self._sayer.say(logging.WARNING, "retry", f"{problem}; {kept} and tried again")
-            if problem.after is not None:
+            if problem.after is not None and problem.after > 0:
                 return min(problem.after, self._refused_backoff[1])
         return random.uniform(0, min(cap, base * 2.0 ** min(failures, 30)))  # noqa: S311  # not a secret
 
@@ -248,8 +257,16 @@ class Worker:
         self._sayer.over("retry", "delivers again")
 
     def _end_all(self, reason: str) -> None:
-        while points := self.spool.take(self.sink.limits.max_points)[0]:
-            self.spool.settle({f"dropped:{reason}": len(points)})
+        """Drop what is owed and what still comes, until the stop."""
+        stopping = False
+        while not stopping:
+            stopping = self._stop.is_set()
+            with contextlib.suppress(Retryable):
+                while points := self.spool.take(self.sink.limits.max_points)[0]:
+                    self.spool.settle({f"dropped:{reason}": len(points)})
+            if not stopping:
+                self._wake.wait()
+                self._wake.clear()
 
     def _close(self) -> None:
         try:

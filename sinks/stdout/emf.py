@@ -18,6 +18,7 @@ EMF_UNITS: Final = {
     "By": "Bytes",
     "MBy": "Megabytes",
     "s": "Seconds",
+    "ms": "Milliseconds",
     "{flop}/s": "Count/Second",
 } | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
 """UCUM word -> CloudWatch's unit, which knows no power, energy, heat or frequency; any `{thing}` is a Count."""

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datapoint import NO_DIMENSIONS, Dimensions, Kind, Level, counter, gauge
+
+PAIRS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=6)
+
+
+@given(PAIRS)
+def test_dimensions_are_the_mapping_they_were_made_of(pairs):
+    dims = Dimensions(pairs)
+    assert dict(dims) == pairs
+    assert len(dims) == len(pairs)
+    assert list(dims) == sorted(pairs)
+    assert all(dims[key] == value for key, value in pairs.items())
+
+
+@given(PAIRS)
+def test_dimensions_are_equal_and_hash_alike_whatever_the_order_they_came_in(pairs):
+    backwards = dict(reversed(list(pairs.items())))
+    assert Dimensions(pairs) == Dimensions(backwards)
+    assert hash(Dimensions(pairs)) == hash(Dimensions(backwards))
+    assert {Dimensions(pairs): 1}[Dimensions(backwards)] == 1
+
+
+@given(PAIRS, PAIRS)
+def test_laying_one_over_another_keeps_both_and_the_upper_wins(under, over):
+    assert dict(Dimensions(under) | over) == {**under, **over}
+    assert dict(Dimensions(under) | Dimensions(over)) == {**under, **over}
+
+
+def test_keywords_win_over_the_mapping():
+    assert dict(Dimensions({"a": "1", "b": "2"}, b="3")) == {"a": "1", "b": "3"}
+
+
+def test_a_key_that_is_not_there_is_a_key_error_and_get_gives_the_default():
+    with pytest.raises(KeyError):
+        Dimensions(a="1")["b"]
+    assert Dimensions(a="1").get("b") is None
+
+
+def test_dimensions_differ_from_other_things_and_show_how_they_are_made():
+    dims = Dimensions(a="1")
+    assert dims != {"a": "1"}
+    assert dims != Dimensions(a="2")
+    assert eval(repr(dims)) == dims
+
+
+def test_a_metric_makes_points_of_itself():
+    load = gauge("cpu.load", "1", "The load.", Level.DETAILED, ("core",))
+    dims = Dimensions(core="0")
+    point = load.point(7, 1.5, dims)
+    assert (point.metric, point.value, point.dims, point.at) == (load, 1.5, dims, 7)
+    assert (point.since, point.start, point.summary, point.increase) == (None, None, None, None)
+    assert load.point(7, 1.5).dims is NO_DIMENSIONS
+    assert (load.kind, load.level, load.dims) == (Kind.GAUGE, Level.DETAILED, ("core",))
+
+
+def test_a_counter_says_since_when_it_counts():
+    sent = counter("net.sent", "By", "Bytes sent.")
+    assert sent.kind is Kind.COUNTER
+    assert sent.level is Level.BASIC
+    assert sent.point(9, 3, since=2).since == 2
+
+
+def test_a_metric_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gauge("a", "1", "A.").name = "b"
+
+
+def test_levels_are_ordered():
+    assert Level.BASIC < Level.DETAILED < Level.ALL
+
+
+def test_the_data_model_loads_nothing_else_of_the_project():
+    program = (
+        "import sys, agent.datapoint; print(*sorted(m for m in sys.modules if m.split('.')[0] in ('agent', 'sinks')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["agent", "agent.datapoint"]
