@@ -8,20 +8,21 @@ import platform
 import queue
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent import config as configuration
 from agent import names, plugins
+from agent.budget import Budget
 from agent.collector import Collector
-from agent.config import Config, ConfigError
+from agent.config import Config, ConfigError, SinkOptions
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.outlet import Filter, Outlet
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
-from agent.sink import Sink
+from agent.sink import Limits, Sink
 from agent.spool import Spool
 from agent.stats import AgentCollector
 from agent.window import Window
@@ -48,7 +49,8 @@ def build_plugin(group: str, name: str, config: Config) -> Any:
 def build_collectors(config: Config) -> dict[str, Collector]:
     """Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin."""
     found: dict[str, Collector] = {}
-    for name in config.collector or plugins.installed(plugins.COLLECTORS):
+    alone = (config.stdin,) if config.stdin else ()
+    for name in config.collector or alone or plugins.installed(plugins.COLLECTORS):
         if name in config.no_collector:
             continue
         try:
@@ -72,11 +74,14 @@ def level_wanted(config: Config) -> Level:
 
 
 def build_samplers(
-    collectors: Iterable[tuple[str, Collector]], config: Config, tray: queue.SimpleQueue[Reading]
+    collectors: Iterable[tuple[str, Collector]],
+    config: Config,
+    tray: queue.SimpleQueue[Reading],
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> list[Sampler]:
-    """Return a sampler for each collector."""
+    """Return a sampler for each collector; `learn` is told what readings say of this machine's identity."""
     level = level_wanted(config)
-    return [Sampler(name, collector, level, tray) for name, collector in collectors]
+    return [Sampler(name, collector, level, tray, learn=learn) for name, collector in collectors]
 
 
 def spool_folder(config: Config) -> Path:
@@ -111,8 +116,22 @@ def _renamer(config: Config) -> Callable[[Datapoint], Datapoint] | None:
         raise ConfigError(str(problem)) from problem
 
 
+def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter:
+    """Return what a sink wants; where each series costs, the agent's own only if `include` names them."""
+    exclude = options.exclude
+    if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
+        exclude = (*exclude, "agent.*")
+    return Filter(configuration.level_of(options.level or config.level), options.include, exclude)
+
+
 def build_outlet(
-    name: str, sink: Sink, config: Config, common: Dimensions, *, born: int, on_gone: Callable[[], None]
+    name: str,
+    sink: Sink,
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    *,
+    born: int,
+    on_gone: Callable[[], None],
 ) -> Outlet:
     """Return the way from samples to `sink`."""
     options, limits = configuration.sink_options(name, config), sink.limits
@@ -121,20 +140,28 @@ def build_outlet(
         name,
         sink,
         spool,
-        common=lambda: common,
+        common=common,
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
         on_gone=on_gone,
     )
-    level = configuration.level_of(options.level or config.level)
-    window = Window(limits.window if options.window is None else options.window, born=born)
-    return Outlet(Filter(level, options.include, options.exclude), window, spool, worker, lambda: common)
+    window = Window(limits.window if options.window is None else options.window, born=born, increases=limits.increases)
+    chosen = build_filter(options, limits, config)
+    most = limits.max_series if options.max_series is None else options.max_series
+    return Outlet(chosen, window, spool, worker, common, budget=Budget(name, most) if most else None)
 
 
-def assemble(config: Config, common: Dimensions) -> Pipeline:
+def assemble(
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> Pipeline:
     """
-    Return the whole pipeline under the dimensions `common`, not yet started; raise ConfigError or NotLoaded.
+    Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
+
+    `common` gives the dimensions of this machine, or None while they are not known; `learn` is told what readings
+    say of them.
 
     It stops by itself when every sink has lost its far side for good.
     """
@@ -143,7 +170,7 @@ def assemble(config: Config, common: Dimensions) -> Pipeline:
     collectors = {**build_collectors(config), "agent": own}
     sinks = build_sinks(config)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = build_samplers(collectors.items(), config, tray)
+    samplers = build_samplers(collectors.items(), config, tray, learn)
     left = set(sinks)
 
     def gone(name: str) -> None:

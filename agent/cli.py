@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import logging
+import math
 import os
 import re
 import sys
@@ -22,7 +23,13 @@ from agent.watched import NotStarted
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
-COMMANDS: Final = ("run", "check", "list", "sample-config", "version")
+INTERRUPTED: Final = 130
+"""What a shell ends with after Ctrl-C."""
+LONGEST: Final = 1e9
+"""Seconds that a duration may have: what the system's clocks can wait for, and 31 years."""
+PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "free_tier")
+MOST_HOSTS: Final = 1_000_000
+COMMANDS: Final = ("run", "check", "plan", "list", "sample-config", "version")
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,11 +39,35 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
-        if found := re.fullmatch(r"unrecognized arguments: (\S+).*", message):
-            word = found[1].partition("=")[0]
-            near = difflib.get_close_matches(word, self._option_string_actions, n=2)
-            message = f"no such option {word}{f'; did you mean {near[0]}?' if near else ''}"
-        self.exit(USAGE, f"agent: {message} (see {self.prog} --help)\n")
+        self.exit(USAGE, f"agent: {self._plain(message)} (see {self.prog} --help)\n")
+
+    def _plain(self, message: str) -> str:
+        """Return argparse's message in our words: its own differ from one Python to the next."""
+        if found := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
+            return self._unknown(found[1].partition("=")[0] if found[1].startswith("-") else found[1])
+        if not (found := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
+            return message
+        name, fault = found.groups()
+        if word := re.match(r"invalid choice: ['\"](.*?)['\"](?: \(|, )", fault, re.DOTALL):
+            if name.startswith("{"):
+                return f"no such command {word[1]!r}{_nearest(word[1], COMMANDS)}"
+            choices = self._option_string_actions[name.partition("/")[0]].choices or ()
+            return f"{name}: no such choice {word[1]!r}; choose from: {', '.join(choices)}"
+        plain = {"expected one argument": " needs a value", "ignored explicit argument": " takes no value"}
+        return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f": {fault}")
+
+    def _unknown(self, word: str) -> str:
+        if word.startswith("-"):
+            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            return f"no such option {word}{f'; did you mean {near[0]}?' if near else ''}"
+        if word in COMMANDS:
+            return f"{word} must come first: agent {word} ..."
+        return f"{word!r} is neither an option nor a value of one; a command to watch comes after --"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
 
 
 def parser() -> Parser:
@@ -54,8 +85,10 @@ def parser() -> Parser:
     _add_options(options)
     run = _add(commands, "run", "collect and send, until stopped; `-- COMMAND` runs and watches a command", options)
     run.add_argument("--once", action="store_true", help="one reading of everything, then end")
-    run.add_argument("--duration", type=float, metavar="S", help="end after S seconds")
+    run.add_argument("--duration", type=_seconds, metavar="S", help="end after S seconds")
     _add(commands, "check", "say what each collector and sink finds, or what is missing", options)
+    plan = _add(commands, "plan", "say what would be sent from here and what it costs; --format text or json", options)
+    _add_plan_options(plan)
     listing = _add(commands, "list", "print the catalogue of metrics", None)
     listing.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     _add(commands, "sample-config", "print a configuration file with every option", None)
@@ -76,23 +109,66 @@ def _add_options(to: Parser) -> None:
     )
     to.add_argument("--no-collector", action="append", metavar="NAME", help="what not to read; may be repeated")
     to.add_argument("--config", type=Path, metavar="FILE", help="configuration file, TOML")
-    to.add_argument("--interval", type=float, metavar="S", help="seconds between readings (5)")
-    to.add_argument("--window", type=float, metavar="S", help="seconds that become one point (the sink's)")
-    to.add_argument("--flush", type=float, metavar="S", help="seconds between sendings (the sink's)")
+    to.add_argument("--interval", type=_seconds, metavar="S", help="seconds between readings (5)")
+    to.add_argument("--window", type=_seconds, metavar="S", help="seconds that become one point (the sink's)")
+    to.add_argument("--flush", type=_seconds, metavar="S", help="seconds between sendings (the sink's)")
     to.add_argument("--level", help="how much: basic, detailed or all (basic)")
-    to.add_argument("--common-dims", metavar="WORDS", help="what this machine is, in words separated by commas")
+    to.add_argument("-d", "--common-dims", metavar="WORDS", help="what this machine is, in words separated by commas")
     to.add_argument("--dim", action="append", metavar="K=V", help="a further dimension; may be repeated")
     to.add_argument("-n", "--namespace", metavar="NS", help="CloudWatch namespace")
+    to.add_argument("-r", "--region", metavar="R", help="cloud region (the environment's, else the instance's own)")
+    to.add_argument("--endpoint-url", metavar="URL", help="another address of the service (the region's own)")
     to.add_argument("--high-resolution-metrics", action="store_true", help="one point a second")
-    to.add_argument("--pid", type=int, metavar="N", help="watch the tree of process N")
+    to.add_argument("--stdin", metavar="NAME", help="read this collector's records from standard input: neuron")
+    to.add_argument("--pid", type=_whole, metavar="N", help="watch the tree of process N")
     to.add_argument("--format", metavar="FORM", help="of the standard output: json, table or emf")
-    to.add_argument("--names", metavar="PROFILE", help="naming profile: native, wandb, mlflow")
+    to.add_argument("--names", metavar="PROFILE", help="naming profile: native, wandb, mlflow, cwagent")
     to.add_argument("--spool", type=Path, metavar="DIR", help="folder for what is owed to durable sinks")
     to.add_argument("--health", metavar="[HOST:]PORT", help="serve /healthz and /readyz (not served)")
     to.add_argument("--proc", type=Path, metavar="DIR", help="where the host's /proc is mounted")
     to.add_argument("--sys", type=Path, metavar="DIR", help="where the host's /sys is mounted")
     to.add_argument("--root", type=Path, metavar="DIR", help="where the host's / is mounted")
-    to.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (info)")
+    to.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (warning)")
+
+
+def _add_plan_options(to: Parser) -> None:
+    to.add_argument("--hosts", type=_hosts, default=1, metavar="N", help="hosts like this one (1)")
+    to.add_argument("--price-per-metric", type=_price, metavar="P", help="dollars a month (the list's, in tiers)")
+    to.add_argument("--price-per-1000-requests", type=_price, metavar="P", help="dollars (the list's)")
+    to.add_argument("--free-tier", action="store_true", help="take an account's free tier off")
+
+
+def _hosts(text: str) -> int:
+    if not 1 <= (hosts := _whole(text)) <= MOST_HOSTS:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_HOSTS}, got {text!r}")
+    return hosts
+
+
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not (math.isfinite(price) and price >= 0):
+        raise argparse.ArgumentTypeError(f"expected a number of dollars, got {text!r}")
+    return price
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+    return seconds
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -102,7 +178,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
         if not command:
-            parser().error("no command after --")
+            parser().error("there is no command after --")
     if words[:1] == ["--version"]:
         words[0] = "version"
     elif not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
@@ -119,8 +195,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def flags(given: argparse.Namespace) -> dict[str, Any]:
     """Return the flags as a layer of configuration; raise ConfigError."""
     layer = dict(vars(given))
-    for key in ("command", "config", "once", "duration"):
+    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS):
         layer.pop(key, None)
+    if _is_form_of_plan(given):
+        del layer["format"]
     if "common_dims" in layer:
         layer["common_dims"] = [word.strip() for word in layer["common_dims"].split(",") if word.strip()]
     pairs = layer.pop("dim", [])
@@ -136,7 +214,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit."""
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where the parent closed it
+            sys.stdout.flush()
+    except KeyboardInterrupt:  # before or beside a run, which handles the signal itself
+        code = INTERRUPTED
     except BrokenPipeError:  # of what this module prints; the sink has its own way
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = OK
@@ -151,8 +232,8 @@ def _main(argv: Sequence[str]) -> int:
             return OK
         config = load(getattr(given, "config", None), flags(given))
         _log_to_stderr(config.log_level)
-        if given.command == "check":
-            return _check(config)
+        if given.command != "run":
+            return _check(config) if given.command == "check" else _plan(config, given)
         return run(config, command, once=given.once, duration=given.duration)
     except ConfigError as problem:
         return _say(problem, USAGE)
@@ -181,6 +262,22 @@ def _log_to_stderr(level: str) -> None:
     )
 
 
+def _is_form_of_plan(given: argparse.Namespace) -> bool:
+    """Tell whether --format is the plan's own; emf and table are the standard output's, which the plan is about."""
+    return given.command == "plan" and getattr(given, "format", None) in {"text", "json"}
+
+
+def _plan(config: Config, given: argparse.Namespace) -> int:
+    from agent import plan, plan_text  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.prices import Wishes  # noqa: PLC0415
+
+    logging.disable(logging.WARNING)
+    made = plan.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
+    as_json = _is_form_of_plan(given) and given.format == "json"
+    print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
+    return FAILED if made.failed else OK
+
+
 def _check(config: Config) -> int:
     from agent import report  # noqa: PLC0415  # only what is asked for is loaded
 
@@ -189,10 +286,4 @@ def _check(config: Config) -> int:
     for good, line in report.check(config):
         fit &= good
         print(line, flush=True)
-    try:
-        common = identity.resolve(config.common_dims, config.dims)
-        print(f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}")
-    except identity.UnknownIdentity as problem:
-        print(f"identity   FAILED   {problem}")
-        fit = False
     return OK if fit else FAILED

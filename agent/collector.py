@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from agent.datapoint import Datapoint, Level, Metric
@@ -38,6 +38,10 @@ class Collector(Protocol):
         others and raise PartlyCollected last. A rate needs two readings: the first call then yields nothing.
         """
         ...
+
+    def identity(self) -> Mapping[str, str]:
+        """Return words of `--common-dims` that the readings told of this machine; asked after each reading."""
+        return {}
 
     def describe(self) -> str:
         """Say in a few words what was found; asked by `agent check` after `open` and one `collect`."""

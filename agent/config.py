@@ -6,7 +6,9 @@ import dataclasses
 import difflib
 import logging
 import os
+import re
 import tomllib
+import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 PREFIX: Final = "CHIPWATCH_"
 T = TypeVar("T")
 LevelName = Literal["basic", "detailed", "all"]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
 
 
 class ConfigError(Exception):
@@ -45,6 +47,8 @@ class SinkOptions:
     """Globs of metric names: only these are sent."""
     exclude: tuple[str, ...] = ()
     """Globs of metric names: these are not sent."""
+    max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How many series may be sent, since each one costs; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Config:
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
     """What not to read."""
-    interval: Annotated[float, msgspec.Meta(ge=0.1)] | None = None
+    interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] | None = None
     """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
     window: Seconds | None = None
     """Seconds of samples that become one point, for every sink; each sink has its own default."""
@@ -73,6 +77,8 @@ class Config:
     """Further dimensions of every point, or values for the words above: a table of key = "value"."""
     names: str = "native"
     """Naming profile: native, or the names that dashboards of another tool know."""
+    stdin: Literal["neuron"] | None = None
+    """Read the records of this collector from standard input, and nothing else unless `collector` says so."""
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Watch the tree of this process."""
     proc: Path = Path("/proc")
@@ -92,13 +98,38 @@ class Config:
     """Form of the standard output: auto, json, table or emf."""
     namespace: str | None = None
     """CloudWatch's namespace, for every sink that has one."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    region: str | None = None
+    """Cloud region, for every sink that has one; the environment's, else the instance's own, unless set."""
+    endpoint_url: str | None = None
+    """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged to standard error."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 TABLES: Final = ("collectors", "sinks")
+TABLE_TYPES: Final = (dict, Mapping)
+UNIONS: Final = (typing.Union, types.UnionType)
+WORDS_FOR: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    Literal: "a text",
+    **dict.fromkeys((list, tuple, Sequence, frozenset, set), "a list"),
+    **dict.fromkeys(TABLE_TYPES, "a table"),
+}
+SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
+"""Options whose values are never told."""
+USER_INFO: Final = re.compile(r"//[^/@\s]+@")
+"""Name and password in an address."""
+SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
+"""
+What Kubernetes sets for a service, which may be called chipwatch, too:
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+"""
 
 
 def convert(shape: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -116,14 +147,44 @@ def convert(shape: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def _value(hint: Any, value: Any, path: str, *, strict: bool = True) -> Any:
+    if value == "" and type(None) in typing.get_args(hint):
+        return None  # TOML has no null: an empty text says "not set"
     try:
         return msgspec.convert(value, hint, strict=strict, dec_hook=_special)
     except msgspec.ValidationError as problem:
-        text, _, at = str(problem).partition(" - at `$")
+        _blame_part(hint, value, path, strict=strict)
         choices = _literals(hint)
-        right = f"; choose from: {', '.join(map(str, choices))}" if choices else ""
-        text = text[:1].lower() + text[1:].replace("`", "")
-        raise ConfigError(f"{path}{at.rstrip('`')}: {text}, got {_short(value)}{right}") from None
+        if choices and isinstance(value, str):
+            raise ConfigError(f"{path}: no such choice {_short(value, path)}{_right(choices)}") from None
+        expected = _words(hint) or str(problem)
+        raise ConfigError(f"{path}: expected {expected}, got {_short(value, path)}{_right(choices)}") from None
+
+
+def _blame_part(hint: Any, value: Any, path: str, *, strict: bool) -> None:
+    """Raise ConfigError naming the one item of a table or a list that is wrong, if it is one."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        _blame_part(args[0], value, path, strict=strict)
+    elif isinstance(value, Mapping) and origin in TABLE_TYPES:
+        for key, item in value.items():
+            _value(args[1], item, _path(path, key), strict=strict)
+    elif isinstance(value, list) and _is_list(hint):
+        for n, item in enumerate(value):
+            _value(args[0], item, f"{path}[{n}]", strict=strict)
+
+
+def _words(hint: Any) -> str:
+    """Return what a type is called in TOML, with its bounds; nothing for a type that is not known here."""
+    args = typing.get_args(hint)
+    if typing.get_origin(hint) is Annotated:
+        meta = next((extra for extra in args[1:] if isinstance(extra, msgspec.Meta)), msgspec.Meta())
+        low, high = meta.ge, meta.le
+        bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
+        return _words(args[0]) + bounds
+    if typing.get_origin(hint) in UNIONS:
+        parts = [_words(part) for part in args if part is not type(None)]
+        return " or ".join(parts) if all(parts) else ""
+    return WORDS_FOR.get(typing.get_origin(hint) or hint, "")
 
 
 def _special(kind: type, value: Any) -> Any:
@@ -138,8 +199,17 @@ def _literals(hint: Any) -> tuple[Any, ...]:
     return tuple(choice for part in typing.get_args(hint) for choice in _literals(part))
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def _right(choices: Sequence[Any]) -> str:
+    return f"; choose from: {', '.join(map(str, choices))}" if choices else ""
+
+
+def _short(value: Any, path: str) -> str:
+    """Return a value as it is told to people: shortened, a secret not at all."""
+    if isinstance(value, (Mapping, list, tuple)) or SECRET.search(path):
+        return WORDS_FOR.get(type(value), type(value).__name__)
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = USER_INFO.sub("//...@", repr(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -169,19 +239,20 @@ def from_environment(shape: type, env: Mapping[str, str], prefix: str) -> dict[s
     """
     Return what the variables `prefix`KEY say, as the types of `shape`; raise ConfigError naming the variable.
 
-    Lists are separated by commas, tables are reached by a double underscore.
+    Lists are separated by commas, tables are reached by a double underscore; an empty variable is as good as none.
     """
     hints = typing.get_type_hints(shape, include_extras=True)
     found: dict[str, Any] = {}
     for name, text in env.items():
-        if not name.startswith(prefix):
+        if not (name.startswith(prefix) and text):
             continue
         key, _, rest = name.removeprefix(prefix).lower().partition("__")
-        if key in TABLES and shape is Config:
-            continue
+        if shape is Config and (key == "config" or (key in TABLES and rest)):
+            continue  # read elsewhere
         hint = hints.get(key)
-        if hint is None:
-            log.warning("environment: %s is ignored: no such option%s", name, _choices(key, hints))
+        if hint is None or (shape is Config and key in TABLES):
+            if not SERVICE.fullmatch(key):
+                log.warning("%s is ignored: no such option%s", name, _choices(key, set(hints) - {*TABLES}))
         elif rest:
             found.setdefault(key, {})[rest] = text
         elif _is_list(hint):
@@ -208,6 +279,8 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
     """Return the configuration: flags over the environment over `file`; raise ConfigError."""
     env = os.environ if env is None else env
+    if file is None and env.get(f"{PREFIX}CONFIG"):
+        file = Path(env[f"{PREFIX}CONFIG"])
     tables = read_file(file) if file else {}
     layers = merge(tables, from_environment(Config, env, PREFIX), flags)
     config = convert(Config, layers, "")
@@ -233,6 +306,8 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     given = merge(table, _own_environment(cls.Config, group, name, env))
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
+    general["stdin"] = config.stdin == name or None
+    general["neuron_runtime_tag"] = "neuron_runtime_tag" in config.common_dims or None
     shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
     return convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
 
@@ -248,16 +323,26 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
 
 
-SHARED: Final = ("proc", "sys", "root", "pid", "format", "namespace")
+SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "endpoint_url")
 """General options that reach every plugin whose Config has a field of that name, unless its own table says else."""
 SINK_KEYS: Final = frozenset(f.name for f in dataclasses.fields(SinkOptions))
 
 
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
-    prefix = f"{PREFIX}{group}__{name}__".upper()
-    own = {k: v for k, v in (os.environ if env is None else env).items() if k.startswith(prefix)}
+    """Return what the environment says of a plugin, as far as `shape` has it; raise ConfigError."""
+    prefix = f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
     keys = {f.name for f in dataclasses.fields(shape)}
-    return from_environment(shape, {k: v for k, v in own.items() if k[len(prefix) :].lower() in keys}, prefix)
+    known = keys | (SINK_KEYS if group == "sinks" else set())
+    own = {}
+    for variable, text in (os.environ if env is None else env).items():
+        key = variable.removeprefix(prefix).lower().partition("__")[0]
+        if not variable.startswith(prefix):
+            continue
+        if key in keys:
+            own[variable] = text
+        elif shape is not SinkOptions and key not in known:
+            raise ConfigError(f"{variable}: no such option{_choices(key, known)}")
+    return from_environment(shape, own, prefix)
 
 
 def level_of(name: LevelName) -> Level:

@@ -45,3 +45,17 @@ class BadBatch(Exception):
 
 class Gone(Exception):
     """The far side has left for good and wants no more: the frame ends this sink without complaint."""
+
+
+class InputEnded(Exception):
+    """
+    A collector's input is over for good: nothing will come from it any more; raised by `collect` after its last yield.
+
+    `clean`: it ended between two records; else the message says what was cut. `problems` as in PartlyCollected.
+    """
+
+    def __init__(self, message: str, *, clean: bool, problems: Sequence[str] = ()) -> None:
+        """Take how it ended, and what could not be read of the last bytes."""
+        super().__init__(message)
+        self.clean = clean
+        self.problems = problems

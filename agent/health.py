@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import socketserver
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
+POLL: Final = 0.1
+"""Seconds between two looks whether to end: what `close` may wait."""
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 
 
@@ -17,6 +21,17 @@ def parse_address(text: str) -> tuple[str, int]:
     if not port.isdigit() or not 0 <= int(port) <= 65535:
         raise ValueError(f"expected [HOST:]PORT, got {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind only: the standard library asks DNS for our name as well, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
 
 class Health:
@@ -42,9 +57,9 @@ class Health:
             def log_message(self, *_: Any) -> None:
                 """Say nothing: a probe comes every few seconds."""
 
-        self._server = ThreadingHTTPServer(parse_address(address), Handler)
+        self._server = _Server(parse_address(address), Handler)
         self.host, self.port = self._server.server_address[0], self._server.server_port
-        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(POLL,), name="health", daemon=True).start()
 
     def close(self) -> None:
         """Stop listening."""

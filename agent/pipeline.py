@@ -69,11 +69,13 @@ class Pipeline:
         return points
 
     def tick(self, grace: float | None = None) -> None:
-        """One pass from the collectors to the spools."""
+        """One pass from the collectors to the spools; the last one, if a collector's input has ended for good."""
         at = self._clock()
         points = self.gather(at, grace)
         for outlet in self.outlets:
             outlet.take(points, at)
+        if any(sampler.ended for sampler in self.samplers):
+            self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
 

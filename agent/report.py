@@ -6,25 +6,33 @@ import ast
 import dataclasses
 import inspect
 import json
+import logging
+import os
 import queue
 import sqlite3
 import textwrap
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from agent import plugins
 from agent.assemble import build_collectors, build_samplers, build_sinks, spool_path
-from agent.config import Config, SinkOptions
+from agent.config import SHARED, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
+from agent.identity import Identity, UnknownIdentity, sources
 from agent.ledger import Ledger
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
 from agent.sink import Sink
 from agent.stats import AgentCollector
 
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 8.0
+"""Seconds for a platform to tell who this machine is."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 
@@ -44,6 +52,7 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, sink in build_sinks(config).items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
     pipeline.close(0)
+    yield from _identity_lines(Identity(config.common_dims, config.dims, sources(os.environ, config.sys)))
 
 
 def _collector_line(sampler: Sampler) -> tuple[bool, str]:
@@ -75,7 +84,7 @@ def _spool_line(name: str, path: Path) -> tuple[bool, str]:
     head = f"spool      {name:<12}"
     ledger = Ledger()
     try:
-        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1) as db:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
     except sqlite3.Error as problem:
@@ -83,13 +92,49 @@ def _spool_line(name: str, path: Path) -> tuple[bool, str]:
     return ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
 
 
+def _identity_lines(identity: Identity) -> Iterator[tuple[bool, str]]:
+    """Say each word that was asked for and where it is from, then the whole, or what is missing and where it looked."""
+    problem: UnknownIdentity | None = None
+    try:
+        identity.start()
+        if not identity.wait(PATIENCE):
+            problem = identity.unknown()
+    except UnknownIdentity as unknown:
+        problem = unknown
+    identity.close()
+    known = identity.known()
+    for word, value, remark in identity.entries():
+        if value is not None:
+            yield True, f"identity   {word:<18} ok       {value}, from {remark}"
+        elif known is not None:
+            yield True, f"identity   {word:<18} absent   left out until it is known: {remark}"
+    if known is None:
+        yield False, f"identity   FAILED   {problem}"
+    else:
+        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in known.items()) or 'no common dimensions asked for'}"
+
+
 # -- list -------------------------------------------------------------------------------------------------------
 
 
 def catalogue() -> dict[str, list[Metric]]:
     """Return every metric of every collector that is installed, by collector, whether the hardware is there or not."""
-    found = {name: list(point.load().metrics) for name, point in plugins.installed(plugins.COLLECTORS).items()}
+    found = {}
+    for name, cls, problem in _loaded("collectors"):
+        if cls is None:
+            log.warning("collectors.%s is left out: %s", name, problem)
+        else:
+            found[name] = list(cls.metrics)
     return {**found, "agent": list(AgentCollector.metrics)}
+
+
+def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
+    """Iterate over the plugins of a group: name and class, or None and why it cannot be loaded."""
+    for name, point in plugins.installed(f"agent.{group}").items():
+        try:
+            yield name, point.load(), ""
+        except ImportError as problem:
+            yield name, None, f"it cannot be loaded: {problem}"
 
 
 def rows(metrics: dict[str, list[Metric]]) -> list[tuple[str, ...]]:
@@ -132,16 +177,20 @@ def sample_config() -> str:
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
     parts += _options(Config, skip={"collectors", "sinks"})
     for group, shared in (("collectors", None), ("sinks", SinkOptions)):
-        for name, point in plugins.installed(f"agent.{group}").items():
+        for name, cls, problem in _loaded(group):
+            if cls is None:
+                parts.append(f"\n# {group}.{name} is left out: {problem}")
+                continue
             parts.append(f"\n# [{group}.{name}]")
-            parts += _options(point.load().Config)
+            parts += _options(cls.Config)
             if shared is not None:
                 parts += _options(shared)
     return "\n".join(parts)
 
 
 def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
-    docs, defaults = field_docs(shape), shape()
+    general = {name: text for name, text in field_docs(Config).items() if name in SHARED}
+    docs, defaults = general | field_docs(shape), shape()
     for option in dataclasses.fields(shape):
         if option.name in skip:
             continue

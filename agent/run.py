@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import identity
 from agent.assemble import assemble, validate
 from agent.config import Config, ConfigError
+from agent.identity import Identity, sources
+from agent.identity.records import Records
 from agent.pipeline import Pipeline
 from agent.watched import FORWARDED, Watched
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SETTLE: Final = 8.0
+"""Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
 STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
@@ -31,23 +36,28 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
-    Return the exit code: 0, or that of `command`. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+    Return the exit code: 0, that of `command`, or 1 where an input ended within a record. Raise ConfigError,
+    NotLoaded, NotStarted, UnknownIdentity.
     """
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
-    common = identity.resolve(config.common_dims, config.dims)
+    if command and config.stdin:
+        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    common = identify(config, SETTLE if once else 0.0)
+    pipeline: Pipeline | None = None
     watched: Watched | None = None
     if command:
         validate(config)  # first of all, so that a wrong option does not cost a training run
+    health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
+    if command:
         watched = Watched(command)
-        config = dataclasses.replace(config, pid=watched.pid)
-    pipeline = assemble(config, common)
-    if watched:
         _handle(FORWARDED, watched.forward)
+        config = dataclasses.replace(config, pid=watched.pid)
+    pipeline = assemble(config, common.known, common.offer)
+    if watched:
         watched.on_end(pipeline.stop)
     else:
-        _handle(STOPPING, lambda number, _: _stop(pipeline, number))
-    health = _serve_health(config, pipeline)
+        _handle(STOPPING, partial(_stop, pipeline))
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:
@@ -55,9 +65,33 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     else:
         pipeline.run(duration)
     pipeline.close()
+    common.close()
     if health:
         health.close()
-    return watched.code() if watched else 0
+    whole = _all_is_well(pipeline, common)
+    return watched.code() if watched else 0 if whole else 1
+
+
+def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
+    """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
+    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
+    for end in ends:
+        log.log(logging.INFO if end.clean else logging.ERROR, "%s", end)
+    if common.known() is None:
+        left = sum(outlet.spool.ledger.spooled for outlet in pipeline.outlets)
+        log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
+    return not ends or (all(end.clean for end in ends) and common.known() is not None)
+
+
+def identify(config: Config, settle: float) -> Identity:
+    """Return who this machine is, or will be; wait up to `settle` seconds for all of it. Raise UnknownIdentity."""
+    among = sources(os.environ, config.sys)
+    found = Identity(config.common_dims, config.dims, (Records(), *among) if config.stdin else among)
+    found.start()
+    if settle and not found.wait(settle):
+        found.close()
+        raise found.unknown()
+    return found
 
 
 def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
@@ -65,13 +99,14 @@ def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], N
         signal.signal(number, handler)
 
 
-def _stop(pipeline: Pipeline, number: int) -> None:
+def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
     """Stop; a second signal of the same kind ends the process at once."""
+    del frame
     signal.signal(number, signal.SIG_DFL)
     pipeline.stop()
 
 
-def _serve_health(config: Config, pipeline: Pipeline) -> Health | None:
+def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
     if config.health is None:
         return None
     from agent.health import Health  # noqa: PLC0415  # two MB, and only where it is asked for
@@ -80,17 +115,23 @@ def _serve_health(config: Config, pipeline: Pipeline) -> Health | None:
     late = 3 * config.interval
 
     def healthy() -> tuple[bool, dict[str, Any]]:
-        since = None if pipeline.ticked is None else time.monotonic() - pipeline.ticked
+        pipeline = running()
+        since = None if pipeline is None or pipeline.ticked is None else time.monotonic() - pipeline.ticked
         return since is not None and since < late, {"seconds_since_tick": since}
 
     def ready() -> tuple[bool, dict[str, Any]]:
-        refused = {o.name: o.worker.refused for o in pipeline.outlets if o.worker.refused}
-        owed = {o.name: o.spool.ledger.spooled for o in pipeline.outlets}
-        return healthy()[0] and not refused, {"refused": refused, "spooled": owed}
+        pipeline = running()
+        outlets = pipeline.outlets if pipeline else ()
+        refused = {o.name: o.worker.refused for o in outlets if o.worker.refused}
+        owed = {o.name: o.spool.ledger.spooled for o in outlets}
+        known = common.known() is not None
+        return healthy()[0] and not refused and known, {"refused": refused, "spooled": owed, "identified": known}
 
     try:
         server = Health(config.health, healthy, ready)
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
+        raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
+    except ValueError as problem:
         raise ConfigError(f"health: {problem}") from problem
     log.info("health: http://%s:%d/healthz and /readyz", server.host, server.port)
     return server

@@ -7,11 +7,12 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level
-from agent.errors import PartlyCollected, Unavailable
+from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.say import Sayer
 
 log = logging.getLogger(__name__)
@@ -44,14 +45,23 @@ class Sampler:
         tray: queue.SimpleQueue[Reading],
         *,
         retry: float = RETRY,
+        learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
-        """Put readings of at most `level` on `tray`; try what was not available again after `retry` seconds."""
+        """
+        Put readings of at most `level` on `tray`; try what was not available again after `retry` seconds.
+
+        `learn` is told, on this sampler's thread, what readings say of this machine's identity.
+        """
         self.name, self.collector, self._level, self._tray = name, collector, level, tray
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = False
         self._sayer = Sayer(log, f"collector {name}")
+        self._learn = learn
+        self._told: Mapping[str, str] = {}
+        self.ended: InputEnded | None = None
+        """How the collector's input ended for good, if it has."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
         self.ok: bool | None = None
@@ -71,6 +81,8 @@ class Sampler:
 
     def offer(self, at: int) -> bool:
         """Ask for a reading stamped `at`; tell whether one will come. Called by the clock's thread."""
+        if self.ended:
+            return False
         if self._busy:
             self.skipped += 1
             self.ok = False
@@ -95,6 +107,9 @@ class Sampler:
         while (at := self._due.get()) is not None:
             begun = time.monotonic()
             points = self._read(at)
+            if self._open and (words := self.collector.identity()) is not self._told:
+                self._told = words
+                self._learn(words)
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
             self._busy = False
             self._tray.put(Reading(at, points))
@@ -117,6 +132,9 @@ class Sampler:
                         self.not_finite += 1
             self.ok = True
             self._sayer.over("busy", "readings come back again")
+        except InputEnded as end:
+            self.ok, self.ended = True, end
+            self._partly(end.problems)
         except Unavailable as reason:
             if self._open:
                 self._close()
@@ -124,16 +142,19 @@ class Sampler:
             self._sayer.say(logging.INFO, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
             self.ok = True
-            self.partial += len(partly.problems)
-            self.trouble = str(partly)
-            for problem in partly.problems:
-                self._sayer.say(logging.WARNING, problem, problem)
+            self._partly(partly.problems)
         except Exception as bug:
             self.ok = False
             self.failed += 1
             self.trouble = f"{type(bug).__name__}: {bug}"
             self._sayer.say(logging.ERROR, f"{type(bug)}", f"failed: {bug}", traceback=True)
         return points
+
+    def _partly(self, problems: Sequence[str]) -> None:
+        self.partial += len(problems)
+        self.trouble = "; ".join(problems) or None
+        for problem in problems:
+            self._sayer.say(logging.WARNING, problem, problem)
 
     def _close(self) -> None:
         self._open = False

@@ -220,7 +220,7 @@ class Spool:
         """End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`)."""
         rest = dict(change)
         with self._lock:
-            while left := sum(rest.values()):
+            while self._queue and (left := sum(rest.values())):  # a worker may come back after `close`
                 part = self._queue[0]
                 ended = min(left, part.left)
                 share: dict[str, int] = {}
@@ -306,4 +306,10 @@ class Spool:
             self._flight = 0
             if self._journal.wanted:
                 self._save()
+            lost = [part for part in self._queue if not part.stored]
+            for part in lost:
+                self._queue.remove(part)
+                self._end(part, {"dropped:not sent at the stop": part.left})
             self._journal.close()
+        if lost:
+            log.error("spool %s: %d points are lost, they were not sent", self.name, sum(part.count for part in lost))

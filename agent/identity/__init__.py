@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+import logging
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from agent.datapoint import Dimensions
-from agent.identity import slurm, static
+from agent.identity.autoscaling import AutoScaling
+from agent.identity.dmi import Dmi, Hardware
+from agent.identity.ec2 import Ec2
+from agent.identity.ecs import Ecs
+from agent.identity.kubernetes import Kubernetes
+from agent.identity.slurm import Slurm
+from agent.identity.source import Answer, Source, Word, fit
+from agent.identity.static import Static
+from agent.say import Sayer
+
+log = logging.getLogger(__name__)
 
 WORDS: Final = (
     "instance_id", "instance_type", "ami_id", "neuron_runtime_tag",
@@ -17,31 +30,225 @@ WORDS: Final = (
     "gcp_project", "gcp_zone", "slurm_job", "slurm_rank", "run_id",
 )  # fmt: skip
 """Every word that `--common-dims` takes."""
+OF_POINTS: Final = frozenset({"neuron_runtime_tag"})
+"""Words that differ from point to point: the collector that knows them adds them, and nobody waits for them here."""
+LATE: Final = frozenset({"autoscaling_group"})
+"""Words that may take somebody's permission to find out: points wait GRACE for them, then go without."""
+GRACE: Final = 5.0
+"""Seconds that points are kept for a LATE word once all others are known: less than a sink's flush."""
+AT_FIRST: Final = 1.0
+"""Seconds that the start waits for a platform that is there."""
+VERDICT: Final = 3.0
+"""Seconds more for a platform of which there is no sign, before it counts as not there."""
+RETRY: Final = (0.5, 30.0)
+"""Seconds between two questions to a silent platform: at first, at most."""
+RETRY_LATE: Final = (1.0, 600.0)
+"""The same for a LATE word: an API that a fleet asks too often refuses all of it."""
 
-Source = Callable[[Mapping[str, str]], Mapping[str, str]]
-SOURCES: Final[Mapping[str, Source]] = {"static": static.words, "slurm": slurm.words}
-"""Each gives the words that it knows from the environment; one that is not there gives none."""
+NO_ANSWER: Final = Answer(trouble="no answer")
 
 
 class UnknownIdentity(Exception):
     """A word was asked for that nothing on this machine knows; the message says what to do."""
 
 
-def resolve(words: Sequence[str], given: Mapping[str, str], env: Mapping[str, str] | None = None) -> Dimensions:
-    """
-    Return the dimensions `words` of this machine, overlaid by those `given`; raise UnknownIdentity.
+class Entry(NamedTuple):
+    """A word, its value or None, and where that is from or what is missing."""
 
-    Nothing is ever published under a half-known identity, so one unknown word is the end.
+    word: str
+    value: str | None
+    remark: str
+
+
+def sources(env: Mapping[str, str], sys: Path = Path("/sys")) -> tuple[Source, ...]:
+    """Return all sources, the ones that need no network first; `sys` is where the host's /sys is mounted."""
+    hardware = Hardware(sys, env)
+    return (
+        Static(), Slurm(env), Kubernetes(env), Dmi(hardware),
+        Ecs(env), Ec2(env, hardware), AutoScaling(env, hardware),
+    )  # fmt: skip
+
+
+class Identity:
     """
-    env = os.environ if env is None else env
-    known: dict[str, str] = {}
-    for source in SOURCES.values():
-        known |= source(env)
-    known |= given
-    missing = [word for word in words if word not in known]
-    if missing:
-        raise UnknownIdentity(
-            f"--common-dims: nothing here knows {', '.join(missing)} (asked: {', '.join(SOURCES)});"
-            f" give it with --dim {missing[0]}=VALUE, or leave it out"
-        )
-    return Dimensions({word: known[word] for word in words} | dict(given))
+    The dimensions of this machine; what takes a network is found out on daemon threads, one a platform.
+
+    No word that needs a network: no request, no thread. `known` is None until every word is known, so that no point
+    goes out under half an identity. A value that was found stays: it is part of the name of every series.
+    """
+
+    def __init__(self, words: Sequence[str], given: Mapping[str, str], among: Sequence[Source]) -> None:
+        """Look for `words` among the sources, in their order; what is `given` is laid over them, and not looked for."""
+        self._words, self._given = tuple(dict.fromkeys(words)), dict(given)
+        self._wanted = [word for word in self._words if word not in given and word not in OF_POINTS]
+        self._sources = [source for source in among if set(source.words) & set(self._wanted)]
+        self._answers: dict[str, Answer] = {}
+        self._found: dict[str, Word] = {}
+        self._known: Dimensions | None = None
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._grace: threading.Timer | None = None
+        self._goes_without = self._running = False
+        self._sayer = Sayer(log, "identity")
+
+    def known(self) -> Dimensions | None:
+        """Return the dimensions of this machine, None while they are not known; costs nothing."""
+        return self._known
+
+    def start(self) -> None:
+        """
+        Look; return when all is known, or soon, and go on in the background where a platform is there but silent.
+
+        Raise UnknownIdentity, within AT_FIRST + VERDICT seconds, if a word can never be known here.
+        """
+        for source in self._sources:
+            if not source.remote:
+                self._learn(source, source.ask(self._missing(source)))
+        with self._changed:
+            self._publish()
+        for source in self._sources:
+            if source.remote and self._missing(source):
+                threading.Thread(
+                    target=self._pursue, args=(source,), name=f"identity-{source.name}", daemon=True
+                ).start()
+        with self._changed:
+            self._changed.wait_for(self._is_decided, AT_FIRST)
+            self._changed.wait_for(lambda: self._is_decided() or not self._lost(patient=False), VERDICT)
+            self._running = not self._lost(patient=False)
+        if not self._running:
+            self.close()
+            raise self.unknown()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the dimensions are known; tell whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._known is not None, seconds)
+
+    def offer(self, words: Mapping[str, str], origin: str = "its records") -> None:
+        """Take words from somebody who came across them: they fill what is missing, and change nothing."""
+        with self._changed:
+            self._take(fit(words, origin))
+
+    def close(self) -> None:
+        """End the looking; safe to call twice."""
+        self._closed.set()
+        with self._changed:
+            if self._grace:
+                self._grace.cancel()
+
+    # -- for people ---------------------------------------------------------------------------------------------
+
+    def unknown(self) -> UnknownIdentity:
+        """Return the error that says which words are not known, why, and what to do."""
+        with self._changed:
+            missing = self._lost(patient=False) or self._missing() or list(self._words)
+            why = self._reasons(missing)
+            return UnknownIdentity(
+                f"--common-dims: nothing here knows {', '.join(missing)}{f' ({why})' if why else ''};"
+                f" give it with --dim {missing[0]}=VALUE, or leave it out"
+            )
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every word that was asked for, and every dimension that was given."""
+        with self._changed:
+            for word in self._words:
+                if word in self._given:
+                    continue
+                if word in self._found:
+                    yield Entry(word, *self._found[word])
+                elif word in OF_POINTS:
+                    yield Entry(word, "of each point", "the collector that knows it")
+                else:
+                    yield Entry(word, None, self._reasons([word]) or "no source here has that word")
+            for word, value in self._given.items():
+                yield Entry(word, value, "the configuration")
+
+    def _reasons(self, words: Sequence[str]) -> str:
+        """Say what the sources of `words` say: those that may know more later, else all."""
+        asked = [source for source in self._sources if set(source.words) & set(words)]
+        telling = [source for source in asked if self._is_hopeful(source, patient=True)] or asked
+        answers = {source.name: self._answers.get(source.name, NO_ANSWER) for source in telling}
+        return "; ".join(f"{name}: {answer.trouble}" for name, answer in answers.items() if answer.trouble)
+
+    # -- the search; all but `_pursue`, `_learn` and `_go_without` need the lock --------------------------------
+
+    def _pursue(self, source: Source) -> None:
+        """Ask until there is nothing more to learn from `source`; runs on a thread."""
+        delay, longest = RETRY_LATE if set(source.words) <= LATE else RETRY
+        while (wanted := self._missing(source)) and not self._closed.is_set():
+            answer = source.ask(wanted)
+            self._learn(source, answer)
+            if not answer.retry:
+                break
+            self._closed.wait(random.uniform(delay / 2, delay))  # noqa: S311  # not a secret
+            delay = min(2 * delay, longest)
+
+    def _learn(self, source: Source, answer: Answer) -> None:
+        with self._changed:
+            self._answers[source.name] = answer
+            self._take(answer.words)
+            if self._running:
+                self._complain()
+            self._changed.notify_all()
+
+    def _take(self, words: Mapping[str, Word]) -> None:
+        fresh = {word: words[word] for word in self._missing() if word in words}
+        self._found |= fresh
+        if fresh:
+            self._publish()
+
+    def _publish(self) -> None:
+        """Let the dimensions be known, if there are enough of them."""
+        missing = set(self._missing())
+        if missing - LATE:
+            return
+        if missing and self._grace is None:
+            self._grace = threading.Timer(GRACE, self._go_without)
+            self._grace.daemon = True
+            self._grace.start()
+        if missing and not self._goes_without:
+            return
+        found = {word: self._found[word].value for word in self._wanted if word in self._found}
+        self._known = Dimensions(found, **self._given)
+        self._sayer.over("missing", f"known: {dict(self._known)}")
+
+    def _go_without(self) -> None:
+        """Wait no more for the LATE words; runs on the timer's thread."""
+        with self._changed:
+            self._goes_without = True
+            self._publish()
+            self._complain()
+            self._changed.notify_all()
+
+    def _complain(self) -> None:
+        if not (missing := self._missing()):
+            return
+        words, why = ", ".join(missing), self._reasons(missing)
+        if self._known is not None:
+            self._sayer.say(logging.WARNING, "without", f"left out until it is known: {words} ({why})")
+        elif set(missing) <= LATE:
+            return  # still within its grace
+        elif self._lost(patient=True):
+            self._sayer.say(logging.ERROR, "lost", f"points are kept, and none is sent: {self.unknown()}")
+        else:
+            self._sayer.say(
+                logging.WARNING, "missing", f"not known yet: {words} ({why}); points are kept and sent when it is"
+            )
+
+    def _missing(self, source: Source | None = None) -> list[str]:
+        return [w for w in self._wanted if w not in self._found and (source is None or w in source.words)]
+
+    def _is_decided(self) -> bool:
+        return self._known is not None or bool(self._lost(patient=True))
+
+    def _lost(self, *, patient: bool) -> list[str]:
+        """Return the missing words that no source will give; without patience, no answer and no sign is a no."""
+        return [
+            word
+            for word in self._missing()
+            if not any(word in source.words and self._is_hopeful(source, patient=patient) for source in self._sources)
+        ]
+
+    def _is_hopeful(self, source: Source, *, patient: bool) -> bool:
+        answer = self._answers.get(source.name)
+        return answer.retry if answer else patient or source.is_here()

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from agent.identity.source import Answer, Source, Word, fit
+
+VARIABLES: Final = {"slurm_job": "SLURM_JOB_ID", "slurm_rank": "SLURM_PROCID"}
 
 
-def words(env: Mapping[str, str]) -> dict[str, str]:
-    """Return slurm_job and slurm_rank inside a job, nothing outside."""
-    found = {"slurm_job": env.get("SLURM_JOB_ID", ""), "slurm_rank": env.get("SLURM_PROCID", "")}
-    return {word: value for word, value in found.items() if value}
+class Slurm(Source):
+    """The job and the rank, from the environment."""
+
+    name = "Slurm"
+    words = tuple(VARIABLES)
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        """Look into `env`."""
+        self._env = env
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return both inside a job, nothing outside."""
+        found: dict[str, Word] = {}
+        for word, variable in VARIABLES.items():
+            found |= fit({word: self._env.get(variable)}, variable)
+        unset = [variable for word, variable in VARIABLES.items() if word in wanted and word not in found]
+        return Answer(found, f"{', '.join(unset)} not set" if unset else "")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import secrets
-from collections.abc import Mapping
+from collections.abc import Collection
+
+from agent.identity.source import Answer, Source, fit
 
 
-def words(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the host's name, and a run_id that is drawn anew at each start."""
-    del env
-    return {"hostname": platform.node(), "run_id": secrets.token_hex(6)}
+class Static(Source):
+    """The host's name, and a run_id that is drawn anew at each start."""
+
+    name = "this machine"
+    words = ("hostname", "run_id")
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return both."""
+        found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
+        return Answer(found, "it has no name" if {*wanted} - {*found} else "")

@@ -1,0 +1,59 @@
+"""Machines on disk, and services beside them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.doubles.imds import Imds
+
+STEERING = ("AWS_", "ECS_", "KUBERNETES_", "K8S_", "SLURM_", "HTTP_PROXY", "http_proxy", "HOSTNAME")
+
+
+@pytest.fixture(autouse=True)
+def _no_platform_from_outside(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(STEERING)]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def imds():
+    with Imds() as double:
+        yield double
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Return a /sys whose DMI says what it is told to."""
+
+    def build(**dmi):
+        sys = tmp_path / "sys"
+        folder = sys / "class" / "dmi" / "id"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in dmi.items():
+            (folder / name).write_text(f"{text}\n")
+        return sys
+
+    return build
+
+
+@pytest.fixture
+def nitro(machine):
+    """An EC2 instance of today."""
+    return machine(sys_vendor="Amazon EC2", board_asset_tag="i-1234567890abcdef0", product_name="trn1.32xlarge")
+
+
+@pytest.fixture
+def xen(machine):
+    """An EC2 instance of old: its DMI does not name it."""
+    sys = machine(sys_vendor="Xen", product_name="HVM domU", bios_version="4.11.amazon")
+    (sys / "hypervisor").mkdir()
+    (sys / "hypervisor" / "uuid").write_text("ec2e1916-9099-7caf-fd21-012345abcdef\n")
+    return sys
+
+
+@pytest.fixture
+def elsewhere(machine):
+    """A machine that is none of EC2's."""
+    return machine(sys_vendor="QEMU", product_name="Standard PC (Q35 + ICH9, 2009)")

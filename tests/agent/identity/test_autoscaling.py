@@ -1,0 +1,267 @@
+import hashlib
+import hmac
+import logging
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
+
+import pytest
+
+from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
+from agent.identity.dmi import Hardware
+from agent.identity.imds import DISABLED, ENDPOINT
+from agent.identity.metadata import Silent
+
+KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
+FOUND = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<DescribeTagsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+    "<requestId>7a62c49f</requestId><tagSet><item><resourceId>i-1234567890abcdef0</resourceId>"
+    "<resourceType>instance</resourceType><key>aws:autoscaling:groupName</key><value>trainers &amp; co</value></item>"
+    "</tagSet></DescribeTagsResponse>"
+)
+DENIED = (
+    "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not authorized to perform this "
+    "operation. Encoded authorization failure message: abc</Message></Error></Errors></Response>"
+)
+
+
+class Ec2Api:
+    """EC2's API on loopback, as far as DescribeTags goes: it checks the signature by hand and notes what was asked."""
+
+    def __init__(self):
+        self.answer = (200, FOUND)
+        self.asked = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                raw = self.rfile.read(int(self.headers["Content-Length"]))
+                api.asked.append((dict(parse_qsl(raw.decode())), dict(self.headers)))
+                status, text = api.answer if is_signed(self.headers, raw) else (401, "<Code>AuthFailure</Code>")
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+
+def is_signed(headers, raw):
+    """Compute the signature anew (AWS, "Create a signed AWS API request")."""
+    found = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/us-west-2/ec2/aws4_request, SignedHeaders=([\w;-]+), Signature=(\w+)",
+        headers["Authorization"],
+    )
+    if not found or found[1] != KEY or headers["X-Amz-Security-Token"] != SESSION:
+        return False
+    day, names, signature = found.groups()[1:]
+    lines = [f"{name}:{headers[name].strip()}" for name in names.split(";")]
+    canonical = "\n".join(("POST", "/", "", *lines, "", names, hashlib.sha256(raw).hexdigest()))
+    scope = f"{day}/us-west-2/ec2/aws4_request"
+    hashed = hashlib.sha256(canonical.encode()).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{headers['X-Amz-Date']}\n{scope}\n{hashed}"
+    key = f"AWS4{SECRET}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.new(key, text.encode(), "sha256").hexdigest() == signature
+
+
+@pytest.fixture
+def api(monkeypatch, tmp_path):
+    pytest.importorskip("botocore")
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": SESSION,
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    made = Ec2Api()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def ask(imds, nitro):
+    """Ask on a Nitro instance, in an environment with more."""
+
+    def ask(**more):
+        env = {ENDPOINT: imds.url, **more}
+        return AutoScaling(env, Hardware(nitro, env)).ask(["autoscaling_group"])
+
+    return ask
+
+
+def value(answer):
+    return answer.words["autoscaling_group"].value
+
+
+def test_the_tags_in_the_metadata_tell_the_group(ask, imds):
+    imds.tags = {"Name": "node", TAG: "trainers"}
+    answer = ask()
+    assert answer.words["autoscaling_group"] == ("trainers", f"{imds.url}/latest/meta-data/tags/instance/{TAG}")
+    assert len(imds.requests) == 2
+
+
+def test_tags_that_name_no_group_are_the_truth_but_may_change(ask, imds, api):
+    imds.tags = {"Name": "node"}
+    assert ask(AWS_ENDPOINT_URL_EC2=api.url) == ({}, f"the instance has no tag {TAG}", True)
+    assert api.asked == []
+
+
+def test_where_the_metadata_shows_no_tags_the_api_is_asked(ask, api):
+    answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert answer.words["autoscaling_group"] == ("trainers & co", "EC2's DescribeTags")
+    (asked, headers), *others = api.asked
+    assert others == []
+    assert asked == {
+        "Action": "DescribeTags",
+        "Version": "2016-11-15",
+        "Filter.1.Name": "resource-id",
+        "Filter.1.Value.1": "i-1234567890abcdef0",
+        "Filter.2.Name": "key",
+        "Filter.2.Value.1": TAG,
+    }
+    assert headers["X-Amz-Security-Token"] == SESSION
+
+
+def test_a_wrong_signature_is_noticed_by_this_double(api, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(Silent, match="AuthFailure"):
+        describe_tags("i-1", api.url, "us-west-2")
+
+
+def test_no_client_of_ec2_is_made(ask, api, monkeypatch):
+    session = pytest.importorskip("botocore.session")
+    monkeypatch.setattr(session.Session, "create_client", None)
+    assert value(ask(AWS_ENDPOINT_URL_EC2=api.url)) == "trainers & co"
+
+
+def test_a_role_that_may_not_ask_is_told_what_it_lacks(ask, api):
+    api.answer = (403, DENIED)
+    answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert answer.words == {}
+    assert answer.retry
+    assert "EC2 refuses DescribeTags (UnauthorizedOperation): the role lacks ec2:DescribeTags" in answer.trouble
+    assert "`aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0 --instance-metadata-tags" in (
+        answer.trouble
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"), [((503, "<Code>RequestLimitExceeded</Code>"), "RequestLimitExceeded"), ((500, "oh"), "500")]
+)
+def test_an_api_that_fails_is_asked_again(ask, api, answer, told):
+    api.answer = answer
+    found = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert f"EC2 refuses DescribeTags ({told})" in found.trouble
+    assert found.retry
+
+
+def test_an_instance_of_no_group_is_told_so(ask, api):
+    api.answer = (200, "<DescribeTagsResponse><tagSet/></DescribeTagsResponse>")
+    assert ask(AWS_ENDPOINT_URL_EC2=api.url) == ({}, f"the instance has no tag {TAG}", True)
+
+
+def test_an_api_that_cannot_be_reached_is_asked_again(ask, api):
+    answer = ask(AWS_ENDPOINT_URL_EC2="http://127.0.0.1:1")
+    assert answer.trouble.startswith("EC2 cannot be asked for it: EndpointConnectionError")
+    assert answer.retry
+
+
+def test_without_credentials_it_says_so(ask, api, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(DISABLED, "true")  # for the SDK alone
+    assert "takes credentials, and none are found" in ask(AWS_ENDPOINT_URL_EC2=api.url).trouble
+    assert api.asked == []
+
+
+def test_without_botocore_it_says_what_to_install_or_to_switch_on(ask, monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore.auth", None)
+    answer = ask()
+    assert answer.retry
+    assert "pip install 'chipwatch[cloudwatch]'" in answer.trouble
+    assert "--instance-metadata-tags enabled" in answer.trouble
+
+
+def test_behind_the_hop_limit_the_hardware_and_the_environment_know_enough(ask, imds, api):
+    imds.hops = "reset"
+    assert value(ask(AWS_ENDPOINT_URL_EC2=api.url, AWS_REGION="us-west-2")) == "trainers & co"
+
+
+def test_behind_the_hop_limit_without_a_region_it_waits(ask, imds, api):
+    imds.hops = "reset"
+    answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
+    assert answer.retry
+    assert "--http-put-response-hop-limit 2" in answer.trouble
+    assert api.asked == []
+
+
+def test_a_document_that_names_no_instance_is_no_fault_of_ours(imds, xen, api):
+    imds.document = {"region": "us-west-2"}
+    env = {ENDPOINT: imds.url, "AWS_ENDPOINT_URL_EC2": api.url}
+    answer = AutoScaling(env, Hardware(xen, env)).ask(["autoscaling_group"])
+    assert answer == ({}, "neither the metadata nor the environment name instance and region", True)
+    assert api.asked == []
+
+
+def test_where_there_is_no_ec2_there_is_no_group(imds, elsewhere):
+    imds.enabled = False
+    env = {ENDPOINT: imds.url, "AWS_REGION": "us-west-2"}
+    assert not AutoScaling(env, Hardware(elsewhere, env)).ask(["autoscaling_group"]).retry
+
+
+def test_a_fargate_task_has_no_group(imds, nitro):
+    env = {ENDPOINT: imds.url, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
+    source = AutoScaling(env, Hardware(nitro, env))
+    assert not source.remote
+    assert source.ask(["autoscaling_group"]) == ({}, "a Fargate task has no instance of its own", False)
+
+
+@pytest.mark.parametrize(
+    ("known", "env", "address"),
+    [
+        ({"region": "us-west-2", "domain": "amazonaws.com"}, {}, "https://ec2.us-west-2.amazonaws.com"),
+        ({"region": "us-west-2"}, {}, "https://ec2.us-west-2.amazonaws.com"),
+        ({"region": "cn-north-1"}, {}, "https://ec2.cn-north-1.amazonaws.com.cn"),
+        ({"region": "eusc-de-east-1", "domain": "amazonaws.eu"}, {}, "https://ec2.eusc-de-east-1.amazonaws.eu"),
+        ({"region": "r"}, {"AWS_ENDPOINT_URL": "http://a"}, "http://a"),
+        ({"region": "r"}, {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_EC2": "http://b"}, "http://b"),
+    ],
+)
+def test_the_api_is_the_regions_own_unless_another_is_named(known, env, address):
+    assert _address(known, env) == address
+
+
+def test_no_credential_is_logged(ask, api, caplog):
+    caplog.set_level(logging.DEBUG)
+    assert value(ask(AWS_ENDPOINT_URL_EC2=api.url)) == "trainers & co"
+    for secret in (SECRET, SESSION, "Signature="):
+        assert secret not in caplog.text
+
+
+def test_moto_answers_the_same_request(ask, api, imds):
+    boto3, server = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
+    moto = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    try:
+        url = "http://{}:{}".format(*moto.get_host_and_port())
+        ec2 = boto3.client("ec2", region_name="us-west-2", endpoint_url=url)
+        started = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)
+        instance = started["Instances"][0]["InstanceId"]
+        imds.document["instanceId"] = instance
+        assert ask(AWS_ENDPOINT_URL=url).trouble == f"the instance has no tag {TAG}"
+        ec2.create_tags(Resources=[instance], Tags=[{"Key": TAG, "Value": "<trainers>"}])
+        assert value(ask(AWS_ENDPOINT_URL=url)) == "<trainers>"
+    finally:
+        moto.stop()

@@ -1,0 +1,91 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.identity.dmi import INSTANCE_ID, INSTANCE_TYPE, Dmi, Hardware
+
+
+def test_nitro_names_the_instance_and_its_type(nitro):
+    hardware = Hardware(nitro, {})
+    assert hardware.is_ec2
+    answer = Dmi(hardware).ask(["instance_id"])
+    assert {word: found.value for word, found in answer.words.items()} == {
+        "instance_id": "i-1234567890abcdef0",
+        "instance_type": "trn1.32xlarge",
+    }
+    assert answer.words["instance_id"].origin == str(nitro / "class/dmi/id/board_asset_tag")
+    assert answer.trouble == ""
+
+
+def test_xen_is_ec2_but_names_nothing(xen):
+    hardware = Hardware(xen, {})
+    assert hardware.is_ec2
+    assert Dmi(hardware).ask(["instance_id"]).words == {}
+
+
+@pytest.mark.parametrize(
+    "uuid", ["EC2E1916-9099-7CAF-FD21-012345ABCDEF", "45E12AEC-DCD1-B213-94ED-012345ABCDEF"], ids=["big", "little"]
+)
+def test_xen_is_told_by_its_uuid_in_either_byte_order(machine, uuid):
+    assert Hardware(machine(sys_vendor="Xen", product_uuid=uuid), {}).is_ec2
+
+
+def test_a_random_uuid_that_begins_with_ec2_is_not_ec2(machine):
+    assert not Hardware(machine(sys_vendor="QEMU", product_uuid="ec2e1916-9099-7caf-fd21-012345abcdef"), {}).is_ec2
+
+
+def test_another_xen_is_not_ec2(machine):
+    assert not Hardware(machine(sys_vendor="Xen", bios_version="4.17", product_uuid="0" * 36), {}).is_ec2
+
+
+def test_another_machine_says_what_it_is_instead(elsewhere):
+    answer = Dmi(Hardware(elsewhere, {})).ask(["instance_id"])
+    assert answer == ({}, f"{elsewhere}/class/dmi/id/sys_vendor says QEMU, not Amazon EC2", False)
+
+
+def test_a_machine_without_dmi_is_not_ec2(tmp_path):
+    hardware = Hardware(tmp_path, {})
+    assert not hardware.is_ec2
+    assert hardware.words == {}
+    assert "says nothing" in hardware.why
+
+
+def test_a_fargate_task_is_not_the_instance_that_its_host_shows(nitro):
+    hardware = Hardware(nitro, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"})
+    assert not hardware.is_ec2
+    assert hardware.words == {}
+    assert hardware.why == "a Fargate task has no instance of its own"
+
+
+@pytest.mark.parametrize("tag", ["", "Not Specified", "i-", "i-123", "I-1234567890ABCDEF0", "i-1234567890abcdef0 x"])
+def test_an_asset_tag_that_is_no_instance_is_not_taken(machine, tag):
+    sys = machine(sys_vendor="Amazon EC2", board_asset_tag=tag, product_name="HVM domU")
+    assert Hardware(sys, {}).words == {}
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path):
+    hardware = Hardware(tmp_path / "sys", {})
+    folder = tmp_path / "sys/class/dmi/id"
+    folder.mkdir(parents=True)
+    (folder / "sys_vendor").write_text("Amazon EC2\n")
+    assert hardware.is_ec2
+
+
+def test_types_of_the_accelerated_families_are_types():
+    for name in [
+        "p5.48xlarge",
+        "p5en.48xlarge",
+        "p6-b200.48xlarge",
+        "trn2u.48xlarge",
+        "inf2.xlarge",
+        "u-6tb1.metal",
+        "g6e.metal-24xl",
+    ]:
+        assert INSTANCE_TYPE.fullmatch(name)
+
+
+@given(st.text())
+def test_whatever_the_tables_say_only_ids_are_ids(text):
+    assert bool(INSTANCE_ID.fullmatch(text)) == (
+        text[:2] == "i-" and 8 <= len(text) - 2 <= 17 and set(text[2:]) <= set("0123456789abcdef")
+    )

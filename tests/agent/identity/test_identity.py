@@ -1,0 +1,426 @@
+import logging
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import identity
+from agent.config import load
+from agent.datapoint import NO_DIMENSIONS, Dimensions
+from agent.identity import OF_POINTS, WORDS, Identity, UnknownIdentity, sources
+from agent.identity.imds import DISABLED, ENDPOINT
+from agent.identity.source import Answer, Source, Word
+
+
+class Told(Source):
+    """A source that says what the test tells it to, as often as it is asked."""
+
+    def __init__(self, *words, name="Told", remote=True, here=True):
+        self.name, self.words, self.remote, self._here = name, words, remote, here
+        self.answer = Answer(trouble="it is silent", retry=True)
+        self.times = []
+        self.block = threading.Event()
+        self.block.set()
+
+    @property
+    def asked(self):
+        return len(self.times)
+
+    def is_here(self):
+        return self._here
+
+    def ask(self, wanted):
+        self.times.append(time.monotonic())
+        self.block.wait(20)
+        return self.answer
+
+    def knows(self, **words):
+        self.answer = Answer({word: Word(value, self.name) for word, value in words.items()})
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(identity, "RETRY", (0.02, 0.1))
+    monkeypatch.setattr(identity, "RETRY_LATE", (0.02, 0.1))
+
+
+@pytest.fixture
+def identify():
+    """Build an Identity that is closed after the test."""
+    made = []
+
+    def build(words, given=None, among=()):
+        made.append(Identity(words, given or {}, among))
+        return made[-1]
+
+    yield build
+    for found in made:
+        found.close()
+
+
+def threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("identity-")]
+
+
+# -- what needs no network --------------------------------------------------------------------------------------
+
+
+def test_no_word_is_no_dimension_no_source_and_no_thread(identify):
+    source = Told(*WORDS)
+    found = identify((), {}, [source])
+    found.start()
+    assert found.known() == NO_DIMENSIONS
+    assert source.asked == 0
+    assert threads() == []
+
+
+def test_what_is_given_is_all_there_is_without_words(identify):
+    found = identify((), {"team": "ml", "pairs": "x"})
+    found.start()
+    assert found.known() == Dimensions({"team": "ml", "pairs": "x"})
+
+
+def test_what_is_given_beats_every_source_and_is_not_looked_for(identify):
+    source = Told("region")
+    source.knows(region="us-west-2")
+    found = identify(["region"], {"region": "mars-1"}, [source])
+    found.start()
+    assert found.known() == Dimensions(region="mars-1")
+    assert source.asked == 0
+
+
+def test_before_the_start_nothing_is_known(identify):
+    assert identify(["hostname"], {}, sources({})).known() is None
+
+
+def test_words_come_from_several_platforms_at_once(identify, imds, nitro, tmp_path):
+    env = {
+        ENDPOINT: imds.url,
+        "K8S_NODE_NAME": "node-1",
+        "K8S_POD_NAME": "pod-1",
+        "SLURM_JOB_ID": "7",
+    }
+    found = identify(["k8s_node", "k8s_pod", "instance_id", "region", "slurm_job"], {"team": "ml"}, sources(env, nitro))
+    found.start()
+    assert dict(found.known()) == {
+        "k8s_node": "node-1", "k8s_pod": "pod-1", "instance_id": "i-1234567890abcdef0", "region": "us-west-2",
+        "slurm_job": "7", "team": "ml",
+    }  # fmt: skip
+
+
+def test_the_instance_and_its_type_need_no_network_on_nitro(identify, imds, nitro):
+    imds.hops = "hang"
+    found = identify(["instance_id", "instance_type"], {}, sources({ENDPOINT: imds.url}, nitro))
+    found.start()
+    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", instance_type="trn1.32xlarge")
+    assert imds.requests == []
+    assert threads() == []
+
+
+def test_the_metadata_service_tells_the_instance_where_the_hardware_does_not(identify, imds, xen):
+    found = identify(["instance_id", "ami_id"], {}, sources({ENDPOINT: imds.url}, xen))
+    found.start()
+    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", ami_id="ami-5fb8c835")
+
+
+def test_the_metadata_service_is_asked_where_the_hardware_is_hidden(identify, imds, tmp_path):
+    found = identify(["instance_id"], {}, sources({ENDPOINT: imds.url}, tmp_path))
+    found.start()
+    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0")
+
+
+def test_the_tag_of_a_neuron_runtime_belongs_to_its_points(identify):
+    found = identify(["hostname", "neuron_runtime_tag"], {}, sources({}))
+    found.start()
+    assert set(found.known()) == {"hostname"}
+
+
+def test_the_tag_of_a_neuron_runtime_can_be_given(identify):
+    found = identify(["neuron_runtime_tag"], {"neuron_runtime_tag": "74"}, sources({}))
+    found.start()
+    assert found.known() == Dimensions(neuron_runtime_tag="74")
+
+
+def test_every_word_has_a_source_or_belongs_to_points_or_waits_for_its_platform():
+    served = {word for source in sources({}) for word in source.words}
+    assert served < set(WORDS)
+    assert set(WORDS) - served - OF_POINTS == {"gcp_project", "gcp_zone"}
+
+
+@given(st.sets(st.sampled_from(WORDS)), st.dictionaries(st.sampled_from((*WORDS, "team")), st.text(min_size=1)))
+def test_known_is_all_that_was_asked_for_or_nothing(words, given):
+    told = Told("hostname", "slurm_job", "region", remote=False)
+    told.knows(hostname="h", slurm_job="1", region="r")
+    found = Identity(sorted(words), given, [told])
+    try:
+        found.start()
+    except UnknownIdentity:
+        assert found.known() is None
+        assert words - {"hostname", "slurm_job", "region"} - set(given) - OF_POINTS
+    else:
+        assert set(found.known()) == (words - OF_POINTS) | set(given)
+        assert given.items() <= found.known().items()
+
+
+# -- nobody knows -----------------------------------------------------------------------------------------------
+
+
+def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, elsewhere, tmp_path):
+    found = identify(["hostname", "gcp_zone", "slurm_job"], {}, sources({}, elsewhere))
+    with pytest.raises(UnknownIdentity) as unknown:
+        found.start()
+    assert str(unknown.value) == (
+        "--common-dims: nothing here knows gcp_zone, slurm_job (Slurm: SLURM_JOB_ID not set);"
+        " give it with --dim gcp_zone=VALUE, or leave it out"
+    )
+    assert found.known() is None
+
+
+def test_no_platform_is_told_with_where_it_looked(identify, imds, elsewhere):
+    imds.close()
+    found = identify(["instance_id"], {}, sources({ENDPOINT: imds.url}, elsewhere))
+    with pytest.raises(UnknownIdentity) as unknown:
+        found.start()
+    assert str(unknown.value) == (
+        f"--common-dims: nothing here knows instance_id (DMI: {elsewhere}/class/dmi/id/sys_vendor says QEMU, not Amazon"
+        f" EC2; EC2: {imds.url} cannot be reached: Connection refused); give it with --dim instance_id=VALUE, or leave"
+        " it out"
+    )
+
+
+def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_every_request(identify, imds, elsewhere):
+    imds.hops = "hang"
+    begun = time.monotonic()
+    with pytest.raises(UnknownIdentity, match="does not answer"):
+        identify(["region"], {}, sources({ENDPOINT: imds.url}, elsewhere)).start()
+    assert time.monotonic() - begun < 3
+
+
+def test_a_source_that_never_comes_back_is_no_platform_if_nothing_shows_one(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    monkeypatch.setattr(identity, "VERDICT", 0.05)
+    source = Told("region", here=False)
+    source.block.clear()
+    with pytest.raises(UnknownIdentity, match="no answer"):
+        identify(["region"], {}, [source]).start()
+    source.block.set()
+
+
+def test_no_group_where_there_is_no_ec2(identify, imds, elsewhere):
+    imds.close()
+    with pytest.raises(UnknownIdentity, match="nothing here knows autoscaling_group"):
+        identify(["hostname", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, elsewhere)).start()
+
+
+def test_what_is_switched_off_is_not_waited_for(identify, nitro):
+    with pytest.raises(UnknownIdentity, match="EC2: AWS_EC2_METADATA_DISABLED is set"):
+        identify(["region"], {}, sources({DISABLED: "true"}, nitro)).start()
+
+
+def test_an_end_leaves_no_thread(identify, until):
+    silent = Told("region")
+    with pytest.raises(UnknownIdentity):
+        identify(["region", "gcp_zone"], {}, [silent]).start()
+    until(lambda: threads() == [])
+
+
+# -- a platform that is there but silent ------------------------------------------------------------------------
+
+
+def test_a_silent_platform_is_not_waited_for_long_and_asked_until_it_answers(identify, until, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    caplog.set_level(logging.INFO)
+    source = Told("region", "account_id")
+    found = identify(["region"], {"team": "ml"}, [source])
+    begun = time.monotonic()
+    found.start()
+    assert time.monotonic() - begun < 1
+    assert found.known() is None
+    assert not found.wait(0.01)
+    until(lambda: source.asked > 4)
+    source.knows(region="us-west-2")
+    assert found.wait(20)
+    assert found.known() == Dimensions(region="us-west-2", team="ml")
+    until(lambda: threads() == [])
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert said == [
+        ("WARNING", "identity: not known yet: region (Told: it is silent); points are kept and sent when it is"),
+        ("INFO", "identity: known: {'region': 'us-west-2', 'team': 'ml'}"),
+    ]
+
+
+def test_the_questions_become_rare(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "RETRY", (0.01, 0.32))
+    source = Told("region")
+    identify(["region"], {}, [source]).start()
+    until(lambda: source.asked == 6)
+    gaps = [later - earlier for earlier, later in pairwise(source.times)]
+    assert all(gap >= 0.005 * 2**n for n, gap in enumerate(gaps))
+
+
+def test_half_an_identity_is_none(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    quick, slow = Told("region", name="quick"), Told("ecs_task", name="slow")
+    quick.knows(region="us-west-2")
+    found = identify(["region", "ecs_task"], {}, [quick, slow])
+    found.start()
+    until(lambda: slow.asked > 2)
+    assert found.known() is None
+    slow.knows(ecs_task="t")
+    assert found.wait(20)
+    assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
+
+
+def test_a_value_stays_once_it_was_found(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    first, second = Told("region", name="first"), Told("region", "ecs_task", name="second")
+    first.knows(region="us-west-2")
+    found = identify(["region", "ecs_task"], {}, [first, second])
+    found.start()
+    second.knows(region="mars-1", ecs_task="t")
+    assert found.wait(20)
+    assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
+
+
+def test_a_platform_that_turns_out_not_to_know_is_an_error_but_no_end(identify, until, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    source = Told("ecs_service")
+    found = identify(["ecs_service"], {}, [source])
+    found.start()
+    source.answer = Answer(trouble="the task has none")
+    until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
+    text = "nothing here knows ecs_service (Told: the task has none); give it with --dim ecs_service=VALUE"
+    assert text in caplog.text
+    assert found.known() is None
+    found.offer({"ecs_service": "web"})
+    assert found.known() == Dimensions(ecs_service="web")
+
+
+def test_a_hop_limit_is_explained_while_the_points_wait(identify, imds, nitro, until, caplog):
+    imds.hops = "reset"
+    found = identify(["instance_id", "region"], {}, sources({ENDPOINT: imds.url}, nitro))
+    found.start()
+    until(lambda: "--http-put-response-hop-limit 2" in caplog.text)
+    assert found.known() is None
+    imds.hops = ""
+    assert found.wait(20)
+    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", region="us-west-2")
+
+
+# -- words that somebody offers ---------------------------------------------------------------------------------
+
+
+def test_an_offer_fills_what_is_missing_and_nothing_else(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    local, silent = Told("hostname", remote=False, name="local"), Told("instance_id", "region")
+    local.knows(hostname="h")
+    found = identify(["hostname", "instance_id", "region"], {"region": "given"}, [local, silent])
+    found.start()
+    found.offer({"hostname": "other", "region": "other", "ami_id": "unasked", "instance_id": ""})
+    assert found.known() is None
+    found.offer({"instance_id": "i-0abc"}, "neuron-monitor")
+    assert found.known() == Dimensions(hostname="h", instance_id="i-0abc", region="given")
+    found.offer({"instance_id": "i-0def"})
+    assert found.known() == Dimensions(hostname="h", instance_id="i-0abc", region="given")
+    assert ("instance_id", "i-0abc", "neuron-monitor") in list(found.entries())
+
+
+# -- the group: wanted, but not at any price --------------------------------------------------------------------
+
+
+def test_a_group_that_is_found_in_time_is_on_every_point(identify, imds, nitro):
+    imds.tags = {"aws:autoscaling:groupName": "trainers"}
+    found = identify(["instance_id", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, nitro))
+    found.start()
+    assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", autoscaling_group="trainers")
+
+
+def test_a_group_that_comes_late_is_waited_for_a_while(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "GRACE", 20.0)
+    group, host = Told("autoscaling_group"), Told("hostname", remote=False)
+    host.knows(hostname="h")
+    found = identify(["hostname", "autoscaling_group"], {}, [host, group])
+    found.start()
+    assert not found.wait(0.1)
+    group.knows(autoscaling_group="trainers")
+    assert found.wait(20)
+    assert found.known() == Dimensions(hostname="h", autoscaling_group="trainers")
+
+
+def test_then_points_go_without_the_group_until_it_is_known(identify, until, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "GRACE", 0.1)
+    group, host = Told("autoscaling_group"), Told("hostname", remote=False)
+    host.knows(hostname="h")
+    found = identify(["hostname", "autoscaling_group"], {}, [host, group])
+    found.start()
+    assert found.wait(20)
+    assert found.known() == Dimensions(hostname="h")
+    until(lambda: group.asked > 5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "identity: left out until it is known: autoscaling_group (Told: it is silent)"
+    ]
+    group.knows(autoscaling_group="trainers")
+    until(lambda: found.known() == Dimensions(hostname="h", autoscaling_group="trainers"))
+
+
+def test_the_wait_for_a_group_begins_when_all_else_is_known(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "GRACE", 0.05)
+    group, place = Told("autoscaling_group", name="group"), Told("region", name="place")
+    found = identify(["region", "autoscaling_group"], {}, [group, place])
+    found.start()
+    until(lambda: place.asked > 5)
+    assert found.known() is None
+    place.knows(region="us-west-2")
+    assert found.wait(20)
+    assert found.known() == Dimensions(region="us-west-2")
+
+
+def test_a_look_up_that_hangs_costs_the_group_alone(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "GRACE", 0.05)
+    group = Told("autoscaling_group")
+    group.block.clear()
+    found = identify(["autoscaling_group"], {"team": "ml"}, [group])
+    found.start()
+    assert found.wait(20)
+    assert found.known() == Dimensions(team="ml")
+    group.block.set()
+
+
+# -- for people -------------------------------------------------------------------------------------------------
+
+
+def test_every_word_is_told_with_where_it_is_from_or_what_is_missing(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    host, silent = Told("hostname", remote=False, name="host"), Told("region")
+    host.knows(hostname="h")
+    silent.block.clear()
+    found = identify(
+        ["region", "hostname", "neuron_runtime_tag", "gcp_zone"], {"team": "ml", "gcp_zone": "z"}, [host, silent]
+    )
+    found.start()
+    assert list(found.entries()) == [
+        ("region", None, "Told: no answer"),
+        ("hostname", "h", "host"),
+        ("neuron_runtime_tag", "of each point", "the collector that knows it"),
+        ("team", "ml", "the configuration"),
+        ("gcp_zone", "z", "the configuration"),
+    ]
+    silent.block.set()
+
+
+def test_a_configuration_takes_every_word():
+    assert load(None, {"common_dims": list(WORDS)}, {}).common_dims == WORDS
+
+
+def test_what_is_known_costs_nothing_to_ask(identify):
+    found = identify((), {"team": "ml"})
+    found.start()
+    assert found.known() is found.known()

@@ -1,0 +1,201 @@
+import socket
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.identity.metadata import MOST, NoService, Service, Silent
+
+
+def serve(handle):
+    """Serve GET with `handle`; return the server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            handle(self)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def answering():
+    servers = []
+
+    def start(handle):
+        servers.append(serve(handle))
+        return Service(f"http://127.0.0.1:{servers[-1].server_port}/base/", "X")
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def body(data, status=200, **headers):
+    def handle(http):
+        http.send_response(status)
+        for key, value in headers.items():
+            http.send_header(key.replace("_", "-"), value)
+        http.end_headers()
+        http.wfile.write(data)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254",
+        "http://169.254.170.2/v4/x",
+        "http://127.0.0.1:51679",
+        "http://localhost:1338/",
+        "http://[::1]:80",
+        "http://[fe80::1]",
+        "http://[fd00:ec2::254]",
+        "http://[fd00:ec2::23]/v1",
+    ],
+)
+def test_what_is_next_to_the_machine_may_be_asked(url):
+    Service(url, "X")
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("https://169.254.169.254", "'169.254.169.254'"),
+        ("http://10.0.0.1", "'10.0.0.1'"),
+        ("http://metadata.google.internal", "'metadata.google.internal'"),
+        ("http://169.254.169.254.evil.example", "'169.254.169.254.evil.example'"),
+        ("http://169.254.169.254@evil.example/", "'evil.example'"),
+        ("http://[2600:1f13::1]", "'2600:1f13::1'"),
+        ("http://0x7f000001", "'0x7f000001'"),
+        ("file:///etc/passwd", "''"),
+        ("169.254.169.254", "''"),
+    ],
+)
+def test_anything_else_is_refused_and_named(url, named):
+    with pytest.raises(NoService) as refused:
+        Service(url, "SOME_VARIABLE")
+    text = "SOME_VARIABLE is refused: only http://, to a loopback or link-local address, not "
+    assert str(refused.value) == text + named
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:port", "http://127.0.0.1:99999"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(NoService, match="X is no address"):
+        Service(url, "X")
+
+
+@given(st.text())
+def test_a_text_is_an_address_next_door_or_refused(url):
+    with suppress(NoService):
+        assert Service(url, "X").url.startswith("http://")
+
+
+def test_a_password_in_the_address_is_not_told():
+    with pytest.raises(NoService) as refused:
+        Service("http://user:secret@evil.example", "X")
+    assert "secret" not in str(refused.value)
+    assert "secret" not in Service("http://user:secret@127.0.0.1", "X").url
+
+
+def test_the_path_of_the_address_comes_first(answering):
+    seen = []
+
+    def handle(http):
+        seen.append((http.path, http.headers["X-Key"]))
+        body(b"yes")(http)
+
+    assert answering(handle).request("GET", "/task", {"X-Key": "value"}) == (200, b"yes")
+    assert seen == [("/base/task", "value")]
+
+
+def test_a_redirection_is_an_answer_and_not_followed(answering):
+    service = answering(body(b"", 302, Location="http://127.0.0.1:1/"))
+    assert service.request("GET", "", {}) == (302, b"")
+
+
+def test_proxies_are_not_used(answering, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert answering(body(b"direct")).request("GET", "", {}) == (200, b"direct")
+
+
+def test_a_body_of_the_most_is_read_and_one_byte_more_is_not(answering):
+    assert answering(body(b"x" * MOST)).request("GET", "", {})[1] == b"x" * MOST
+    with pytest.raises(Silent, match="without end"):
+        answering(body(b"x" * (MOST + 1))).request("GET", "", {})
+
+
+def test_nobody_there_is_silence():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(Silent, match=f"http://127.0.0.1:{port} cannot be reached: Connection refused"):
+        Service(f"http://127.0.0.1:{port}", "X").request("GET", "", {})
+
+
+def test_no_answer_is_silence_after_a_second(answering):
+    ended = threading.Event()
+    service = answering(lambda http: ended.wait(10))
+    begun = time.monotonic()
+    with pytest.raises(Silent, match=r"http://127.0.0.1:\d+/base does not answer"):
+        service.request("GET", "", {})
+    assert 0.9 < time.monotonic() - begun < 2
+    ended.set()
+
+
+def test_an_answer_by_drops_is_silence(answering, monkeypatch):
+    monkeypatch.setattr("agent.identity.metadata.LONGEST", 0.3)
+
+    def drip(http):
+        body(b"")(http)
+        try:
+            while True:
+                http.wfile.write(b".")
+                time.sleep(0.02)
+        except OSError:
+            pass
+
+    begun = time.monotonic()
+    with pytest.raises(Silent, match="does not answer"):
+        answering(drip).request("GET", "", {})
+    assert time.monotonic() - begun < 2
+
+
+def test_what_is_no_http_is_silence():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        service = Service(f"http://127.0.0.1:{server.getsockname()[1]}", "X")
+
+        def talk():
+            with server.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        with pytest.raises(Silent, match="does not speak HTTP: BadStatusLine"):
+            service.request("GET", "", {})
+        talker.join()
+
+
+def test_an_ipv6_address_is_asked(answering):
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    from tests.doubles.imds import Imds
+
+    try:
+        double = Imds("::1")
+    except OSError:
+        pytest.skip("no IPv6 loopback here")
+    with double:
+        assert Service(double.url, "X").request("GET", "/", {}) == (401, b"")
+        assert double.url.startswith("http://[::1]:")
