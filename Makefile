@@ -46,7 +46,7 @@ $(VENV)/made.stamp:
 # Pins every dependency anew, for every platform and Python that is supported; needs uv and an index.
 constraints:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --upgrade pyproject.toml constraints.in --output-file constraints.txt
+	  --no-annotate --upgrade --extra all pyproject.toml constraints.in --output-file constraints.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --upgrade --extra dev pyproject.toml constraints.in --constraints constraints.txt \
 	  --output-file constraints-dev.txt

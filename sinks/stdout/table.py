@@ -33,6 +33,10 @@ READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
 """UCUM word, or that of a counter's rate -> factor, word and prefixes for people."""
 
 
+SHORTEST: Final = 1_000_000
+"""Nanoseconds that a rate must be made of."""
+
+
 class Table:
     """Draws one table a tick, on a terminal over the one before."""
 
@@ -103,7 +107,7 @@ def _figures(points: list[Datapoint]) -> list[str]:
     rows = [("value", "", "min", "max")]
     for metric, value, _, at, _, start, total, increase in points:
         figure, unit, note = value, metric.unit, ""
-        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at:
+        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - SHORTEST:
             figure, unit = increase / (at - start) * 1e9, f"{unit}/s"
         elif metric.kind is Kind.COUNTER:
             note = "total"

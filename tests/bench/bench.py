@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.bench.cloudwatch import cloudwatch
 from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
+from tests.bench.neuron import neuron_records
 from tests.bench.reading import host_set, many_cores, process_tree
 from tests.bench.series import many_series
 from tests.bench.ticking import growth, whole_tick
@@ -33,6 +35,8 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "last": last_window,
     "series": many_series,
     "make": make_run,
+    "cloudwatch": cloudwatch,
+    "neuron": neuron_records,
 }
 
 

@@ -1,0 +1,125 @@
+"""Amazon CloudWatch, by PutMetricData."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from agent.datapoint import Datapoint, Dimensions, Summary, gauge
+from agent.errors import BadBatch, Refused
+from agent.sink import Limits, Rejected, Sink
+from sinks.cloudwatch.rules import namespace_fault
+from sinks.cloudwatch.wire import Encoder, body
+
+if TYPE_CHECKING:
+    from sinks.cloudwatch.client import Client
+
+if importlib.util.find_spec("botocore") is None:  # looked for here, where it is said at once; imported in `open`
+    raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
+
+ROUNDS: Final = 5
+"""Requests a write: the first, and one each time that the service names datums that it refuses."""
+SAMPLE: Final = gauge("sample", "%", "Shows how botocore encodes.")
+
+
+class CloudwatchSink(Sink):
+    """
+    Sends each batch by PutMetricData: gauges with all their values, counters by their increase.
+
+    One request a write, with one exception: where the service names datums that it refuses it has taken nothing,
+    so the others are sent again at once. What it would refuse by its documented limits is never sent.
+    """
+
+    limits = Limits(
+        max_points=1000,
+        max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
+        max_age=14 * 86_400.0 - 3_600.0,  # an hour short of two weeks: what is in hand must still arrive
+        increases=True,
+        max_series=500,
+    )
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """
+        What may be set. All else is botocore's to find in the environment and the shared files.
+
+        For instance AWS_PROFILE, HTTPS_PROXY and NO_PROXY, AWS_CA_BUNDLE, AWS_DISABLE_REQUEST_COMPRESSION.
+        """
+
+        namespace: str = "Chipwatch"
+        """CloudWatch's namespace."""
+        region: str | None = None
+        """AWS region; unless set: AWS_REGION, AWS_DEFAULT_REGION, the profile's, the instance's own."""
+        high_resolution: bool = False
+        """CloudWatch keeps seconds, not minutes."""
+        endpoint_url: str | None = None
+        """Where to send instead of to the region's endpoint: a VPC endpoint, or a server for tests."""
+        use_fips: bool = False
+        """Send to the FIPS endpoint."""
+        use_dualstack: bool = False
+        """Send to the endpoint that also has IPv6 addresses."""
+        profile: str | None = None
+        """Profile of ~/.aws/config."""
+        role_arn: str | None = None
+        """Role to assume for sending."""
+        external_id: str | None = None
+        """External id that the role asks for."""
+        timeout: float = 10.0
+        """Seconds to wait for an answer."""
+
+    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns) -> None:
+        """Take the wall clock (ns since the epoch)."""
+        self._config, self._clock = config, clock
+        self._encoder = Encoder(high_resolution=config.high_resolution)
+        self._client: Client | None = None
+        self._is_fast = True
+
+    def open(self) -> None:
+        """Find region and credentials; raise Refused where there are none, Retryable where they do not answer."""
+        namespace = self._config.namespace
+        if fault := namespace_fault(namespace):
+            raise Refused(f"CloudWatch takes no namespace {namespace!r}: {fault}")
+        from sinks.cloudwatch.client import Client  # noqa: PLC0415  # 20 MB, and only where this sink is at work
+
+        client = Client(self._config, self._clock)
+        client.connect()
+        sample = SAMPLE.point(10**18, 0.5, Dimensions(key="value"))
+        samples = [sample, sample._replace(summary=Summary(3, 2.5, 0.5, 1.0, (0.5, 1.0), (1, 2)))]
+        _, texts, _ = self._encoder.encode(samples, sample.at)
+        self._is_fast = client.speaks([*map(self._encoder.datum, samples)], body(namespace, texts))
+        self._client = client
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Deliver; return what CloudWatch will never take."""
+        assert self._client is not None
+        good, texts, rejected = self._encoder.encode(batch, self._clock())
+        for _ in range(ROUNDS):
+            if not good:
+                return rejected
+            if self._is_fast:
+                named = self._client.put([], body(self._config.namespace, texts), len(good))
+            else:
+                named = self._client.put([*map(self._encoder.datum, good)], None, len(good))
+            if not named:
+                return rejected
+            rejected += [Rejected(good[n], reason) for n, reason in named.items()]
+            good = [point for n, point in enumerate(good) if n not in named]
+            texts = [text for n, text in enumerate(texts) if n not in named]
+        raise BadBatch(f"CloudWatch names other datums as bad each time, {ROUNDS} times")
+
+    def size(self, point: Datapoint) -> int:
+        """Return the bytes of the point's datum, or a few more."""
+        return self._encoder.size(point)
+
+    def describe(self) -> str:
+        """Say where the points go."""
+        endpoint = self._client.endpoint if self._client else ""
+        return f"namespace {self._config.namespace}{f' at {endpoint}' if endpoint else ''}"
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()

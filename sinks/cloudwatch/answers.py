@@ -1,0 +1,78 @@
+"""Who is to blame for an answer that is no success; nothing here repeats a message that could hold a secret."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from agent.errors import BadBatch, Refused, Retryable
+
+MEMBER: Final = re.compile(r"MetricData\.member\.(\d+)(?:\.([A-Z]\w+))?")
+"""How the service names a datum that it refuses, counted from 1, and the field."""
+FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
+BUSY: Final = re.compile(
+    r"Throttl|LimitExceeded|SlowDown|TooManyRequests|RequestTimeout(Exception)?$|PriorRequestNotComplete"
+    r"|ServiceUnavailable|Internal(Failure|Server|Service)"
+)
+"""The codes that botocore, too, calls transient or throttling (botocore/retries/standard.py)."""
+STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient|TokenRefreshRequired")
+CLOCK: Final = re.compile(r"Signature (expired|not yet current)|RequestExpired|RequestTimeTooSkewed")
+DENIED: Final = re.compile(r"AccessDenied|Unauthorized|NotAuthorized|AuthFailure")
+DATA: Final = re.compile(r"InvalidParameter|Missing(Required)?Parameter|Validation|Serialization|Malformed")
+PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to perform: ([\w:]+)")
+
+
+class Stale(Exception):
+    """The credentials are expired or unknown: others may be had by now."""
+
+
+class Answer:
+    """An answer of the service that is no success, from the `response` of botocore's ClientError."""
+
+    def __init__(self, response: Any, operation: str) -> None:
+        """Take it apart."""
+        error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+        self.operation = operation
+        self.code, self.message = str(error.get("Code", "")), str(error.get("Message", ""))
+        self.status: int = metadata.get("HTTPStatusCode", 0)
+        self.headers: dict[str, str] = metadata.get("HTTPHeaders", {})
+
+    def members(self, count: int) -> dict[int, str]:
+        """Return which of `count` datums (from 0) the service names as refused, each with a reason; {} if none."""
+        if self.status != 400 or self.operation != "PutMetricData" or not DATA.match(self.code):
+            return {}
+        found: dict[int, str] = {}
+        for number, field in MEMBER.findall(self.message):
+            if 0 < int(number) <= count:
+                reason = "refused by the service" + (f": {field}" if field in FIELDS else "")
+                found.setdefault(int(number) - 1, reason)
+        return found
+
+    def blame(self) -> Exception:
+        """Return what the frame is to be told; what is not known to be the data's fault never ends data."""
+        who = "CloudWatch" if self.operation == "PutMetricData" else self.operation
+        says = f"{who} answers {self.status} {self.code}"
+        if self.status >= 500 or self.status in {408, 429} or BUSY.search(self.code):
+            after = self.headers.get("retry-after", "")
+            return Retryable(says, after=float(after) if after.isdecimal() else None)
+        if STALE.search(self.code):
+            return Stale(says)
+        data = self.status == 400 and DATA.match(self.code)
+        if self.status == 413 or (data and "parameter Namespace" not in self.message):
+            return BadBatch(f"{says} {self.message[:200]}".strip())
+        return Refused(f"{says}: {self._advice()}")
+
+    def _advice(self) -> str:
+        """Say what to do where the set-up is at fault."""
+        if DENIED.search(self.code):
+            found = PRINCIPAL.search(self.message)
+            own = "cloudwatch" if self.operation == "PutMetricData" else "sts"
+            who, action = found.groups() if found else ("this machine's identity", f"{own}:{self.operation}")
+            return f"{who} lacks the permission {action}; allow it in the policy of that role or user"
+        if CLOCK.match(self.message) or CLOCK.match(self.code):
+            return "the clock of this machine is wrong; set up its synchronisation"
+        if "Signature" in self.code:
+            return "the secret key is not that of the access key"
+        if DATA.match(self.code):
+            return f"choose another namespace; {self.message[:200]}"
+        return "not an answer that is known; check endpoint, proxy and account"

@@ -1,0 +1,86 @@
+"""What CloudWatch takes: the limits of PutMetricData, which botocore does not check, and its words for units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import Final
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+
+UNITS: Final = {
+    "%": "Percent",
+    "By": "Bytes",
+    "MBy": "Megabytes",
+    "s": "Seconds",
+    "ms": "Milliseconds",
+    "{flop}/s": "Count/Second",
+} | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
+"""UCUM word -> CloudWatch's unit, which knows no power, energy, heat or frequency; any `{thing}` is a Count."""
+COUNTER: Final = Kind.COUNTER  # asked of each point twice, and a member of an enumeration is slow to find
+MOST_DIMENSIONS: Final = 30
+MOST_VALUES: Final = 150
+LONGEST_NAME: Final = 255
+LONGEST_VALUE: Final = 1024
+LARGEST: Final = 2.0**360
+"""Dimensions a metric, distinct values a datum, characters, magnitude of a number: CloudWatch's API Reference,
+PutMetricData and MetricDatum."""
+PAST: Final = 14 * 86_400 * 10**9
+AHEAD: Final = 2 * 3_600 * 10**9
+"""Nanoseconds that a point may lie back or ahead; the same source."""
+
+
+def unit_of(word: str) -> str:
+    """Return CloudWatch's unit for a UCUM word; `None` for one that it lacks, so that the number still arrives."""
+    return "Count" if word.startswith("{") and word.endswith("}") else UNITS.get(word, "None")
+
+
+def is_allowed(text: str, most: int) -> bool:
+    """Tell whether CloudWatch takes `text`: ASCII without control characters, not blank, at most `most` long."""
+    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
+
+
+def namespace_fault(namespace: str) -> str | None:
+    """Return why CloudWatch will never take this namespace, or None."""
+    if not is_allowed(namespace, LONGEST_NAME) or namespace[0] == ":":
+        return "1 to 255 printable ASCII characters, the first no colon"
+    return "the names that begin with AWS/ are its own" if namespace.startswith("AWS/") else None
+
+
+def series_fault(metric: Metric, dims: Dimensions) -> str | None:
+    """Return why CloudWatch will never take a point of this series, or None."""
+    if len(dims) > MOST_DIMENSIONS:
+        return "too many dimensions"
+    if not is_allowed(metric.name, LONGEST_NAME):
+        return "metric name not allowed"
+    if not all(is_allowed(key, LONGEST_NAME) and key[0] != ":" for key in dims):
+        return "dimension name not allowed"
+    if not all(is_allowed(value, LONGEST_VALUE) for _, value in dims.items_sorted):
+        return "dimension value not allowed"
+    return None
+
+
+def point_fault(point: Datapoint, now: int) -> str | None:
+    """Return why CloudWatch will never take this point of a good series at `now` (ns since the epoch), or None."""
+    metric, value, _, at, _, _, total, increase = point
+    if metric.kind is COUNTER:
+        if increase is None:
+            return "first reading of a counter"
+        value = increase
+    elif total is not None and total.count > 1:
+        return _numbers_fault(total.values) or _time_fault(at, now)
+    if not -LARGEST <= value <= LARGEST:
+        return _numbers_fault((value,))
+    return _time_fault(at, now)
+
+
+def _numbers_fault(numbers: Sequence[float]) -> str | None:
+    if min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers)):
+        return None if len(numbers) <= MOST_VALUES else "too many values"
+    return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
+
+
+def _time_fault(at: int, now: int) -> str | None:
+    if now - PAST <= at <= now + AHEAD:
+        return None
+    return "too old" if at < now else "too far ahead"

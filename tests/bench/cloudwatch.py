@@ -1,0 +1,308 @@
+"""What sending to CloudWatch costs: CPU a datum, memory, requests, and what a dead endpoint does to the clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import queue
+import random
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Summary, gauge
+from agent.outlet import Filter, Outlet
+from agent.pipeline import Pipeline
+from agent.sampler import Sampler
+from agent.spool import Spool
+from agent.window import Window
+from agent.worker import Worker
+from sinks.cloudwatch import CloudwatchSink
+from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.command import WARM_UP, agent_command, running
+from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import CloudwatchDouble
+
+DATUMS = 1000
+SAMPLES = 12
+"""Samples of a window at defaults: 60 s of one each 5 s."""
+MINUTE = 1.2
+"""Seconds that stand for a minute where requests are counted."""
+MINUTES = 6
+LEVEL = gauge("bench.level.utilization", "%", "A level.", dims=("n",))
+MACHINE = {"instance_id": "i-0abc1234567890def", "instance_type": "p5.48xlarge"}
+
+
+def cloudwatch(effort: Effort) -> list[Figure]:
+    """Measure all of it."""
+    with environ(service.environment()):
+        return [*cost(effort), *memory(effort), pace(), *dead(effort)]
+
+
+@contextmanager
+def environ(wanted: dict[str, str]) -> Iterator[None]:
+    """Run the block, and the processes that it starts, in this environment."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def point(at: int, n: int, samples: int, dice: random.Random) -> Datapoint:
+    """Return one series' point of a window of so many samples, each of another value."""
+    values = tuple(sorted(dice.uniform(0, 100) for _ in range(samples)))
+    total = Summary(samples, sum(values), values[0], values[-1], values, (1,) * samples)
+    return Datapoint(LEVEL, total.sum / samples, Dimensions(MACHINE, n=str(n)), at, None, at - 55 * 10**9, total)
+
+
+# -- CPU ----------------------------------------------------------------------------------------------------------
+
+
+def cost(effort: Effort) -> list[Figure]:
+    """Ask a process of its own, which sends to another one that takes everything and reads nothing."""
+    with discarding() as url:
+        told = json.loads(ask("cloudwatch", "cost", url, str(effort.rounds)))
+    share = [ours / min(told["plain 1"]) for ours in told["sink 1"]]
+    shape = f"{DATUMS} datums of 3 dimensions in one request, HTTP on loopback to a server that discards"
+    full = f"the same, {SAMPLES} samples in each datum, all of other values: a window at defaults"
+    return [
+        Figure(
+            "CloudWatch, CPU of 1000 datums", "ms", 4.0, told["sink 1"],
+            f"CPU of `size` of each point and of `write`; {shape}",
+        ),
+        Figure(
+            "CloudWatch, the same as a share of plain boto3", "", 0.2, share,
+            f"boto3's put_metric_data with its defaults takes {min(told['plain 1']):.1f} ms, in the same process",
+        ),
+        Figure("CloudWatch, CPU of 1000 datums of a window", "ms", None, told[f"sink {SAMPLES}"], full),
+        Figure("CloudWatch, CPU of those by plain boto3", "ms", None, told[f"plain {SAMPLES}"], full),
+    ]  # fmt: skip
+
+
+def cost_child(url: str, rounds: str) -> dict[str, list[float]]:
+    """Send the same datums by the sink and by boto3."""
+    try:
+        import boto3
+    except ImportError:
+        import botocore.session as boto3
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url))
+    sink.open()
+    plain = boto3.session.Session().client if hasattr(boto3, "client") else boto3.Session().create_client
+    client = plain("cloudwatch", "eu-west-1", endpoint_url=url)
+    dice, told = random.Random(1), {}
+    for samples in (1, SAMPLES):
+        batch = [point(time.time_ns(), n, samples, dice) for n in range(DATUMS)]
+        datums = [sink._encoder.datum(each) for each in batch]
+
+        def send(batch: list[Datapoint] = batch) -> None:
+            assert sum(map(sink.size, batch)) <= sink.limits.max_bytes
+            assert not sink.write(batch)
+
+        def plainly(datums: list[dict[str, Any]] = datums) -> None:
+            client.put_metric_data(Namespace="Chipwatch", MetricData=datums)
+
+        told[f"sink {samples}"] = [cpu(send) for _ in range(3 * int(rounds) + 1)][1:]
+        told[f"plain {samples}"] = [cpu(plainly) for _ in range(int(rounds) + 1)][1:]
+    sink.close()
+    client.close()
+    return told
+
+
+def cpu(call: Any) -> float:
+    """Return the CPU time (ms) of a call."""
+    before = time.process_time_ns()
+    call()
+    return (time.process_time_ns() - before) / 1e6
+
+
+@contextmanager
+def discarding() -> Iterator[str]:
+    """Run a server that answers every request with 200, in a process of its own; give its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = command("cloudwatch", "discard", str(listener.fileno()))
+        server = subprocess.Popen(words, cwd=ROOT, env=environment(), pass_fds=[listener.fileno()])
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.kill()
+            server.wait()
+
+
+def discard_child(number: str) -> None:
+    """Answer one connection after the other, until killed."""
+    listener, waiting = socket.socket(fileno=int(number)), {}
+    listener.setblocking(False)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: 2\r\n\r\n{}"
+    while True:
+        for ready in select.select([listener, *waiting], [], [])[0]:
+            if ready is listener:
+                waiting[listener.accept()[0]] = b""
+                continue
+            data = ready.recv(1 << 20)
+            if not data:
+                del waiting[ready]
+                ready.close()
+                continue
+            head, _, body = (waiting[ready] + data).partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 1 << 40)
+            waiting[ready] += data
+            if len(body) >= length:
+                waiting[ready] = b""
+                ready.sendall(answer)
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+
+def memory(effort: Effort) -> list[Figure]:
+    """Watch the real command while it sends once a second."""
+    if sys.platform != "linux":
+        raise CannotMeasure("needs /proc")
+    with CloudwatchDouble() as double, tempfile.TemporaryDirectory() as spool, secure(double) as url:
+        words = [agent_command(), "--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", url]
+        words += ["--interval", "1", "--window", "1", "--flush", "1", "--spool", spool]
+        resident = []
+        with running(words) as run:
+            time.sleep(WARM_UP)
+            for _ in range(4):
+                time.sleep(effort.steady_seconds / 12)
+                resident.append(rss(run.pid) / MB)
+            peak = peak_rss(run.pid) / MB
+        if not double.datums:
+            raise RuntimeError("nothing arrived; try it by hand")
+    how = f"agent --sink cloudwatch, all default collectors, a {url.partition(':')[0]} request a second; MB are 10^6 bytes"
+    return [
+        Figure("CloudWatch, RSS of the agent", "MB", 52.0, resident, how),
+        Figure("CloudWatch, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
+    ]
+
+
+@contextmanager
+def secure(double: CloudwatchDouble) -> Iterator[str]:
+    """Make the double speak TLS where openssl can make it a certificate, since TLS takes memory; give its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        pem, key, bundle = (Path(folder) / name for name in ("ca.pem", "key.pem", "bundle.pem"))
+        words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {pem} -days 2 -subj /CN=double"
+        try:
+            subprocess.run(
+                [*words.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True, timeout=20
+            )
+            import certifi
+        except (OSError, subprocess.SubprocessError, ImportError):
+            yield double.url
+            return
+        bundle.write_bytes(pem.read_bytes() + Path(certifi.where()).read_bytes())  # as many as in the field
+        with environ({**os.environ, "AWS_CA_BUNDLE": str(bundle)}):
+            yield double.encrypt(pem, key)
+
+
+# -- requests -----------------------------------------------------------------------------------------------------
+
+
+class Readings(Collector):
+    """So many series, all of values that change; notes when it was asked."""
+
+    metrics = (LEVEL,)
+
+    def __init__(self, series: int) -> None:
+        self._dims = [Dimensions(n=str(n)) for n in range(series)]
+        self._dice = random.Random(1)
+        self.asked: list[float] = []
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        self.asked.append(time.monotonic())
+        for dims in self._dims:
+            yield LEVEL.point(at, self._dice.uniform(0, 100), dims)
+
+
+@contextmanager
+def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> Iterator[tuple[Pipeline, Spool]]:
+    """Put the real frame and sink around a collector; `scaled` are limits other than the sink's own."""
+    common = Dimensions(MACHINE)
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url))
+    limits = dataclasses.replace(sink.limits, **scaled)
+    tray: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder:
+        spool = Spool("cloudwatch", Path(folder) / "cloudwatch.db", max_age=limits.max_age)
+        with closing(spool):
+            worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
+            window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
+            outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
+            sampler = Sampler("bench", collector, Level.ALL, tray)
+            yield Pipeline([sampler], [outlet], tray, interval=interval), spool
+
+
+def pace(minutes: int = MINUTES) -> Figure:
+    """Count the requests of a few minutes at defaults, with all times divided by the same number."""
+    scale = MINUTE / 60
+    limits = CloudwatchSink.limits
+    collector = Readings(DATUMS)
+    with (
+        CloudwatchDouble() as double,
+        frame(collector, double.url, interval=5 * scale, window=limits.window * scale, flush=limits.flush * scale) as (
+            pipeline,
+            spool,
+        ),
+    ):
+        pipeline.start()
+        pipeline.run(minutes * MINUTE)
+        requests, windows = len(double.requests), len({datum.timestamp for datum in double.datums})
+        sent = spool.ledger.sent
+        pipeline.close(5.0)
+    if not requests or sent < DATUMS * (minutes - 2):
+        raise RuntimeError(f"{requests} requests, {sent} points, {windows} windows: too few to count")
+    values = [requests / (sent / DATUMS)]
+    how = f"requests / windows of {DATUMS} series, {requests} in all: window, flush and interval at defaults, times {scale}"
+    return Figure("CloudWatch, requests a minute for 1000 series", "", 1.0, values, how)
+
+
+# -- a dead endpoint ----------------------------------------------------------------------------------------------
+
+
+def dead(effort: Effort) -> list[Figure]:
+    """Tick ten times a second while the far side takes requests and never answers, and while nobody listens."""
+    late: dict[str, list[float]] = {}
+    missed = 0.0
+    for what in ("fine", "hangs", "refuses"):
+        collector = Readings(100)
+        with CloudwatchDouble(listen=what != "refuses") as double:
+            if what == "hangs":
+                double.weather = lambda: service.HANG
+            with frame(collector, double.url, interval=0.1, window=0.1, flush=0.0) as (pipeline, _):
+                pipeline.start()
+                pipeline.run(effort.tick_seconds / 6)
+                missed += pipeline.missed if what != "fine" else 0
+                pipeline.close(0.0)
+        begun, late[what] = collector.asked[0], []
+        for tick, asked in enumerate(collector.asked[:-1]):
+            late[what].append(max(0.0, 1e3 * (asked - begun - 0.1 * tick)))
+    worst = [max(late["hangs"]), max(late["refuses"])]
+    how = f"of {len(late['hangs'])} + {len(late['refuses'])} ticks of 0.1 s, 100 series"
+    return [
+        Figure("CloudWatch, ticks missed with a dead endpoint", "", 0.0, [missed], f"{how}: it hangs, or it refuses"),
+        Figure(
+            "CloudWatch, worst delay of a tick with a dead endpoint", "ms", None, worst,
+            f"{how}; with a live one the worst is {max(late['fine']):.1f} ms",
+        ),
+    ]  # fmt: skip
+
+
+def child(what: str, *words: str) -> None:
+    """Measure, or serve, in this process."""
+    if what == "discard":
+        discard_child(*words)
+    sys.stdout.write(json.dumps(cost_child(*words)))

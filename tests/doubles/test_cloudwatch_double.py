@@ -1,0 +1,267 @@
+"""The double refuses what the service refuses: else the tests that rest on it prove little."""
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import botocore.config
+import botocore.session
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError, HTTPClientError
+
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import KEY, SECRET, CloudwatchDouble, isolate
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_way_out(monkeypatch):
+    isolate(monkeypatch)
+
+
+@pytest.fixture
+def double():
+    with CloudwatchDouble() as running:
+        yield running
+
+
+@pytest.fixture
+def client(double):
+    """botocore's own client, untouched."""
+    made = botocore.session.Session().create_client(
+        "cloudwatch",
+        "eu-west-1",
+        endpoint_url=double.url,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        config=botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=1, parameter_validation=False),
+    )
+    yield made
+    made.close()
+
+
+def datum(**change):
+    return {"MetricName": "m", "Value": 1.0, "Timestamp": int(time.time())} | change
+
+
+def refusal(client, *datums, namespace="N"):
+    """Return the code and message of the answer."""
+    with pytest.raises(ClientError) as caught:
+        client.put_metric_data(Namespace=namespace, MetricData=datums or [datum()])
+    error = caught.value.response
+    return error["ResponseMetadata"]["HTTPStatusCode"], error["Error"]["Code"], error["Error"]["Message"]
+
+
+def test_it_takes_what_botocore_sends_and_stores_it(double, client):
+    dims = [{"Name": "b", "Value": "2"}, {"Name": "a", "Value": "1"}]
+    client.put_metric_data(
+        Namespace="N",
+        MetricData=[
+            datum(Timestamp=int(time.time()), Dimensions=dims, Unit="Percent", StorageResolution=1),
+            {"MetricName": "v", "Timestamp": int(time.time()), "Values": [1.0, 2.0], "Counts": [3.0, 4.0]},
+        ],
+    )
+
+    assert [(d.name, d.dims, d.value, d.values, d.counts, d.unit, d.resolution) for d in double.datums] == [
+        ("m", (("b", "2"), ("a", "1")), 1.0, (), (), "Percent", 1),
+        ("v", (), None, (1.0, 2.0), (3.0, 4.0), "None", 60),
+    ]
+    assert double.requests[0].end == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"MetricName": "m" * 256}, "MetricName"),
+        ({"MetricName": " "}, "MetricName"),
+        ({"Dimensions": [{"Name": f"d{n}", "Value": "v"} for n in range(31)]}, "Dimensions"),
+        ({"Dimensions": [{"Name": ":k", "Value": "v"}]}, "Dimensions.member.1.Name"),
+        ({"Dimensions": [{"Name": "k", "Value": "v" * 1025}]}, "Dimensions.member.1.Value"),
+        ({"Dimensions": [{"Name": "k", "Value": "é"}]}, "Dimensions.member.1.Value"),
+        ({"Dimensions": [{"Name": "k", "Value": "a\tb"}]}, "Dimensions.member.1.Value"),
+        ({"Dimensions": [{"Name": "k", "Value": "v"}] * 2}, "Dimensions"),
+        ({"Value": 2.0**361}, "Value"),
+        ({"Value": float("nan")}, "Value"),
+        ({"Value": True}, "Value"),
+        ({"Values": [1.0]}, "Value"),
+        ({"Unit": "Watts"}, "Unit"),
+        ({"StorageResolution": 7}, "StorageResolution"),
+        ({"Timestamp": int(time.time()) - 15 * 86_400}, "Timestamp"),
+        ({"Timestamp": int(time.time()) + 3 * 3_600}, "Timestamp"),
+    ],
+)
+def test_a_datum_over_a_limit_is_refused_by_its_number_and_nothing_of_the_request_is_stored(
+    double, client, change, told
+):
+    status, code, message = refusal(client, datum(), datum(**change))
+
+    assert (status, code) == (400, "InvalidParameterValue")
+    assert f"MetricData.member.2.{told}" in message
+    assert "MetricData.member.1." not in message
+    assert double.datums == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"Values": [float(n) for n in range(151)]},
+        {"Values": []},
+        {"Values": [1.0, 2.0], "Counts": [1.0]},
+        {"Values": [1.0], "Counts": [0.0]},
+        {"Values": [1.0, 1.0]},
+    ],
+)
+def test_arrays_of_values_are_held_to_their_limits(client, change):
+    wrong = {"MetricName": "v", "Timestamp": int(time.time())} | change
+
+    assert refusal(client, wrong)[1] == "InvalidParameterValue"
+
+
+def test_every_bad_datum_is_named(client):
+    message = refusal(client, datum(Unit="Watts"), datum(), datum(Unit="Watts"))[2]
+
+    assert "member.1." in message
+    assert "member.2." not in message
+    assert "member.3." in message
+
+
+@pytest.mark.parametrize("namespace", ["", ":n", "AWS/EC2", "n" * 256, "é"])
+def test_a_bad_namespace_is_refused(client, namespace):
+    assert "Namespace" in refusal(client, namespace=namespace)[2]
+
+
+def test_more_than_a_thousand_datums_or_a_megabyte_are_refused(client):
+    assert refusal(client, *[datum()] * 1001)[1] == "InvalidParameterValue"
+    wide = [{"Name": f"d{n}", "Value": "v" * 1000} for n in range(30)]
+    assert refusal(client, *[datum(Dimensions=wide)] * 40)[:2] == (413, "RequestEntityTooLarge")
+
+
+# -- headers and signature, by hand
+
+
+def signed(double, body, *, secret=SECRET, compress=False, **headers):
+    """Send a request that is signed by botocore's signer; return the status and the code of the error."""
+    usual = {
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amz-Target": "GraniteServiceVersion20100801.PutMetricData",
+        "X-Amzn-Query-Mode": "true",
+    }
+    data = gzip.compress(body) if compress else body
+    request = AWSRequest("POST", double.url, data=data, headers={k: v for k, v in {**usual, **headers}.items() if v})
+    SigV4Auth(Credentials(KEY, secret), "monitoring", "eu-west-1").add_auth(request)
+    return sent(double, data, dict(request.headers))
+
+
+def sent(double, data, headers):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(double.url, data, headers), timeout=5) as answer:
+            return answer.status, ""
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())["__type"].partition("#")[2]
+
+
+def body_of(*datums):
+    return json.dumps({"Namespace": "N", "MetricData": datums or [datum()]}).encode()
+
+
+def test_a_request_with_all_headers_and_a_right_signature_is_taken(double):
+    assert signed(double, body_of()) == (200, "")
+    assert signed(double, body_of(), compress=True, **{"Content-Encoding": "gzip"}) == (200, "")
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "X-Amz-Target", "X-Amzn-Query-Mode"])
+def test_each_header_is_needed(double, name):
+    assert signed(double, body_of(), **{name: "x"})[0] == 400
+    assert double.datums == []
+
+
+def test_a_request_that_is_not_signed_or_wrongly_is_refused(double):
+    assert sent(double, body_of(), {})[1] == "MissingAuthenticationToken"
+    assert signed(double, body_of(), secret="wrong") == (403, "SignatureDoesNotMatch")
+
+
+def test_a_body_other_than_the_one_that_was_signed_is_refused(double):
+    usual = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "x"}
+    request = AWSRequest("POST", double.url, data=body_of(), headers=usual)
+    SigV4Auth(Credentials(KEY, SECRET), "monitoring", "eu-west-1").add_auth(request)
+
+    assert sent(double, body_of(datum(Value=2.0)), dict(request.headers))[1] == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": NaN, "Timestamp": 1}]}',
+        b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1}]}',
+        b'{"Namespace": "N", "MetricData": [{"MetricName": "m", "Value": 1, "Timestamp": 1.5}]}',
+        b'{"Namespace": "N", "MetricData": [], "More": 1}',
+        b"not JSON",
+    ],
+)
+def test_a_body_of_another_shape_is_refused(double, body):
+    assert signed(double, body) == (400, "SerializationException")
+
+
+def test_a_body_that_is_not_what_its_encoding_says_is_refused(double):
+    assert signed(double, body_of(), **{"Content-Encoding": "gzip"}) == (400, "SerializationException")
+
+
+def test_an_unknown_key_an_expired_token_and_a_wrong_clock_are_refused(double, client):
+    double.skew = 400
+    assert refusal(client)[1] == "SignatureDoesNotMatch"
+    double.skew = 0
+    double.expired.add(KEY)
+    assert refusal(client)[1] == "ExpiredToken"
+    double.credentials = {}
+    assert refusal(client)[1] == "InvalidClientTokenId"
+
+
+# -- faults
+
+
+def test_scripted_faults_are_met_in_order_and_then_no_more(double, client):
+    double.will(service.THROTTLED, service.RESET, service.LOST)
+
+    assert refusal(client)[1] == "Throttling"
+    for _ in range(2):
+        with pytest.raises(HTTPClientError):
+            client.put_metric_data(Namespace="N", MetricData=[datum()])
+    client.put_metric_data(Namespace="N", MetricData=[datum()])
+
+    assert [request.end for request in double.requests] == [400, "reset", "lost", 200]
+    assert len(double.datums) == 2  # the lost answer was to a request that was heard
+
+
+def test_a_server_that_does_not_listen_refuses_connections_until_it_does(client):
+    with CloudwatchDouble(listen=False) as later:
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(later.url, timeout=5)
+        later.listen()
+        assert sent(later, b"", {})[0] == 403
+
+
+def test_it_runs_by_hand_and_ends_by_itself():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.doubles.cloudwatch", "--seconds", "0.1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+
+    assert done.stdout.startswith("http://127.0.0.1:")
+    assert "0 requests, 0 datums" in done.stdout

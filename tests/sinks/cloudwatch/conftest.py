@@ -1,0 +1,60 @@
+"""A clean environment, a CloudWatch on loopback, and sinks that send there."""
+
+import time
+
+import pytest
+
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
+from sinks.cloudwatch import CloudwatchSink
+from tests.doubles.cloudwatch import CloudwatchDouble, isolate
+
+GAUGE = gauge("cpu.utilization", "%", "Busy share of all cores.")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_way_out():
+    with pytest.MonkeyPatch.context() as patch:
+        isolate(patch)
+        yield
+
+
+@pytest.fixture
+def double():
+    with CloudwatchDouble() as running:
+        yield running
+
+
+@pytest.fixture
+def make_sink(double):
+    """Make sinks that are closed at the end; opened unless told otherwise."""
+    made = []
+
+    def make(*, opened=True, clock=time.time_ns, **config):
+        config = {"region": "eu-west-1", "endpoint_url": double.url, "timeout": 5.0} | config
+        sink = CloudwatchSink(CloudwatchSink.Config(**config), clock)
+        made.append(sink)
+        if opened:
+            sink.open()
+        return sink
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def points():
+    """Return a function that makes `count` points of as many seconds, the newest of now."""
+
+    def make(count=3):
+        now = time.time_ns()
+        return [GAUGE.point(now - n * 10**9, float(n)) for n in range(count)][::-1]
+
+    return make
+
+
+def windowed(metric, values, dims=NO_DIMENSIONS, at=None):
+    """Return the point of a window in which each of `values`, which ascend, was seen once."""
+    at = time.time_ns() if at is None else at
+    total = Summary(len(values), sum(values), values[0], values[-1], tuple(values), (1,) * len(values))
+    return Datapoint(metric, total.sum / total.count, dims, at, None, at - 60 * 10**9, total)

@@ -1,0 +1,184 @@
+import pytest
+
+from agent.errors import BadBatch, Refused, Retryable
+from sinks.cloudwatch.answers import Answer, Stale
+from tests.doubles.cloudwatch import DENIED
+
+TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."
+
+
+def answer(status, code, message="", operation="PutMetricData", **headers):
+    metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
+    return Answer({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "Throttling"),
+        (400, "ThrottlingException"),
+        (400, "RequestLimitExceeded"),
+        (400, "RequestThrottled"),
+        (400, "LimitExceeded"),
+        (400, "RequestTimeout"),
+        (400, "SlowDown"),
+        (408, "408"),
+        (429, "TooManyRequestsException"),
+        (429, "429"),
+        (500, "InternalServiceError"),
+        (500, "InternalFailure"),
+        (502, "502"),
+        (503, "ServiceUnavailable"),
+        (504, "504"),
+    ],
+)
+def test_a_busy_or_broken_service_is_tried_again(status, code):
+    blame = answer(status, code, "MetricData.member.1").blame()
+
+    assert type(blame) is Retryable
+    assert blame.after is None
+    assert code in str(blame)
+
+
+@pytest.mark.parametrize(
+    ("header", "after"), [("7", 7.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]
+)
+def test_a_delay_that_the_service_names_is_told(header, after):
+    assert answer(503, "ServiceUnavailable", **{"retry-after": header}).blame().after == after
+
+
+@pytest.mark.parametrize(
+    "code", ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"]
+)
+def test_credentials_that_the_service_knows_no_more_may_be_read_anew(code):
+    assert type(answer(403, code).blame()) is Stale
+    assert type(answer(400, code, operation="AssumeRole").blame()) is Stale
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"])
+def test_a_missing_permission_is_refused_and_named_with_its_principal(code):
+    said = str(answer(403, code, DENIED.message).blame())
+
+    assert type(answer(403, code, DENIED.message).blame()) is Refused
+    assert "cloudwatch:PutMetricData" in said
+    assert "arn:aws:sts::123456789012:assumed-role/web/i-0abc" in said
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        ("PutMetricData", "cloudwatch:PutMetricData"),
+        ("AssumeRole", "sts:AssumeRole"),
+        ("AssumeRoleWithWebIdentity", "sts:AssumeRoleWithWebIdentity"),
+    ],
+)
+def test_the_missing_permission_is_named_where_the_service_does_not(operation, action):
+    assert action in str(answer(403, "AccessDenied", "Access Denied", operation).blame())
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("SignatureDoesNotMatch", "Signature expired: 20261120T100000Z is now earlier than 20261120T101000Z"),
+        ("InvalidSignatureException", "Signature not yet current: 20261120T100000Z is still later than"),
+        ("RequestExpired", "Request has expired."),
+        ("RequestTimeTooSkewed", ""),
+    ],
+)
+def test_a_signature_that_the_clock_spoilt_is_refused_for_the_clock(code, message):
+    blame = answer(403, code, message).blame()
+
+    assert type(blame) is Refused
+    assert "clock" in str(blame)
+
+
+@pytest.mark.parametrize(
+    "code", ["SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken", "OptInRequired"]
+)
+def test_no_message_that_could_hold_a_secret_is_repeated(code):
+    blame = answer(
+        403, code, "should have been 'x-amz-security-token:FwoGZXIvYXdzE' Credential=AKIDEXAMPLE/2026"
+    ).blame()
+
+    assert type(blame) is Refused
+    assert code in str(blame)
+    assert "FwoGZ" not in str(blame)
+    assert "AKID" not in str(blame)
+
+
+@pytest.mark.parametrize("code", ["RequestEntityTooLarge", "413", "RequestTooLarge"])
+def test_a_body_that_is_too_large_is_halved(code):
+    assert type(answer(413, code).blame()) is BadBatch
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InvalidParameterValue",
+        "InvalidParameterCombination",
+        "InvalidParameterValueException",
+        "MissingParameter",
+        "MissingRequiredParameterException",
+        "ValidationError",
+        "SerializationException",
+    ],
+)
+def test_bad_data_that_nobody_names_is_halved(code):
+    blame = answer(400, code, "something is wrong").blame()
+
+    assert type(blame) is BadBatch
+    assert "something is wrong" in str(blame)
+
+
+def test_a_namespace_that_is_refused_costs_no_data():
+    blame = answer(400, "InvalidParameterValue", "The value AWS/x for parameter Namespace is invalid.").blame()
+
+    assert type(blame) is Refused
+    assert "AWS/x" in str(blame)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(400, "400"), (400, "SomethingNew"), (302, "302"), (404, "404"), (407, "407"), (403, "403")]
+)
+def test_what_is_not_known_to_be_the_datas_fault_never_ends_data(status, code):
+    assert type(answer(status, code, "<html>Welcome to our network</html>").blame()) is Refused
+
+
+# -- which datums
+
+
+def test_the_datums_that_the_service_names_are_found_each_with_a_reason():
+    message = "\n".join(
+        [
+            TOO_OLD.format(2),
+            "The parameter MetricData.member.4.Dimensions.member.1.Value is required.",
+            "The collection MetricData.member.4.Values must not have a size greater than 150.",
+            "The parameters MetricData.member.5 and so on.",
+        ]
+    )
+
+    assert answer(400, "InvalidParameterValue", message).members(5) == {
+        1: "refused by the service: Timestamp",
+        3: "refused by the service: Dimensions",
+        4: "refused by the service",
+    }
+
+
+@pytest.mark.parametrize("code", ["MissingParameter", "InvalidParameterCombination", "ValidationError"])
+def test_datums_are_named_under_every_code_that_blames_data(code):
+    assert [*answer(400, code, TOO_OLD.format(1)).members(1)] == [0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        answer(400, "InvalidParameterValue", TOO_OLD.format(0)),
+        answer(400, "InvalidParameterValue", TOO_OLD.format(4)),
+        answer(400, "InvalidParameterValue", "The parameter MetricData is required."),
+        answer(400, "Throttling", TOO_OLD.format(1)),
+        answer(500, "InternalServiceError", TOO_OLD.format(1)),
+        answer(400, "InvalidParameterValue", TOO_OLD.format(1), "AssumeRole"),
+    ],
+)
+def test_nothing_is_rejected_on_a_number_that_is_none_of_ours(other):
+    assert other.members(3) == {}

@@ -1,0 +1,375 @@
+import logging
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from agent.errors import Refused, Retryable
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import KEY, SECRET
+
+ROLE = "arn:aws:iam::123456789012:role/metrics"
+
+
+def signed_for(double):
+    """Return the region that the last request was signed for."""
+    return double.requests[-1].headers["authorization"].split("/")[2]
+
+
+# -- region
+
+
+def test_the_region_that_was_given_beats_the_environment(double, make_sink, points, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "us-west-1")
+
+    make_sink(region="ap-south-1").write(points())
+
+    assert signed_for(double) == "ap-south-1"
+
+
+@pytest.mark.parametrize(
+    ("env", "region"),
+    [
+        ({"AWS_REGION": "us-west-1", "AWS_DEFAULT_REGION": "us-west-2"}, "us-west-1"),
+        ({"AWS_DEFAULT_REGION": "us-west-2"}, "us-west-2"),
+    ],
+)
+def test_the_region_is_found_in_the_environment(double, make_sink, points, monkeypatch, *, env, region):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    make_sink(region=None).write(points())
+
+    assert signed_for(double) == region
+
+
+def test_region_and_credentials_are_found_in_a_profile(double, make_sink, points, monkeypatch, tmp_path):
+    (tmp_path / "config").write_text(
+        f"[profile team]\nregion = eu-north-1\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
+
+    make_sink(region=None, profile="team").write(points())
+
+    assert signed_for(double) == "eu-north-1"
+    assert len(double.datums) == 3
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [("eu-west-1b", "eu-west-1"), ("us-west-2-lax-1a", "us-west-2"), ("us-gov-east-1a", "us-gov-east-1"), ("x", None)],
+)
+def test_the_region_is_the_instances_own_where_nobody_gives_one(make_sink, monkeypatch, zone, region):
+    with metadata({"/latest/api/token": "t", "/latest/meta-data/placement/availability-zone/": zone}) as url:
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        if region is None:
+            with pytest.raises(Refused, match="no AWS region"):
+                make_sink(region=None, endpoint_url=None)
+        else:
+            assert f"monitoring.{region}.amazonaws.com" in make_sink(region=None, endpoint_url=None).describe()
+
+
+class metadata:  # noqa: N801  # reads as a function
+    """A metadata service of an instance: a context manager that gives its address."""
+
+    def __init__(self, pages):
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self):
+                self.do_GET()
+
+            def do_GET(self):
+                page = pages.get(self.path, "").encode()
+                self.send_response(200 if page else 404)
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_without_a_region_it_says_what_to_do(make_sink):
+    with pytest.raises(Refused, match="--region, AWS_REGION or a profile"):
+        make_sink(region=None)
+
+
+# -- endpoint
+
+
+@pytest.mark.parametrize(
+    ("config", "host"),
+    [
+        ({}, "monitoring.us-east-2.amazonaws.com"),
+        ({"use_fips": True}, "monitoring-fips.us-east-2.amazonaws.com"),
+        ({"use_dualstack": True}, "monitoring.us-east-2.api.aws"),
+        ({"use_fips": True, "use_dualstack": True}, "monitoring-fips.us-east-2.api.aws"),
+    ],
+)
+def test_the_endpoint_is_the_regions_or_its_fips_or_dual_stack_one(make_sink, config, host):
+    assert make_sink(region="us-east-2", endpoint_url=None, **config).describe().endswith(f" at https://{host}")
+
+
+def test_the_environment_may_choose_the_fips_endpoint_too(make_sink, monkeypatch):
+    monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", "true")
+
+    assert "monitoring-fips." in make_sink(endpoint_url=None).describe()
+
+
+@pytest.mark.parametrize("config", [{"endpoint_url": "127.0.0.1"}, {"region": "no region"}, {"profile": "nobody"}])
+def test_a_set_up_that_makes_no_sense_is_refused_at_the_start(make_sink, config):
+    with pytest.raises(Refused):
+        make_sink(**config)
+
+
+def test_a_proxy_of_the_environment_is_used(double, make_sink, points, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", double.url)
+
+    make_sink(endpoint_url="http://monitoring.invalid").write(points())
+
+    assert double.requests[0].headers["host"] == "monitoring.invalid"
+    assert len(double.datums) == 3
+
+
+def test_a_proxys_password_is_not_repeated(make_sink, points, monkeypatch):
+    with service.CloudwatchDouble(listen=False) as dead:
+        monkeypatch.setenv("HTTP_PROXY", dead.url.replace("//", "//agent:hunter2@"))
+        with pytest.raises(Retryable) as caught:
+            make_sink(endpoint_url="http://monitoring.invalid").write(points())
+
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.fixture
+def secure(double, tmp_path):
+    """Make the double speak TLS, with a certificate of its own; give the file that holds it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "double")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1)
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, key_pem = tmp_path / "ca.pem", tmp_path / "key.pem"
+    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_pem.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    double.encrypt(pem, key_pem)
+    return pem
+
+
+def test_a_certificate_of_an_authority_that_was_named_is_trusted(double, secure, make_sink, points, monkeypatch):
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(secure))
+
+    make_sink().write(points())
+
+    assert len(double.datums) == 3
+
+
+def test_a_certificate_of_an_unknown_authority_is_a_fault_of_the_set_up(double, secure, make_sink, points):
+    with pytest.raises(Refused, match="AWS_CA_BUNDLE"):
+        make_sink().write(points())
+
+    assert double.requests == []
+
+
+# -- credentials
+
+
+def test_without_credentials_it_says_what_to_do_and_finds_those_that_come_later(double, make_sink, points, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    sink = make_sink(opened=False)
+    with pytest.raises(Refused, match="give this machine a role"):
+        sink.open()
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    sink.open()
+
+    assert sink.write(points()) == []
+
+
+@pytest.fixture
+def shared_file(monkeypatch, tmp_path):
+    """Give a function that writes the shared file of credentials, from which alone they come."""
+    path = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    def write(key, secret, token):
+        path.write_text(
+            f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\naws_session_token = {token}\n"
+        )
+
+    return write
+
+
+def test_credentials_that_expired_are_read_anew(double, make_sink, points, shared_file):
+    double.credentials = {"ASIA1": ("one", "token-1"), "ASIA2": ("two", "token-2")}
+    shared_file("ASIA1", "one", "token-1")
+    sink = make_sink()
+    sink.write(points())
+    double.expired.add("ASIA1")
+    shared_file("ASIA2", "two", "token-2")
+
+    with pytest.raises(Retryable, match="ExpiredToken"):
+        sink.write(points())
+    sink.write(points())
+
+    assert len(double.datums) == 6
+    assert double.requests[-1].headers["x-amz-security-token"] == "token-2"
+
+
+def test_credentials_that_stay_expired_are_refused_until_there_are_others(double, make_sink, points, shared_file):
+    double.credentials = {"ASIA1": ("one", "token-1"), "ASIA2": ("two", "token-2")}
+    double.expired.add("ASIA1")
+    shared_file("ASIA1", "one", "token-1")
+    sink = make_sink()
+
+    with pytest.raises(Retryable):
+        sink.write(points())
+    for _ in range(2):
+        with pytest.raises(Refused, match="expired or unknown"):
+            sink.write(points())
+    shared_file("ASIA2", "two", "token-2")
+    assert sink.write(points()) == []
+
+
+def test_a_wrong_secret_is_refused_and_no_secret_is_told(double, make_sink, points, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    double.credentials[KEY] = ("another", "session-token")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")
+
+    with pytest.raises(Refused, match="secret key is not that of the access key") as caught:
+        make_sink().write(points())
+
+    told = str(caught.value) + caplog.text
+    assert "session-token" not in told
+    assert SECRET not in told
+
+
+def test_nothing_that_is_signed_is_logged_at_any_level(double, make_sink, points, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    double.credentials[KEY] = (SECRET, "session-token")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")
+
+    make_sink().write(points())
+
+    assert len(double.datums) == 3
+    assert "session-token" not in caplog.text
+    assert "Signature=" not in caplog.text
+
+
+# -- roles
+
+
+def test_a_role_is_assumed_with_its_external_id_and_used(double, make_sink, points, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", double.url)
+    double.roles[ROLE] = "secret-handshake"
+    sink = make_sink(role_arn=ROLE, external_id="secret-handshake")
+
+    for _ in range(3):
+        sink.write(points())
+
+    assert double.assumed == ["ASIA0"]
+    assert {request.headers["authorization"].split("=")[1].split("/")[0] for request in double.requests} == {"ASIA0"}
+    assert len(double.datums) == 9
+
+
+def test_a_roles_credentials_are_renewed_before_they_expire(double, make_sink, points, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", double.url)
+    double.roles[ROLE], double.role_seconds = None, 300
+    sink = make_sink(role_arn=ROLE)
+    sink.write(points())
+
+    sink.write(points())
+
+    assert len(double.assumed) > 1
+    assert len(double.datums) == 6
+
+
+@pytest.mark.parametrize("external_id", [None, "wrong"])
+def test_a_role_that_may_not_be_assumed_is_refused_with_the_permission_named(
+    double, make_sink, points, monkeypatch, external_id
+):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", double.url)
+    double.roles[ROLE] = "secret-handshake"
+
+    with pytest.raises(Refused, match="sts:AssumeRole"):
+        make_sink(role_arn=ROLE, external_id=external_id).write(points())
+
+    assert double.requests == []
+
+
+def test_a_role_needs_credentials_to_be_assumed_with(make_sink, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    with pytest.raises(Refused, match="no AWS credentials"):
+        make_sink(role_arn=ROLE)
+
+
+# -- clock
+
+
+@pytest.mark.parametrize(("skew", "words"), [(-100, "100 s ahead of"), (100, "100 s behind")])
+def test_a_clock_that_is_off_is_warned_of_once(double, make_sink, points, caplog, *, skew, words):
+    double.skew = skew + 0.5
+    sink = make_sink()
+
+    for _ in range(3):
+        sink.write(points())
+
+    assert [(record.levelname, words in record.getMessage()) for record in caplog.records] == [("WARNING", True)]
+
+
+def test_a_clock_that_is_a_little_off_is_not_worth_a_word(double, make_sink, points, caplog):
+    double.skew = 50
+
+    make_sink().write(points())
+
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("skew", [-1_000, 1_000])
+def test_a_clock_that_spoils_the_signature_is_refused_and_nothing_is_lost(double, make_sink, points, caplog, skew):
+    double.skew = skew
+    sink, batch = make_sink(), points()
+
+    with pytest.raises(Refused, match="the clock of this machine is wrong"):
+        sink.write(batch)
+    double.skew = 0
+    sink.write(batch)
+
+    assert len(double.datums) == 3
+    assert len(caplog.records) == 1
+
+
+def test_too_old_is_reckoned_by_the_clock_that_was_given(double, make_sink, points):
+    later = make_sink(clock=lambda: time.time_ns() + 15 * 86_400 * 10**9)
+
+    assert [one.reason for one in later.write(points(1))] == ["too old"]

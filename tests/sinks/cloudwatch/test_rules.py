@@ -1,0 +1,170 @@
+import math
+
+import botocore.session
+import pytest
+
+from agent import names, plugins
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
+from sinks.stdout.emf import EMF_UNITS
+
+NOW = 1_800_000_000 * 10**9
+DAY = 86_400 * 10**9
+HOUR = 3_600 * 10**9
+CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")
+READ = counter("disk.read", "By", "Bytes read.")
+
+
+# -- units
+
+
+@pytest.mark.parametrize(
+    ("word", "unit"),
+    [
+        ("%", "Percent"),
+        ("By", "Bytes"),
+        ("s", "Seconds"),
+        ("{thread}", "Count"),
+        ("{error}", "Count"),
+        ("{flop}/s", "Count/Second"),
+        ("W", "None"),
+        ("Cel", "None"),
+        ("MHz", "None"),
+        ("J", "None"),
+        ("1", "None"),
+        ("furlong", "None"),
+    ],
+)
+def test_ucum_words_become_cloudwatchs_units_and_what_it_lacks_becomes_none(word, unit):
+    assert unit_of(word) == unit
+
+
+def test_somebody_has_chosen_a_unit_for_every_metric_that_ships_and_every_name_that_others_know():
+    collectors = [plugins.load(plugins.COLLECTORS, name) for name in plugins.installed(plugins.COLLECTORS)]
+    words = {metric.unit for collector in collectors for metric in collector.metrics}
+    profiles = (names.WANDB, names.MLFLOW, names.CWAGENT)
+    words |= {name.unit for profile in profiles for name in profile.values() if name.unit}
+
+    assert {word for word in words if word not in UNITS and not word.startswith("{")} == set()
+
+
+def test_every_unit_is_one_that_the_services_own_model_knows():
+    model = botocore.session.Session().get_service_model("cloudwatch")
+
+    assert {*UNITS.values(), "Count"} <= {*model.shape_for("StandardUnit").enum}
+
+
+def test_the_embedded_metric_format_of_the_standard_output_has_the_same_units():
+    assert EMF_UNITS.items() <= UNITS.items()
+
+
+# -- names
+
+
+@pytest.mark.parametrize("good", ["Chipwatch", "a", "x" * 255, "team/one two#3", "AWSome"])
+def test_a_namespace_of_printable_ascii_is_taken(good):
+    assert namespace_fault(good) is None
+
+
+@pytest.mark.parametrize("bad", ["", " ", "x" * 256, ":a", "größe", "a\nb", "AWS/EC2"])
+def test_a_namespace_that_the_service_refuses_is_known_before(bad):
+    assert namespace_fault(bad)
+
+
+def test_thirty_dimensions_are_taken_and_one_more_is_not():
+    dims = {f"d{n}": "v" for n in range(30)}
+
+    assert series_fault(CPU, Dimensions(dims)) is None
+    assert series_fault(CPU, Dimensions(dims, more="v")) == "too many dimensions"
+
+
+@pytest.mark.parametrize(
+    ("dims", "reason"),
+    [
+        ({"k" * 255: "v" * 1024}, None),
+        ({"a:b": ":v"}, None),
+        ({"k": " v "}, None),
+        ({"k" * 256: "v"}, "dimension name not allowed"),
+        ({":k": "v"}, "dimension name not allowed"),
+        ({" ": "v"}, "dimension name not allowed"),
+        ({"": "v"}, "dimension name not allowed"),
+        ({"größe": "v"}, "dimension name not allowed"),
+        ({"a\tb": "v"}, "dimension name not allowed"),
+        ({"k": "v" * 1025}, "dimension value not allowed"),
+        ({"k": ""}, "dimension value not allowed"),
+        ({"k": "  "}, "dimension value not allowed"),
+        ({"k": "größe"}, "dimension value not allowed"),
+        ({"k": "a\x7fb"}, "dimension value not allowed"),
+    ],
+)
+def test_dimensions_are_held_to_lengths_and_printable_ascii(dims, reason):
+    assert series_fault(CPU, Dimensions(dims)) == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("m" * 255, None), (":m", None), ("m" * 256, "metric name not allowed"), ("", "metric name not allowed")],
+)
+def test_a_metrics_name_has_1_to_255_characters(name, reason):
+    assert series_fault(gauge(name, "%", "M."), NO_DIMENSIONS) == reason
+
+
+# -- numbers and times
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (0.0, None),
+        (-1.5, None),
+        (1e-300, None),
+        (2.0**360, None),
+        (-(2.0**360), None),
+        (2**70, None),
+        (math.nextafter(2.0**360, math.inf), "number out of range"),
+        (-(2.0**361), "number out of range"),
+        (2**2000, "number out of range"),
+        (math.nan, "not finite"),
+        (math.inf, "not finite"),
+        (-math.inf, "not finite"),
+    ],
+)
+def test_numbers_are_finite_and_within_two_to_the_360(number, reason):
+    sampled = Summary(3, 0.0, 0.0, 0.0, (0.0, number), (1, 2))
+
+    assert point_fault(CPU.point(NOW, number), NOW) == reason
+    assert point_fault(Datapoint(READ, 7.0, NO_DIMENSIONS, NOW, 0, 0, None, number), NOW) == reason
+    assert point_fault(Datapoint(CPU, 1.0, NO_DIMENSIONS, NOW, None, 0, sampled), NOW) == reason
+
+
+def test_a_datum_holds_150_values_and_no_more():
+    def sampled(count):
+        return Datapoint(
+            CPU,
+            1.0,
+            NO_DIMENSIONS,
+            NOW,
+            None,
+            0,
+            Summary(count, 1.0, 0.0, 9.0, tuple(map(float, range(count))), (1,) * count),
+        )
+
+    assert point_fault(sampled(150), NOW) is None
+    assert point_fault(sampled(151), NOW) == "too many values"
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (NOW - 14 * DAY, None),
+        (NOW - 14 * DAY - 1, "too old"),
+        (NOW + 2 * HOUR, None),
+        (NOW + 2 * HOUR + 1, "too far ahead"),
+    ],
+)
+def test_a_point_lies_at_most_two_weeks_back_and_two_hours_ahead(at, reason):
+    assert point_fault(CPU.point(at, 1.0), NOW) == reason
+
+
+def test_a_counter_that_has_no_increase_yet_has_nothing_to_send():
+    assert point_fault(READ.point(NOW, 4096.0), NOW) == "first reading of a counter"

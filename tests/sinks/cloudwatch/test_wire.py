@@ -1,0 +1,230 @@
+import json
+import math
+
+import botocore.config
+import botocore.session
+import pytest
+from botocore.awsrequest import AWSResponse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from sinks.cloudwatch import wire
+from sinks.cloudwatch.wire import Encoder, body
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import CloudwatchDouble
+
+NOW = 1_800_000_000 * 10**9
+CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")
+READ = counter("disk.read", "By", "Bytes read.")
+
+
+def encoded(*points, high_resolution=False, now=NOW):
+    """Return the datums as JSON says them, and the reasons of those that are rejected."""
+    _, texts, rejected = Encoder(high_resolution=high_resolution).encode(points, now)
+    return [json.loads(text) for text in texts], [one.reason for one in rejected]
+
+
+# -- what a point becomes
+
+
+def test_a_gauge_of_a_window_is_its_values_and_how_often_each_was_seen():
+    total = Summary(12, 14.0, 1.0, 2.0, (1.0, 2.0), (10, 2))
+    point = Datapoint(CPU, 1.2, Dimensions(b="2", a="1"), NOW, None, NOW - 55 * 10**9, total)
+
+    assert encoded(point) == (
+        [
+            {
+                "MetricName": "cpu.utilization",
+                "Dimensions": [{"Name": "a", "Value": "1"}, {"Name": "b", "Value": "2"}],
+                "Unit": "Percent",
+                "Timestamp": 1_800_000_000,
+                "Values": [1.0, 2.0],
+                "Counts": [10, 2],
+            }
+        ],
+        [],
+    )
+
+
+def test_a_single_sample_is_a_plain_value():
+    alone = Datapoint(CPU, 7.5, NO_DIMENSIONS, NOW, None, NOW, Summary(1, 7.5, 7.5, 7.5, (7.5,), (1,)))
+
+    for point in (alone, CPU.point(NOW, 7.5)):
+        assert encoded(point)[0] == [
+            {"MetricName": "cpu.utilization", "Unit": "Percent", "Timestamp": 1_800_000_000, "Value": 7.5}
+        ]
+
+
+def test_a_counter_is_its_increase_and_never_its_total():
+    point = Datapoint(READ, 10.0**12, NO_DIMENSIONS, NOW, 0, NOW - 60 * 10**9, None, 4096.0)
+
+    assert encoded(point)[0][0]["Value"] == 4096.0
+
+
+def test_high_resolution_is_said_of_each_datum():
+    assert encoded(CPU.point(NOW, 1.0), high_resolution=True)[0][0]["StorageResolution"] == 1
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 1, 499_999_999, 59_999_999_999])
+def test_a_time_stays_within_the_minute_that_it_describes(nanoseconds):
+    minute = NOW // (60 * 10**9) * 60
+
+    stamp = encoded(CPU.point(minute * 10**9 + nanoseconds, 1.0))[0][0]["Timestamp"]
+
+    assert type(stamp) is int
+    assert minute <= stamp < minute + 60
+
+
+def test_what_cannot_be_sent_is_rejected_and_its_neighbours_are_not():
+    bad = [
+        CPU.point(NOW, math.nan),
+        CPU.point(NOW, 1.0, Dimensions(k="größe")),
+        READ.point(NOW, 1.0),
+        CPU.point(1, 1.0),
+    ]
+    good = CPU.point(NOW, 5.0)
+
+    kept, texts, rejected = Encoder(high_resolution=False).encode([*bad[:2], good, *bad[2:]], NOW)
+
+    assert kept == [good]
+    assert len(texts) == 1
+    assert [(one.point, one.reason) for one in rejected] == [
+        (bad[0], "not finite"),
+        (bad[1], "dimension value not allowed"),
+        (bad[2], "first reading of a counter"),
+        (bad[3], "too old"),
+    ]
+
+
+def test_one_name_with_two_units_is_two_series_of_the_cache():
+    other = gauge("cpu.utilization", "W", "The same name.")
+
+    datums, _ = encoded(CPU.point(NOW, 1.0), other.point(NOW, 1.0), CPU.point(NOW, 2.0))
+
+    assert [datum["Unit"] for datum in datums] == ["Percent", "None", "Percent"]
+
+
+def test_the_cache_of_series_is_bounded(monkeypatch):
+    monkeypatch.setattr(wire, "MOST_SERIES", 10)
+    encoder = Encoder(high_resolution=False)
+
+    for n in range(35):
+        encoder.encode([CPU.point(NOW, 1.0, Dimensions(cpu=str(n)))], NOW)
+
+    assert len(encoder._known) <= 10
+
+
+# -- the same as botocore's own, whatever the points
+
+
+class Botocore:
+    """Botocore's own way to the bytes of a request, caught before it leaves."""
+
+    def __init__(self):
+        options = botocore.config.Config(disable_request_compression=True)
+        session = botocore.session.Session()
+        self.client = session.create_client(
+            "cloudwatch", "eu-west-1", aws_access_key_id="a", aws_secret_access_key="b", config=options
+        )
+        self.client.meta.events.register("before-call.cloudwatch.PutMetricData", self.catch)
+
+    def catch(self, params, **_):
+        self.params = params
+        return AWSResponse(None, 200, {}, None), {}
+
+    def body(self, namespace, datums):
+        self.client.put_metric_data(Namespace=namespace, MetricData=datums)
+        assert self.params["headers"]["Content-Type"] == "application/x-amz-json-1.0"
+        return self.params["body"]
+
+
+@pytest.fixture(scope="module")
+def own():
+    made = Botocore()
+    yield made
+    made.client.close()
+
+
+ascii_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=12)
+any_text = st.one_of(ascii_text, ascii_text, ascii_text, st.text(max_size=8))
+number = st.one_of(
+    st.floats(-(2.0**360), 2.0**360),
+    st.integers(-(2**80), 2**80),
+    st.floats(),
+    st.sampled_from([0, -0.0, 5e-324, 2**63, 2**64]),
+)
+unit = st.sampled_from(["%", "By", "s", "W", "Cel", "{thread}", "furlong"])
+moment = st.one_of(
+    st.integers(NOW - 13 * 86_400 * 10**9, NOW), st.integers(NOW - 20 * 86_400 * 10**9, NOW + 9 * 3_600 * 10**9)
+)
+
+
+@st.composite
+def points(draw):
+    """Draw a point; most are good, some are not."""
+    dims = Dimensions(draw(st.dictionaries(any_text, any_text, max_size=4)))
+    at = draw(moment)
+    if draw(st.booleans()):
+        metric = counter(draw(any_text), draw(unit), "C.")
+        return Datapoint(metric, draw(number), dims, at, 0, at, None, draw(st.one_of(st.none(), number, number)))
+    metric = gauge(draw(any_text), draw(unit), "G.")
+    values = tuple(sorted({*draw(st.lists(number, min_size=1, max_size=8))}))
+    counts = tuple(draw(st.lists(st.integers(1, 10**6), min_size=len(values), max_size=len(values))))
+    total = Summary(sum(counts), 0.0, values[0], values[-1], values, counts)
+    single = total.count == 1
+    return Datapoint(
+        metric, values[0] if single else draw(number), dims, at, None, at, draw(st.sampled_from([None, total]))
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(batch=st.lists(points(), max_size=6), namespace=ascii_text, high_resolution=st.booleans())
+def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_resolution):
+    encoder = Encoder(high_resolution=high_resolution)
+
+    good, texts, rejected = encoder.encode(batch, NOW)
+
+    assert len(good) + len(rejected) == len(batch)
+    ours = json.loads(body(namespace, texts))
+    theirs = json.loads(own.body(namespace, [encoder.datum(point) for point in good]))
+    assert ours == theirs
+
+
+@settings(deadline=None, max_examples=300)
+@given(point=points())
+def test_what_is_let_through_is_what_a_strict_service_takes(strict, point):
+    """The limits were written down twice, once for the sink and once for the double; they agree on every point."""
+    encoder = Encoder(high_resolution=False)
+
+    (_, texts, rejected) = encoder.encode([point], NOW)
+
+    if texts:
+        verdict = strict._judge_body(json.loads(body("Chipwatch", texts)))
+        assert not isinstance(verdict, service.Answer), verdict
+        return
+    reason = rejected[0].reason
+    if reason in {"first reading of a counter", "not finite"}:
+        return  # no datum that JSON could say
+    datum = encoder.datum(point)
+    datum["Timestamp"] = point.at // 10**9 if point.at >= NOW else -(-point.at // 10**9) - 1
+    verdict = strict._judge_body(json.loads(json.dumps({"Namespace": "Chipwatch", "MetricData": [datum]})))
+    assert isinstance(verdict, service.Answer), f"{reason}, but the service takes it"
+
+
+@pytest.fixture(scope="module")
+def strict():
+    with CloudwatchDouble(listen=False) as double:
+        double.now = lambda: NOW / 1e9
+        yield double
+
+
+@settings(deadline=None, max_examples=150)
+@given(point=points())
+def test_a_size_is_never_less_than_the_bytes_and_seldom_far_more(point):
+    encoder = Encoder(high_resolution=True)
+
+    _, texts, _ = encoder.encode([point], NOW)
+
+    for text in texts:
+        assert len(text) + 1 <= encoder.size(point) <= 3 * len(text)
