@@ -1,0 +1,202 @@
+"""A plan as text for people, each number beside those that it follows from, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from agent.plan import MONTH, PASSING, Choice, Plan, SinkPlan
+from agent.prices import Line, Prices
+
+WIDTH: Final = 100
+
+
+def as_json(plan: Plan) -> str:
+    """Return all numbers of the plan as one JSON object."""
+    return json.dumps(_rounded(dataclasses.asdict(plan)), indent=1)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(of) for key, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(of) for of in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def as_text(plan: Plan) -> str:
+    """Return the plan as lines of at most 100 columns."""
+    lines = [*_machine(plan)]
+    for sink in plan.sinks:
+        lines += ["", *_sink(sink, plan.hosts)]
+    return "\n".join(lines)
+
+
+def _machine(plan: Plan) -> Iterator[str]:
+    hosts = "this host" if plan.hosts == 1 else f"{plan.hosts:,} hosts like this one"
+    yield from _wrap(f"Plan for {hosts}, after two readings; a month is {MONTH // 3600} hours. No network was asked.")
+    read = ", ".join(f"{name} {series}" for name, series in plan.collectors.items())
+    yield from _wrap(f"Read here, series of any level: {read}.")
+    for name, why in plan.failed.items():
+        yield from _wrap(f"FAILED, so its series are missing below: {name}: {why}.")
+    if plan.absent:
+        yield from _wrap("Not on this machine, so not in these numbers; plan on one of the fleet's that has it:")
+        for name, why in plan.absent.items():
+            yield from _wrap(f"{name}: {why}", 2)
+
+
+def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    yield f"== {sink.sink}" + (f": {sink.prices.service}, {sink.prices.region}" if sink.prices else "")
+    each = f"a point of each series every {sink.window:g} s" if sink.window else "each reading is a point"
+    sent = f"sent every {sink.period:g} s"
+    yield from _wrap(f"Level {sink.level}; read every {sink.interval:g} s, {each}, {sent}.")
+    yield ""
+    yield from _table(
+        ("metric", "series"),
+        [(name, f"{n:,}") for name, n in sink.metrics.items()],
+        (_times(len(sink.metrics), "metric"), f"{sum(sink.metrics.values()):,}"),
+    )
+    yield ""
+    if sink.kind == "free":
+        yield from _wrap(f"{sink.now.points:,.0f} points a month. Nothing is charged for this sink.")
+        return
+    yield from _fleet(sink, hosts)
+    if sink.prices is None:
+        yield "What this sink charges is not known here."
+    else:
+        yield from _bill(sink.now, sink.prices)
+    yield ""
+    yield from _choices(sink)
+    yield from _hints(sink)
+
+
+def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    wanted, now = sum(sink.metrics.values()), sink.now
+    if wanted > sink.series:
+        yield from _wrap(
+            f"max_series lets {sink.series:,} of {wanted:,} series through; the others are counted, not sent."
+        )
+    if now.gigabytes is None:
+        load = f"{_times(sink.requests_per_period, 'request')} (of at most {sink.max_points:,} points) every"
+        load += f" {sink.period:g} s = {now.requests / hosts:,.0f} requests"
+    else:
+        load = f"about {now.gigabytes / hosts:,.3f} GB (written to a file just now)"
+    yield from _wrap(f"One host: {sink.series:,} series, {load} and {now.points / hosts:,.0f} points a month.")
+    yield from _words(sink, hosts)
+    if sink.prices and now.requests and now.gigabytes is None:
+        quota = sink.prices.requests_per_second
+        yield from _wrap(
+            f"{now.requests_per_second:,.3g} requests/s of the {quota:,}/s that an account has in a region:"
+            f" enough for {int(quota * sink.period / sink.requests_per_period):,} such hosts."
+        )
+
+
+def _words(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    """Say what the dimensions of the machine do to the number of series."""
+    own = [word for word, kind in sink.words.items() if kind == "host"]
+    shared = [word for word, kind in sink.words.items() if kind == "shared"]
+    if own and hosts > 1:
+        yield from _wrap(
+            f"{hosts:,} hosts: {sink.series:,} x {hosts:,} = {sink.now.series:,} series, since"
+            f" {' and '.join(own)} differs from host to host."
+        )
+    elif hosts > 1:
+        yield from _wrap(
+            f"{hosts:,} hosts: {sink.now.series:,} series, since no dimension tells hosts apart: the far side merges"
+            " their values."
+        )
+    if shared and not own:
+        yield from _wrap(f"{', '.join(shared)}: one value is assumed; each further one adds {sink.series:,} series.")
+    if passing := [word for word in sink.words if word in PASSING]:
+        yield from _wrap(
+            f"{', '.join(passing)}: each new value makes new series; the old ones cost until their hour ends."
+        )
+
+
+def _bill(now: Choice, prices: Prices) -> Iterator[str]:
+    yield ""
+    yield from _table(
+        ("a month", "count", "dollars each", "dollars"),
+        [(line.item, _count(line), _price(line.price), f"{line.dollars:,.2f}") for line in now.bill],
+        ("total", "", "", f"{now.dollars:,.2f}"),
+    )
+    yield ""
+    for note in prices.notes:
+        yield from _wrap(note)
+    yield from _wrap(
+        f"An account's free tier, {prices.free_metrics} metrics and {prices.free_requests:,} requests a month, is taken"
+        " off only with --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests."
+    )
+
+
+def _count(line: Line) -> str:
+    if line.per == 1:
+        return f"{line.count:,.0f}" if line.count == int(line.count) else f"{line.count:,.3f}"
+    return f"{line.count / line.per:,.3f}"
+
+
+def _price(dollars: float) -> str:
+    return f"{dollars:.2f}" if round(dollars, 2) == dollars else f"{dollars:g}"
+
+
+def _choices(sink: SinkPlan) -> Iterator[str]:
+    heads = ["what if", "series", "requests/month", "requests/s", "dollars/month"]
+    emf = sink.now.gigabytes is not None
+    if emf:
+        heads[2:4] = ["GB/month"]
+    rows = []
+    for choice in (sink.now, *sink.choices):
+        flags = f"{choice.flags} (now)" if choice.now and choice is not sink.now else choice.flags
+        dollars = "?" if choice.dollars is None else f"{choice.dollars:,.2f}"
+        load = (
+            (f"{choice.gigabytes:,.3f}",) if emf else (f"{choice.requests:,.0f}", f"{choice.requests_per_second:,.3g}")
+        )
+        rows.append((flags, f"{choice.series:,}", *load, dollars))
+    yield from _table(heads, rows)
+
+
+def _hints(sink: SinkPlan) -> Iterator[str]:
+    yield ""
+    yield from _wrap(
+        "A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as instance_id"
+        " gives each host series of its own. High resolution costs requests; a metric costs the same."
+    )
+    if sink.max_series:
+        yield from _wrap(f"No host sends more than {sink.max_series:,} series here: max_series of [sinks.{sink.sink}].")
+
+
+def _times(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def _wrap(text: str, indent: int = 0) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None = None) -> Iterator[str]:
+    """Yield aligned lines, numbers to the right; a first column that is too wide is cut in its middle."""
+    every = [heads, *rows, *([total] if total else [])]
+    widths = [max(len(row[n]) for row in every) for n in range(len(heads))]
+    widths[0] = min(widths[0], WIDTH - sum(width + 2 for width in widths[1:]))
+    lines = [
+        "".join(
+            (
+                _cut(row[0], widths[0]).ljust(widths[0]),
+                *(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True)),
+            )
+        )
+        for row in every
+    ]
+    rule = "-" * len(lines[0])
+    yield from (lines[0], rule, *(lines[1:-1] if total else lines[1:]))
+    if total:
+        yield from (rule, lines[-1])
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
