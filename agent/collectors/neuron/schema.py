@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.collectors.neuron.trouble import Trouble
+from agent.collectors.neuron.trouble import Trouble, quoted
 
 Scalar = None | bool | int | float | str
 NoObject = Scalar | list[Any]
@@ -98,17 +98,27 @@ class Reader:
             self._trouble.add(f"{what}: no number")
         return None
 
-    def count(self, value: Any, what: str) -> int | None:
-        """Return a whole number from 0 to 2^53, or None."""
-        number = self.number(value, what)
-        return None if number is None else int(number)
-
     def percent(self, value: float, what: str) -> float:
         """Return at most 100."""
         if value <= 100:
             return value
         self._trouble.add(f"{what}: above 100 %, taken as 100 %")
         return 100.0
+
+    def failed(self, what: str, error: Any) -> bool:
+        """Tell whether the monitor says that a part failed; whatever else the part says then means nothing."""
+        if error is None or error == "":
+            return False
+        self._trouble.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
+        return True
+
+    def group(self, value: Any, name: str) -> Group | None:
+        """Return a metric group, or None if it is none, or has failed."""
+        if isinstance(value, Group):
+            return None if self.failed(name, value.error) else value
+        if value is not None:
+            self._trouble.add(f"{name}: no object")
+        return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
         """Return an object, an empty one if it is none."""
@@ -142,4 +152,4 @@ def is_name(text: str) -> bool:
 
 def is_index(text: str) -> bool:
     """Tell whether `text` is the index of a core or of a device."""
-    return 0 < len(text) <= 4 and text.isascii() and text.isdecimal()
+    return 0 < len(text) <= 4 and text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")

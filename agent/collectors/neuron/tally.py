@@ -18,9 +18,10 @@ class Tally:
     def __init__(self, since: int) -> None:
         """Begin with nothing."""
         self.since = since
-        self.counts: dict[str, int] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        """By kind and name."""
 
-    def add(self, name: str, count: int) -> None:
+    def add(self, name: tuple[str, str], count: int) -> None:
         """Count; beyond 64 names no new one is taken, since each would be a series."""
         if name in self.counts or len(self.counts) < MOST_NAMES:
             self.counts[name] = min(self.counts.get(name, 0) + count, LARGEST)
@@ -72,7 +73,6 @@ class Reported:
         else:
             self._fell = True
 
-    def add(self, value: int, at: int) -> None:
+    def add(self, value: int) -> None:
         """Take a reading that counts only since the last one."""
-        del at
         self.value = min(self.value + value, LARGEST)

@@ -1,0 +1,144 @@
+"""AWS Trainium and Inferentia: what neuron-monitor says of them, and sysfs beside it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from agent.collector import Collector
+from agent.collectors.neuron import metrics
+from agent.collectors.neuron.program import find
+from agent.collectors.neuron.trouble import Trouble
+from agent.datapoint import Datapoint, Level, Metric
+from agent.errors import InputEnded, PartlyCollected, Unavailable
+from agent.procfs import boot_time
+
+if TYPE_CHECKING:
+    from agent.collectors.neuron.monitor import Input, Monitor
+    from agent.collectors.neuron.records import Records
+    from agent.collectors.neuron.sysfs import Devices
+
+MOMENT: Final = 1000
+"""Nanoseconds before the first tick at which all counts were zero: what is in the first record counts, too."""
+
+
+class NeuronCollector(Collector):
+    """
+    Reads the records of neuron-monitor, which it runs, or which come from standard input.
+
+    Counts, which the records give by period, are added up over all that came since the last tick, over runtimes, and
+    over restarts of the monitor. Everything else is as of the last record, and absent once that is three periods old.
+    """
+
+    metrics: ClassVar[Sequence[Metric]] = metrics.declared(tagged=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What may be set under [collectors.neuron]."""
+
+        path: Path | None = None
+        """The program neuron-monitor; looked for in PATH and in /opt/aws/neuron/bin unless set."""
+        ecc: Literal["cumulative", "per_period"] = "cumulative"
+        """Whether the monitor's ECC counts go on since the driver was loaded, as sysfs has them, or are by period."""
+        neuron_runtime_tag: bool = False
+        """Series of runtimes by their tag (NEURON_PROCESS_TAG), instead of merged; filled from --common-dims."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; the monitor's period is as many whole seconds."""
+        stdin: bool = False
+        """Read records from standard input, from --stdin neuron, instead of running the monitor."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+
+    def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the file descriptor that is the standard input, and a clock (s) that never goes back."""
+        self._config, self._stdin, self._clock = config, stdin, clock
+        if config.neuron_runtime_tag:
+            self.metrics = metrics.declared(tagged=True)  # type: ignore[misc]  # the dimensions depend on the Config
+        self._trouble = Trouble()
+        self._source: Monitor | Input | None = None
+        self._records: Records | None = None
+        self._devices: Devices | None = None
+        self._last: int | None = None
+        self._end: InputEnded | None = None
+
+    def open(self) -> None:
+        """Start the monitor, or look at standard input; raise Unavailable."""
+        self.close()
+        if sys.platform == "win32":
+            raise Unavailable("neuron-monitor is there for Linux only")
+        self._source = self._open_source()
+        from agent.collectors.neuron.records import Records  # noqa: PLC0415  # 0.5 MB, and only where there is Neuron
+        from agent.collectors.neuron.sysfs import Devices  # noqa: PLC0415
+
+        config, self._last, self._end = self._config, None, None
+        boot = boot_time(config.proc)
+        self._records = Records(
+            self._trouble,
+            self.level,
+            interval=max(1.0, config.interval),
+            tagged=config.neuron_runtime_tag,
+            ecc_per_period=config.ecc == "per_period",
+            boot=boot,
+        )
+        self._devices = Devices(config.sys, boot, self._trouble) if self.level >= Level.DETAILED else None
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield what is known as of the last record; at the end of standard input raise InputEnded, again and again."""
+        if self._end:
+            raise self._end
+        source, records = self._source, self._records
+        if source is None or records is None:
+            return
+        now = self._clock()
+        since = at - MOMENT if self._last is None else self._last
+        self._last = at
+        whole = True
+        for line in source.records(now):
+            if whole := records.take(line, now, at, since):
+                source.heard(now)
+        yield from records.points(at, now)
+        if self._devices:
+            yield from self._devices.points(at)
+        problems = self._trouble.take()
+        if end := source.over(whole=whole, problems=problems):
+            self._end = end
+            raise end
+        if problems:
+            raise PartlyCollected(problems)
+
+    def identity(self) -> Mapping[str, str]:
+        """Return what the records say of this instance, by word of --common-dims; more may be known later."""
+        return self._records.machine.identity if self._records else {}
+
+    def describe(self) -> str:
+        """Say where the records come from, and what they are about."""
+        devices = self._records.machine.devices if self._records else None
+        source = self._source.describe() if self._source else ""
+        return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
+
+    def close(self) -> None:
+        """End the monitor and close the files."""
+        if self._source:
+            self._source.close()
+        if self._devices:
+            self._devices.close()
+        self._source = self._devices = None
+
+    def _open_source(self) -> Monitor | Input:
+        path = None if self._config.stdin else find(self._config.path)
+        from agent.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # as in `open`
+
+        if path is None:
+            return Input(self._stdin, self._trouble)
+        monitor = Monitor(path, max(1, int(self._config.interval)), self._trouble)
+        try:
+            monitor.start(self._clock())
+        except OSError as problem:
+            raise Unavailable(f"{monitor.describe()} cannot be started: {problem.strerror}") from None
+        return monitor

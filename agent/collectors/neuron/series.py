@@ -1,0 +1,57 @@
+"""Which series a value belongs to: its metric, and its dimensions, which are built once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from agent.collectors.neuron.metrics import CORE, TAG, shaped
+from agent.datapoint import Dimensions, Metric
+
+MOST: Final = 20_000
+"""Series whose dimensions are kept."""
+
+Pods = Mapping[str, Mapping[str, str]]
+"""The dimensions of the pod that has a core, by the core's index."""
+
+
+class Row(NamedTuple):
+    """A value that waits for the time of its tick."""
+
+    metric: Metric
+    value: float
+    dims: Dimensions
+    since: int | None = None
+
+
+class Series:
+    """Finds the series of a value; knows the pods that use the cores."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._known: dict[tuple[str, int, str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}
+        self._pods: Pods = {}
+
+    def pods(self, pods: Pods) -> None:
+        """From now on series of cores carry these dimensions, too."""
+        if pods != self._pods:
+            self._pods = pods
+            self._known.clear()
+
+    def row(self, metric: Metric, value: float, *places: str, tag: str = "", since: int | None = None) -> Row:
+        """Return `value` with its series: `places` are the values of the metric's dimensions, in their order."""
+        key = (metric.name, metric.level, tag, places)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            known = self._known[key] = self._learn(metric, places, tag)
+        return Row(known[0], value, known[1], since)
+
+    def _learn(self, metric: Metric, places: tuple[str, ...], tag: str) -> tuple[Metric, Dimensions]:
+        pairs = dict(zip(metric.dims, places, strict=True))
+        if tag:
+            pairs[TAG] = tag
+        if metric.dims[:2] == CORE:
+            pairs |= self._pods.get(places[0], {})
+        return shaped(metric, tuple(pairs)), Dimensions(pairs)

@@ -1,0 +1,429 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.neuron import NeuronCollector, monitor, program
+from agent.datapoint import Level
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+
+FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
+AT = 1_800_000_000_000_000_000
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="neuron-monitor is there for Linux only")
+
+
+class Clock:
+    """Monotonic seconds that pass when they are told to."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    """A collector with a monitor that follows a script, both in an accelerated world."""
+
+    def __init__(self, folder):
+        self.folder, self.log, self.clock = folder, folder / "log", Clock()
+        self.path = folder / "neuron-monitor"
+        self.collector = None
+        self.ticks = 0
+
+    def script(self, *steps, **env):
+        """Write the program, which lives a hundred times as fast."""
+        env = {"FAKE_NEURON_STEPS": ",".join(steps), "FAKE_NEURON_SPEED": 100, "FAKE_NEURON_LOG": self.log} | env
+        words = " ".join(f"{key}={shlex.quote(str(value))}" for key, value in env.items())
+        self.path.write_text(f'#!/bin/sh\n{words} exec {sys.executable} -S -E {FAKE} "$@"\n')
+        self.path.chmod(0o755)
+
+    def open(self, *steps, level=Level.ALL, env=None, **config):
+        self.script(*steps, **(env or {}))
+        config = {"path": self.path, "interval": 1.0, "proc": self.folder, "sys": self.folder} | config
+        self.collector = NeuronCollector(NeuronCollector.Config(**config), clock=self.clock)
+        self.collector.level = level
+        self.collector.open()
+        return self
+
+    def tick(self):
+        """Return what one tick yields, and what was wrong."""
+        self.ticks += 1
+        points = []
+        try:
+            for point in self.collector.collect(AT + self.ticks * 10**9):
+                points.append(point)  # noqa: PERF402  # what came before the exception stays
+        except PartlyCollected as partly:
+            return points, list(partly.problems)
+        return points, []
+
+    def names(self):
+        return {p.metric.name for p in self.tick()[0]}
+
+    def starts(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    if made.collector:
+        made.collector.close()
+
+
+def gone(pid):
+    """Tell whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+# -- finding and starting ---------------------------------------------------------------------------------------
+
+
+def test_without_the_program_there_is_nothing_to_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(program, "INSTALLED", tmp_path / "absent")
+    with pytest.raises(
+        Unavailable, match=r"no neuron-monitor: neither in PATH nor .*/absent \(package aws-neuronx-tools\)"
+    ):
+        NeuronCollector(NeuronCollector.Config()).open()
+
+
+def test_the_program_is_looked_for_in_the_path_and_then_where_its_package_puts_it(bench, monkeypatch):
+    bench.script()
+    monkeypatch.setattr(program, "INSTALLED", Path("/bin/true"))
+    monkeypatch.setenv("PATH", str(bench.folder))
+    assert program.find(None) == bench.path
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program.find(None) == Path("/bin/true")
+    assert program.find(bench.path) == bench.path
+
+
+def test_a_program_that_is_configured_but_absent_is_named(tmp_path):
+    with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent \(collectors.neuron.path\)"):
+        NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open()
+
+
+def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_nothing(bench, monkeypatch):
+    monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
+    bench.path.write_text("no program")
+    collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
+    with pytest.raises(Unavailable, match="neuron-monitor every 5 s cannot be started: Permission denied"):
+        collector.open()
+    assert list(bench.folder.glob("chipwatch-*")) == []
+
+
+def test_the_monitor_is_told_every_group_at_our_interval_and_to_be_modest(bench, until, monkeypatch):
+    monkeypatch.delenv("GOMEMLIMIT", raising=False)
+    bench.open(interval=2.9)
+    (start,) = until(bench.starts)
+    assert start["config"] == {
+        "period": "2s",
+        "neuron_runtimes": [
+            {
+                "tag_filter": ".*",
+                "metrics": [
+                    {"type": "neuroncore_counters"},
+                    {"type": "memory_used"},
+                    {"type": "neuron_runtime_vcpu_usage"},
+                    {"type": "execution_stats"},
+                ],
+            }
+        ],
+        "system_metrics": [{"type": "vcpu_usage"}, {"type": "memory_info"}, {"type": "neuron_hw_counters"}],
+    }
+    assert start["memory"] == "320MiB"
+
+
+def test_a_memory_limit_from_outside_wins(bench, until, monkeypatch):
+    monkeypatch.setenv("GOMEMLIMIT", "1GiB")
+    bench.open()
+    assert until(bench.starts)[0]["memory"] == "1GiB"
+
+
+@pytest.mark.parametrize(("interval", "period"), [(0.1, "1s"), (1.0, "1s"), (60.0, "60s")])
+def test_the_period_is_the_interval_in_whole_seconds(interval, period):
+    assert json.loads(monitor.configuration(max(1, int(interval))))["period"] == period
+
+
+# -- reading ----------------------------------------------------------------------------------------------------
+
+
+def test_it_keeps_the_contract(bench, until):
+    bench.open()
+    collector = bench.collector
+
+    class Patient(NeuronCollector):
+        """Begins when there is something to read."""
+
+        def collect(self, at):
+            until(self._source._out.waits)
+            yield from super().collect(at)
+
+    collector.close()
+    patient = Patient(collector._config)
+    patient.level = Level.ALL
+    points = check_collector(patient, ticks=4)
+    assert {"neuron.core.utilization", "neuron.execution.outcomes", "neuron.ecc.events"} <= {
+        p.metric.name for p in points
+    }
+
+
+def test_records_become_datapoints_tick_after_tick(bench, until):
+    bench.open()
+    assert until(lambda: "neuron.core.utilization" in bench.names())
+    counts = []
+    while len(set(counts)) < 4:
+        counts += [p.value for p in bench.tick()[0] if p.dims.get("outcome") == "completed"]
+    assert counts == sorted(counts)
+    assert all(count % 10 == 0 for count in counts)
+    assert bench.collector.identity()["instance_id"] == "i-0aaaabbbbccccdddd"
+    assert bench.collector.describe() == f"{bench.path} every 1 s, 1 devices"
+
+
+def test_the_tag_is_a_dimension_where_it_is_asked_for(bench, until):
+    bench.open(neuron_runtime_tag=True)
+    assert until(lambda: "neuron.core.utilization" in bench.names())
+    points, _ = bench.tick()
+    assert {p.dims.get("neuron_runtime_tag") for p in points if p.metric.name.startswith("neuron.core")} == {"untagged"}
+    assert {p.metric for p in points} <= set(bench.collector.metrics)
+
+
+def test_a_basic_level_asks_sysfs_nothing(bench):
+    bench.open(level=Level.BASIC)
+    assert bench.collector._devices is None
+
+
+def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
+    bench.open("chatter")
+    assert until(lambda: "neuron.core.utilization" in bench.names())
+    assert bench.tick()[1] == []
+    assert len(bench.collector._source._tail) <= monitor.TAIL
+
+
+# -- trouble ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ("cut", None),  # what comes next stands on the same line
+        ("text", "neuron-monitor said: Usage of neuron-monitor:"),
+        ("json", "a line is JSON, but no record"),
+        ("huge", "a record above 16 MiB was passed over"),
+    ],
+)
+def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, problem):
+    bench.open(step, "record", "record")
+    problems = set()
+
+    def heard():
+        points, found = bench.tick()
+        problems.update(found)
+        return "neuron.core.utilization" in {p.metric.name for p in points}
+
+    assert until(heard)
+    assert (problem or "a record was cut, or is no JSON") in problems
+    assert len(bench.starts()) == 1
+
+
+def test_blank_lines_are_no_trouble(bench, until):
+    bench.open("blank", "record")
+    assert until(bench.names)
+    assert bench.tick()[1] == []
+
+
+def test_a_monitor_that_ends_is_started_again_later_and_later(bench, until):
+    bench.open("words", "exit3")
+    why = "neuron-monitor ended with 3; started again (it said: cannot open /dev/neuronN: permission denied)"
+    waited = []
+    for n in range(1, 12):
+        until(lambda: why in bench.tick()[1])
+        assert len(until(lambda n=n: len(bench.starts()) >= n and bench.starts())) == n
+        begun = bench.clock.now
+        while bench.collector._source._child is None:
+            assert bench.tick()[1] == [why] or bench.collector._source._child
+            bench.clock.now += 1
+        waited.append(bench.clock.now - begun)
+    assert waited[:4] == [3, 5, 9, 17]
+    assert waited[-1] == waited[-2] == 301
+
+
+def test_counters_go_on_over_restarts(bench, until):
+    bench.open("record", "record", "exit0")
+    counts, problems = [], set()
+    while len(bench.starts()) < 3:
+        points, found = bench.tick()
+        problems.update(found)
+        counts += [(p.value, p.since) for p in points if p.dims.get("outcome") == "completed"]
+        if bench.collector._source._child is None:
+            bench.clock.now += 1
+    assert problems == {"neuron-monitor ended with 0; started again"}
+    assert len({since for _, since in counts}) == 1
+    values = [value for value, _ in counts]
+    assert values == sorted(values)
+    assert values[-1] >= 40
+
+
+def test_a_restart_after_a_success_does_not_wait_long(bench, until):
+    bench.open(*["record"] * 12, "kill")
+    for n in range(1, 4):
+        until(lambda: "neuron-monitor was ended by signal 9; started again" in bench.tick()[1])
+        assert bench.collector._source._failures == 1
+        assert len(bench.starts()) == n
+        bench.clock.now += 2
+
+
+def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
+    bench.open("words", "record", "silent")
+    assert until(bench.names)
+    (first,) = bench.starts()
+    bench.clock.now += 2.9
+    assert bench.tick()[1] == []
+    assert not gone(first["pid"])
+    bench.clock.now += 0.1
+    problem = "neuron-monitor says nothing; started again (it said: cannot open /dev/neuronN: permission denied)"
+    assert bench.tick()[1] == [problem]
+    assert gone(first["pid"])
+    bench.clock.now += 2
+    assert until(lambda: bench.tick() and len(bench.starts()) == 2)
+
+
+def test_the_first_record_may_take_a_while(bench, until):
+    bench.open("silent")
+    until(bench.starts)
+    bench.clock.now += 3 + monitor.STARTING - 0.1
+    assert bench.tick() == ([], [])
+    bench.clock.now += 0.1
+    assert bench.tick()[1] == ["neuron-monitor says nothing; started again"]
+
+
+def test_a_monitor_that_prints_to_stderr_for_ever_hangs(bench, until):
+    bench.open("record", "flood")
+    assert until(lambda: bench.tick() and len(bench.collector._source._tail) == monitor.TAIL)
+    bench.clock.now += 3
+    problem = "neuron-monitor says nothing; started again (it said: something is odd)"
+    assert bench.tick()[1] == [problem]
+
+
+def test_a_monitor_that_was_ended_by_sigterm_is_told_only_if_we_are_still_there(bench, until):
+    bench.open("record", "silent")
+    assert until(bench.names)
+    os.kill(bench.starts()[0]["pid"], signal.SIGTERM)
+    while bench.collector._source._child:
+        assert bench.tick()[1] == []
+    assert bench.tick()[1] == ["neuron-monitor was ended by signal 15; started again"]
+
+
+def test_gauges_of_a_monitor_that_has_ended_end_too(bench, until):
+    bench.open("record", "record", "exit0")
+    until(lambda: bench.collector._source._child is None or not bench.tick())
+    assert "neuron.core.utilization" in bench.names()
+    bench.collector._source._start_at = float("inf")
+    bench.clock.now += 3.1
+    assert bench.tick() == ([], ["neuron-monitor ended with 0; started again"])
+
+
+def test_a_monitor_that_cannot_be_started_again_is_tried_later(bench, until):
+    bench.open("exit0")
+    until(lambda: bench.collector._source._child is None or bench.tick()[1])
+    bench.path.chmod(0o600)
+    bench.clock.now += 3
+    assert bench.tick()[1] == ["neuron-monitor cannot be started: Permission denied"]
+    bench.script("record")
+    bench.clock.now += 5
+    assert until(lambda: "neuron.runtimes" in bench.names())
+
+
+def test_a_full_disk_is_no_reason_to_fail(bench, until, monkeypatch):
+    bench.open("exit0")
+    until(lambda: bench.collector._source._child is None or bench.tick()[1])
+
+    def mkstemp(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(monitor.tempfile, "mkstemp", mkstemp)
+    bench.clock.now += 3
+    assert bench.tick()[1] == ["neuron-monitor cannot be started: No space left on device"]
+
+
+# -- the end ----------------------------------------------------------------------------------------------------
+
+
+def test_close_ends_the_monitor_and_leaves_nothing(bench, until, monkeypatch):
+    monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
+    bench.open()
+    (start,) = until(bench.starts)
+    assert list(bench.folder.glob("chipwatch-*"))
+    bench.collector.close()
+    bench.collector.close()
+    assert gone(start["pid"])
+    assert list(bench.folder.glob("chipwatch-*")) == []
+
+
+def test_a_monitor_that_will_not_end_is_killed(bench, until, monkeypatch):
+    monkeypatch.setattr(monitor, "PATIENCE", 0.05)
+    bench.path.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {bench.folder}/pid\nwhile :; do sleep 1; done\n")
+    bench.path.chmod(0o755)
+    bench.collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
+    bench.collector.open()
+    pid = int(until(lambda: (bench.folder / "pid").exists() and (bench.folder / "pid").read_text()))
+    bench.collector.close()
+    assert gone(pid)
+
+
+def test_a_collector_that_was_closed_can_be_opened_again(bench, until):
+    bench.open()
+    until(bench.names)
+    bench.collector.close()
+    assert bench.tick() == ([], [])
+    bench.collector.open()
+    assert until(lambda: "neuron.core.utilization" in bench.names())
+
+
+def test_closed_and_never_opened_it_is_silent():
+    collector = NeuronCollector(NeuronCollector.Config())
+    collector.close()
+    assert list(collector.collect(7)) == []
+    assert collector.identity() == {}
+    assert collector.describe() == ", no record yet"
+
+
+def test_ctrl_c_is_for_the_agent(bench, until):
+    bench.open()
+    (start,) = until(bench.starts)
+    assert os.getpgid(start["pid"]) != os.getpgid(0)
+
+
+def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
+    bench.script()
+    code = (
+        "from agent.collectors.neuron import NeuronCollector; from pathlib import Path; import time;"
+        f"c = NeuronCollector(NeuronCollector.Config(path=Path({str(bench.path)!r}), interval=1.0)); c.open();"
+        "time.sleep(60)"
+    )
+    agent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(bench.folder)})
+    (start,) = until(bench.starts)
+    assert not gone(start["pid"])
+    agent.send_signal(signal.SIGKILL)
+    agent.wait()
+    assert until(lambda: gone(start["pid"]))
+
+
+def test_the_fake_behaves_as_the_real_one_with_wrong_flags():
+    done = subprocess.run([sys.executable, FAKE, "--once"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith(b"Usage")

@@ -1,0 +1,271 @@
+"""The collector on its standard input; with a monitor of its own: test_monitor.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.neuron import MOMENT, NeuronCollector
+from agent.datapoint import Level
+from agent.errors import InputEnded, PartlyCollected, Unavailable
+from agent.testing import check_collector
+from agent.window import Window
+from tests.doubles.fake_neuron_monitor import line, record
+
+NEURON = Path(__file__).parents[3] / "fixtures/neuron"
+AT = 1_800_000_000_000_000_000
+SECOND = 10**9
+
+
+class Fed:
+    """A collector, and the far end of its standard input."""
+
+    def __init__(self, folder, **config):
+        self.reading, self.writing = os.pipe()
+        self.now = 100.0
+        config = {"stdin": True, "interval": 1.0, "proc": folder, "sys": folder} | config
+        config = NeuronCollector.Config(**config)
+        self.collector = NeuronCollector(config, stdin=self.reading, clock=lambda: self.now)
+        self.collector.level = Level.ALL
+
+    def write(self, data):
+        with os.fdopen(os.dup(self.writing), "wb") as file:
+            file.write(data)
+
+    def end(self):
+        os.close(self.writing)
+        self.writing = -1
+
+    def tick(self, at=AT):
+        """Return points and what was raised after them."""
+        points = []
+        try:
+            for point in self.collector.collect(at):
+                points.append(point)  # noqa: PERF402  # what came before the exception stays
+        except (PartlyCollected, InputEnded) as raised:
+            return points, raised
+        return points, None
+
+    def close(self):
+        self.collector.close()
+        for fd in (self.reading, self.writing):
+            if fd >= 0:
+                os.close(fd)
+
+
+@pytest.fixture
+def fed(tmp_path):
+    made = Fed(tmp_path)
+    made.collector.open()
+    yield made
+    made.close()
+
+
+def completed(points):
+    return [p.value for p in points if p.dims.get("outcome") == "completed"]
+
+
+def test_it_keeps_the_contract(tmp_path):
+    made = Fed(tmp_path)
+    made.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line(runtimes=2, cores=4))
+    points = check_collector(made.collector)
+    assert len({p.metric.name for p in points}) == 13
+    made.close()
+
+
+def test_records_that_wait_are_read_in_one_tick(fed):
+    fed.write(line() * 3)
+    points, raised = fed.tick()
+    assert raised is None
+    assert completed(points) == [30]
+    assert fed.collector.describe() == "standard input, 1 devices"
+
+
+def test_the_counts_of_the_first_record_are_an_increase_for_the_window(fed):
+    fed.write(line())
+    window = Window(1.0, born=AT - MOMENT, increases=True)
+    window.add(fed.tick()[0], AT)
+    increases = {p.dims["outcome"]: p.increase for p in window.close() if "outcome" in p.dims}
+    assert increases["completed"] == 10
+    assert increases["timed_out"] == 0
+
+
+def test_no_count_is_lost_between_ticks_and_windows(fed):
+    window, told = Window(2.0, born=AT - MOMENT, increases=True), 0
+    for n in range(10):
+        fed.now += 1
+        fed.write(line() * (n % 3))
+        done = window.add(fed.tick(AT + n * SECOND)[0], AT + n * SECOND)
+        told += sum(p.increase for p in done if p.dims.get("outcome") == "completed")
+    told += sum(p.increase for p in window.close() if p.dims.get("outcome") == "completed")
+    assert told == 10 * sum(n % 3 for n in range(10))
+
+
+def test_the_end_between_records_is_clean_and_comes_after_the_last_points(fed):
+    fed.write(line())
+    fed.end()
+    points, raised = fed.tick()
+    assert completed(points) == [10]
+    assert (raised.clean, str(raised), raised.problems) == (True, "standard input has ended", [])
+
+
+def test_a_last_record_without_a_newline_counts(fed):
+    fed.write(line() + line().strip())
+    fed.end()
+    points, raised = fed.tick()
+    assert completed(points) == [20]
+    assert raised.clean
+
+
+def test_an_end_within_a_record_is_told(fed):
+    fed.write(line() + line()[:1000])
+    fed.end()
+    points, raised = fed.tick()
+    assert completed(points) == [10]
+    assert (raised.clean, str(raised)) == (False, "standard input ended within a record, which is lost")
+    assert raised.problems == ["a record was cut, or is no JSON"]
+
+
+def test_an_end_within_a_record_that_is_too_long_is_told(fed, monkeypatch):
+    fed.collector._source._stream._splitter._longest = 1000
+    fed.write(b'{"x":"' + b"x" * 2000)
+    fed.end()
+    assert fed.tick()[1].clean is False
+
+
+def test_a_bad_line_before_a_clean_end_is_no_cut(fed):
+    fed.write(line() + b"usage\n\n")
+    fed.end()
+    _, raised = fed.tick()
+    assert raised.clean
+    assert raised.problems == ["neuron-monitor said: usage"]
+
+
+def test_an_end_is_told_again_and_nothing_else(fed):
+    fed.write(line())
+    fed.end()
+    fed.tick()
+    points, raised = fed.tick(AT + SECOND)
+    assert points == []
+    assert raised.clean
+
+
+def test_an_input_that_is_silent_is_no_trouble_but_no_news(fed):
+    fed.write(line())
+    assert fed.tick()[0]
+    fed.now += 3
+    assert fed.tick()[0]
+    fed.now += 0.1
+    assert fed.tick() == ([], None)
+    fed.write(line())
+    assert completed(fed.tick()[0]) == [20]
+
+
+def test_the_monitors_own_period_counts_where_it_is_longer_than_ours(fed):
+    fed.write(line(period=5.0))
+    fed.tick()
+    fed.now += 15
+    assert fed.tick()[0]
+    fed.now += 0.1
+    assert fed.tick() == ([], None)
+
+
+def test_all_bad_input_at_once_is_said_and_the_good_parts_count(fed):
+    fed.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line())
+    points, raised = fed.tick()
+    assert completed(points) == [10]
+    assert isinstance(raised, PartlyCollected)
+    assert len(raised.problems) == len(set(raised.problems)) >= 9
+    assert fed.tick()[1] is None
+
+
+def test_identity_grows_with_the_records(fed):
+    assert fed.collector.identity() == {}
+    early = record()
+    early["instance_info"] = {"instance_id": "i-1", "error": ""}
+    fed.write(json.dumps(early).encode() + b"\n")
+    fed.tick()
+    assert fed.collector.identity() == {"instance_id": "i-1"}
+    fed.write(line())
+    fed.tick()
+    assert fed.collector.identity()["region"] == "xx-test-1"
+
+
+def test_sysfs_is_read_beside_the_records(tmp_path):
+    folder = tmp_path / "devices/virtual/neuron_device/neuron0/stats"
+    (folder / "power").mkdir(parents=True)
+    (folder / "hardware").mkdir()
+    (folder / "power/utilization").write_text(f"POWER_STATUS_VALID,{AT // SECOND},1.50,3.50,2.00\n")
+    (folder / "hardware/mem_ecc_repairable_uncorrected").write_text("3\n")
+    made = Fed(tmp_path)
+    points = check_collector(made.collector)
+    assert {(p.metric.name, p.value) for p in points} == {
+        ("neuron.device.power.utilization", 2.0),
+        ("neuron.ecc.repairable", 3),
+    }
+    made.close()
+
+
+def test_counters_of_devices_count_since_the_boot(tmp_path):
+    (tmp_path / "stat").write_text("cpu 1\nbtime 1790000000\n")
+    made = Fed(tmp_path)
+    made.collector.open()
+    made.write(line())
+    since = {p.since for p in made.tick()[0] if p.metric.name == "neuron.ecc.events"}
+    assert since == {1_790_000_000 * SECOND}
+    made.close()
+
+
+def test_an_input_that_is_closed_or_a_terminal_is_unavailable(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.close(writing)
+    config = NeuronCollector.Config(stdin=True)
+    with pytest.raises(Unavailable, match="standard input is closed"):
+        NeuronCollector(config, stdin=reading).open()
+    ours, theirs = os.openpty()
+    with pytest.raises(Unavailable, match=r"is a terminal: neuron-monitor \| agent --stdin neuron"):
+        NeuronCollector(config, stdin=theirs).open()
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_an_input_that_cannot_be_read_has_not_ended_cleanly(tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    collector = NeuronCollector(NeuronCollector.Config(stdin=True, proc=tmp_path, sys=tmp_path), stdin=fd)
+    collector.open()
+    with pytest.raises(InputEnded, match="standard input: Is a directory") as raised:
+        list(collector.collect(AT))
+    assert raised.value.clean is False
+    collector.close()
+    os.close(fd)
+
+
+def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
+    (tmp_path / "records").write_bytes(line() * 5)
+    code = (
+        "from agent.collectors.neuron import NeuronCollector\n"
+        "from agent.errors import InputEnded\n"
+        "c = NeuronCollector(NeuronCollector.Config(stdin=True)); c.open(); n = 0; found = []\n"
+        "while True:\n"
+        "    try:\n"
+        "        n += 1; found += c.collect(n)\n"
+        "    except InputEnded as end:\n"
+        "        print(end.clean, c.identity()['instance_id']); break\n"
+    )
+    done = subprocess.run(
+        f"cat {tmp_path}/records | {sys.executable} -c '{code.replace(chr(39), chr(34))}'",
+        shell=True, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stdout == "True i-0aaaabbbbccccdddd\n", done.stderr
+
+
+def test_it_is_not_there_on_windows(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(Unavailable, match="Linux only"):
+        NeuronCollector(NeuronCollector.Config()).open()

@@ -1,0 +1,795 @@
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.neuron import metrics
+from agent.collectors.neuron.records import PERIODS, Records
+from agent.collectors.neuron.stream import Splitter
+from agent.collectors.neuron.trouble import Trouble
+from agent.datapoint import Dimensions, Kind, Level
+from tests.doubles.fake_neuron_monitor import record
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+NEURON = FIXTURES / "neuron"
+AT, BOOT = 1_800_000_000_000_000_000, 1_790_000_000_000_000_000
+SECOND = 10**9
+
+
+def lines(name: str) -> list[bytes]:
+    return (NEURON / f"synthetic_{name}.jsonl").read_bytes().splitlines()
+
+
+class Feed:
+    """Records in, values out, one tick a second."""
+
+    def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
+        self.trouble = Trouble()
+        self.records = Records(
+            self.trouble, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
+        )
+        self.now = 0
+
+    def tick(self, *given) -> dict:
+        """Take the records of one tick; return {name: {dims: value}}, with words of `dims` in the order of their keys."""
+        self.now += 1
+        self.at = AT + self.now * SECOND
+        for one in given:
+            line = one if isinstance(one, bytes) else json.dumps(one).encode()
+            self.records.take(line, float(self.now), self.at, self.at - SECOND)
+        self.points = list(self.records.points(self.at, float(self.now)))
+        series = Counter((p.metric.name, p.dims) for p in self.points)
+        assert set(series.values()) <= {1}, f"twice in one tick: {series.most_common(1)}"
+        found: dict = {}
+        for point in self.points:
+            found.setdefault(point.metric.name, {})[" ".join(point.dims.values())] = point.value
+        return found
+
+    def problems(self):
+        return self.trouble.take()
+
+
+def only(**changes):
+    """A record of two runtimes on two cores, changed: keys are paths with __ between, from the first runtime's report."""
+    made = record(runtimes=2, cores=2)
+    for path, value in changes.items():
+        *way, last = path.split("__")
+        place = made["neuron_runtime_data"][0]["report"]
+        for key in way:
+            place = place[key]
+        place[last] = value
+    return made
+
+
+# -- the catalogue ----------------------------------------------------------------------------------------------
+
+
+def rows():
+    text = (FIXTURES / "catalogue.md").read_text()
+    table = re.search(r"^## AWS Neuron.*?\n(.*?)^With the dimension", text, re.MULTILINE | re.DOTALL)[1]
+    for line in [line for line in table.splitlines() if line.startswith("| neuron.")]:
+        name, kind, unit, dims, level, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        keys = {key.strip() for key in re.sub(r"\(.*?\)", "", dims).split(",") if key.strip()}
+        yield pytest.param(name, kind, unit, keys, level, id=name)
+
+
+@pytest.mark.parametrize(("name", "kind", "unit", "keys", "level"), [*rows()])
+def test_every_row_of_the_catalogue_comes_out_of_a_record_as_promised(name, kind, unit, keys, level):
+    feed = Feed()
+    feed.tick(record(runtimes=2, cores=4))
+    found = [p for p in feed.points if p.metric.name == name]
+    assert found
+    for point in found:
+        assert point.metric.kind is {"G": Kind.GAUGE, "C": Kind.COUNTER}[kind]
+        assert point.metric.unit == unit
+        assert set(point.dims) == set(point.metric.dims) == keys
+        if level in ("basic", "detailed"):
+            assert point.metric.level is Level[level.upper()]
+
+
+def test_the_whole_table_of_the_catalogue_was_walked():
+    assert len([*rows()]) == 13
+
+
+def test_only_the_middle_and_the_worst_of_total_latency_and_what_was_not_corrected_are_basic():
+    feed = Feed()
+    feed.tick(record(cores=2))
+    basic = {(p.metric.name, p.dims) for p in feed.points if p.metric.level is Level.BASIC}
+    assert {dims for name, dims in basic if name == "neuron.execution.latency"} == {
+        Dimensions(scope="total", percentile="p50"),
+        Dimensions(scope="total", percentile="p99"),
+    }
+    assert {dims["corrected"] for name, dims in basic if name == "neuron.ecc.events"} == {"no"}
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_is_not_wanted_is_not_made(level):
+    feed = Feed(level=level)
+    feed.tick(lines("trn2_v3d")[0])
+    assert max(p.metric.level for p in feed.points if p.metric.name != "neuron.device.memory.total") == level
+
+
+# -- captured and modelled records ------------------------------------------------------------------------------
+
+
+OUTCOMES = (
+    "completed",
+    "completed_with_err",
+    "completed_with_num_err",
+    "timed_out",
+    "incorrect_input",
+    "failed_to_queue",
+)
+ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
+CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
+NO_ECC = {f"{corrected} {memory} 0": 0 for corrected in ("yes", "no") for memory in ("mem", "sram")}
+
+
+def test_the_record_of_the_article():
+    feed = Feed()
+    found = feed.tick((NEURON / "inf1_2022_article.json").read_bytes())
+    assert found == {
+        "neuron.runtimes": {"": 1},
+        "neuron.host.memory.used": {"": 626905088},
+        "neuron.device.memory.used": {"": 0},
+        "neuron.host.memory.category.used": {
+            "application_memory": 626905088, "constants": 0, "dma_buffers": 0, "tensors": 0,
+        },
+        "neuron.core.memory.used": {f"{category} {core} 0": 0 for core in range(4) for category in CATEGORIES},
+        "neuron.execution.outcomes": dict.fromkeys(OUTCOMES, 0),
+        "neuron.execution.errors": dict.fromkeys(ERRORS, 0),
+        "neuron.ecc.events": NO_ECC,
+    }  # fmt: skip
+    assert feed.problems() == []
+    assert feed.records.machine.identity == {
+        "instance_id": "i-XXXXXXXXXXXXX",
+        "instance_type": "inf1.xlarge",
+        "ami_id": "ami-0442925238f84cec5",
+        "region": "ap-northeast-1",
+        "availability_zone": "ap-northeast-1a",
+    }
+
+
+def test_four_runtimes_that_each_list_all_cores_are_merged_and_never_averaged():
+    feed = Feed()
+    found = feed.tick(*lines("inf1_four_containers_same_tag"))
+    assert found["neuron.core.utilization"] == {"0 0": 2.5, "1 0": 3.5, "2 0": 4.5, "3 0": 5.5}
+    assert found["neuron.runtimes"] == {"": 4}
+    assert found["neuron.host.memory.used"] == {"": 4 * 4096}
+    assert found["neuron.device.memory.used"] == {"": 4 * 1710}
+    assert found["neuron.core.memory.used"]["tensors 2 0"] == 200
+    assert found["neuron.execution.outcomes"]["completed"] == 160
+    assert "neuron.runtime.vcpu.utilization" not in found
+    assert feed.problems() == ["neuron_runtime_vcpu_usage: open /proc/N/stat: no such file or directory"]
+
+
+def test_a_first_record_without_runtimes_and_almost_without_groups():
+    feed = Feed()
+    assert feed.tick(*lines("trn1_zero_runtimes_first_record")) == {
+        "neuron.runtimes": {"": 0},
+        "neuron.device.memory.total": {"": 32 << 30},
+    }
+    assert feed.problems() == []
+
+
+def test_records_of_2026_have_no_generic_errors_and_effective_flops():
+    feed = Feed()
+    found = feed.tick(*lines("inf2_2026_no_generic_eff_flops"))
+    assert found["neuron.core.flops"] == {"0 0": 89500000000, "1 0": 0}
+    assert set(found["neuron.execution.errors"]) == {*ERRORS} - {"generic"}
+    assert found["neuron.execution.outcomes"]["completed"] == 800
+    assert found["neuron.execution.latency"]["p99 total"] == 0.0011200000000000001
+    assert feed.problems() == []
+
+
+def test_flops_win_over_effective_flops_where_both_are_there():
+    feed = Feed()
+    core = {"neuroncore_utilization": 1, "flops": 5, "effective_flops": 4}
+    assert feed.tick(only(neuroncore_counters__neuroncores_in_use={"0": core}))["neuron.core.flops"]["0 0"] == 5
+
+
+def test_cores_of_trn2_are_logical_and_the_physical_ones_stand_beside_them():
+    feed = Feed()
+    found = feed.tick(*lines("trn2_v3d"))
+    assert found["neuron.core.utilization"] == {"0 0": 42, "1 0": 42, "2 0": 0, "3 0": 0}
+    assert found["neuron.core.physical.utilization"] == {
+        "0 0 0": 21, "0 0 1": 42, "1 0 2": 21, "1 0 3": 42, "2 0 4": 0, "2 0 5": 0, "3 0 6": 0, "3 0 7": 0,
+    }  # fmt: skip
+    assert found["neuron.device.memory.total"] == {"": 103079215104}
+    assert feed.problems() == []
+
+
+def test_records_of_2021_call_it_inference():
+    feed = Feed()
+    made = only()
+    for runtime in made["neuron_runtime_data"]:
+        stats = runtime["report"].pop("execution_stats")
+        stats["inference_summary"] = stats.pop("execution_summary")
+        runtime["report"]["inference_stats"] = stats
+    found = feed.tick(made)
+    assert found["neuron.execution.outcomes"]["completed"] == 20
+    assert found["neuron.execution.errors"]["transient"] == 2
+    assert found["neuron.execution.latency"]["p50 total"] == 0.002
+    assert feed.problems() == []
+
+
+def test_cores_run_on_from_device_to_device():
+    feed = Feed()
+    found = feed.tick(record(runtimes=32, cores=32))
+    assert found["neuron.core.utilization"] == {f"{core} {core // 2}": 31.25 + core for core in range(32)}
+    assert found["neuron.core.memory.used"]["tensors 31 15"] == 1000
+
+
+def test_a_large_record_agrees_with_what_plain_python_makes_of_it():
+    made = record(runtimes=32, cores=32, models=2)
+    found = Feed().tick(made)
+    reports = [runtime["report"] for runtime in json.loads(json.dumps(made))["neuron_runtime_data"]]
+    in_use = [report["neuroncore_counters"]["neuroncores_in_use"] for report in reports]
+    used = [report["memory_used"]["neuron_runtime_used_bytes"] for report in reports]
+    stats = [report["execution_stats"] for report in reports]
+    assert len(found["neuron.core.utilization"]) == 32
+    for core in range(32):
+        place = f"{core} {core // 2}"
+        shares = [cores[str(core)]["neuroncore_utilization"] for cores in in_use]
+        assert found["neuron.core.utilization"][place] == max(shares) > sum(shares) / len(shares)
+        assert found["neuron.core.flops"][place] == sum(cores[str(core)]["flops"] for cores in in_use)
+    for name in ("host", "neuron_device"):
+        assert found[f"neuron.{name.removeprefix('neuron_')}.memory.used"] == {"": sum(each[name] for each in used)}
+    assert found["neuron.execution.outcomes"]["completed"] == sum(s["execution_summary"]["completed"] for s in stats)
+    assert found["neuron.execution.latency"]["p99 device"] == max(
+        s["latency_stats"]["device_latency"]["p99"] for s in stats
+    )
+
+
+def test_an_ultraserver_is_part_of_the_identity():
+    feed = Feed()
+    made = record()
+    made["instance_info"]["ultraserver_id"] = "us-1"
+    feed.tick(made)
+    assert feed.records.machine.identity["ultraserver_id"] == "us-1"
+
+
+def test_what_a_later_record_knows_of_the_instance_is_added():
+    feed = Feed()
+    early = record()
+    early["instance_info"] = {"instance_id": "i-1", "instance_region": "", "ami_id": None, "error": "metadata timeout"}
+    feed.tick(early)
+    assert feed.records.machine.identity == {"instance_id": "i-1"}
+    assert feed.problems() == ["instance_info: metadata timeout"]
+    feed.tick(record())
+    feed.tick(early)
+    assert feed.records.machine.identity == {
+        "instance_id": "i-1",
+        "instance_type": "trn1.2xlarge",
+        "ami_id": "ami-0test",
+        "region": "xx-test-1",
+        "availability_zone": "xx-test-1a",
+    }
+
+
+# -- counters ---------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_periods_are_added_up_and_none_is_lost_when_records_come_faster_than_ticks():
+    feed = Feed()
+    # What a replay of 60,000 executions printed on a trn1.2xlarge.
+    periods = [6657, 15409, 15273, 15199, 7465, 0]
+    made = [only(execution_stats__execution_summary={"completed": n}) for n in periods]
+    for one in made:
+        del one["neuron_runtime_data"][1]
+    assert feed.tick(made[0])["neuron.execution.outcomes"] == {"completed": 6657}
+    first = feed.points
+    assert feed.tick(*made[1:4])["neuron.execution.outcomes"] == {"completed": 52538}
+    assert feed.tick()["neuron.execution.outcomes"] == {"completed": 52538}
+    assert feed.tick(*made[4:])["neuron.execution.outcomes"] == {"completed": 60003}
+    since = {p.since for p in first + feed.points if p.metric is metrics.OUTCOMES}
+    assert since == {AT}
+
+
+def test_the_last_counts_of_a_runtime_that_has_gone_within_the_tick_are_told_nevertheless():
+    feed = Feed()
+    found = feed.tick(only(), {**record(), "neuron_runtime_data": []})
+    assert found["neuron.execution.outcomes"]["completed"] == 20
+    assert found["neuron.runtimes"] == {"": 0}
+    assert "neuron.core.utilization" not in found
+    assert "neuron.execution.outcomes" not in feed.tick({**record(), "neuron_runtime_data": []})
+
+
+def test_a_counter_goes_on_when_its_runtime_returns():
+    feed = Feed()
+    feed.tick(only())
+    feed.tick({**record(), "neuron_runtime_data": []})
+    assert feed.tick(only())["neuron.execution.outcomes"]["completed"] == 40
+    assert {p.since for p in feed.points if p.metric is metrics.OUTCOMES} == {AT}
+
+
+def test_counts_keep_within_64_bits():
+    feed = Feed()
+    for _ in range(3):
+        feed.records._tallies.of("", AT).add(("outcome", "completed"), 2**62)
+        found = feed.tick(only(execution_stats__execution_summary={"completed": 2**53 - 1}))
+    assert found["neuron.execution.outcomes"]["completed"] == 2**63 - 1
+
+
+def test_names_of_counts_are_bounded():
+    feed = Feed()
+    for n in range(3):
+        feed.tick(only(execution_stats__error_summary={f"kind{n}_{m}": 1 for m in range(64)}))
+    found = feed.tick(only(execution_stats__error_summary={"not a name": 1, "x" * 65: 1, "": 1}))
+    assert len(found["neuron.execution.errors"]) <= 64
+    assert feed.problems() == ["summary by error: too many names, or one that is none"]
+
+
+# -- ECC --------------------------------------------------------------------------------------------------------
+
+
+def ecc(count, **more):
+    made = record(runtimes=0)
+    made["system_data"]["neuron_hw_counters"]["neuron_devices"][0] |= {"mem_ecc_uncorrected": count, **more}
+    return made
+
+
+def uncorrected(feed, count):
+    feed.tick(ecc(count))
+    (point,) = [p for p in feed.points if p.dims == Dimensions(neuron_device="0", memory="mem", corrected="no")]
+    return point.value, point.since
+
+
+def test_ecc_is_the_devices_own_count_unless_told_otherwise():
+    feed = Feed()
+    assert [uncorrected(feed, count) for count in (3, 3, 5)] == [(3, BOOT), (3, BOOT), (5, BOOT)]
+
+
+def test_ecc_by_period_is_added_up():
+    feed = Feed(ecc="per_period")
+    assert [uncorrected(feed, count) for count in (3, 0, 5)] == [(3, AT), (3, AT), (8, AT)]
+
+
+def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afterwards():
+    feed = Feed()
+    assert [uncorrected(feed, count)[0] for count in (7, 0, 7, 8)] == [7, 7, 7, 8]
+
+
+def test_a_counter_of_ecc_that_fell_twice_in_a_row_began_anew_at_a_moment_unknown():
+    feed = Feed()
+    values = [uncorrected(feed, count) for count in (7, 1, 2, 3)]
+    assert values == [(7, BOOT), (7, BOOT), (2, AT + 3 * SECOND), (3, AT + 3 * SECOND)]
+
+
+def test_ecc_of_a_machine_whose_boot_is_not_known_begins_when_it_is_seen():
+    assert uncorrected(Feed(boot=None), 3) == (3, AT)
+
+
+def test_ecc_that_a_release_lacks_is_absent():
+    feed = Feed()
+    made = ecc(0)
+    del made["system_data"]["neuron_hw_counters"]["neuron_devices"][0]["sram_ecc_corrected"]
+    made["system_data"]["neuron_hw_counters"]["neuron_devices"][0]["sram_ecc_uncorrected"] = None
+    assert set(feed.tick(made)["neuron.ecc.events"]) == {"yes mem 0", "no mem 0"}
+    assert feed.problems() == []
+
+
+@pytest.mark.parametrize(
+    "devices", [None, {}, "x", [None, 1, {}, {"neuron_device_index": "0"}, {"neuron_device_index": -1}]]
+)
+def test_devices_that_are_none_have_no_ecc(devices):
+    feed = Feed()
+    made = ecc(0)
+    made["system_data"]["neuron_hw_counters"]["neuron_devices"] = devices
+    assert "neuron.ecc.events" not in feed.tick(made)
+    assert len(feed.problems()) == (devices is not None)
+
+
+# -- what is news -----------------------------------------------------------------------------------------------
+
+
+def test_gauges_and_counters_end_three_periods_after_the_last_record():
+    feed = Feed(interval=1.0)
+    whole = set(feed.tick(record(period=2.0)))
+    for _ in range(PERIODS * 2):
+        assert set(feed.tick()) == whole
+    assert feed.tick() == {}
+
+
+def test_the_gauges_of_a_runtime_that_has_gone_end_at_once():
+    feed = Feed()
+    assert feed.tick(record(runtimes=2, cores=2))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 32.25}
+    found = feed.tick(record(runtimes=1, cores=2))
+    assert found["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+    assert found["neuron.host.memory.used"] == {"": 4096}
+
+
+def test_a_group_that_was_not_due_is_held():
+    feed = Feed(interval=5.0)
+    feed.tick(record())
+    found = feed.tick(record(groups={"memory_used"}))
+    assert found["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+    assert found["neuron.execution.outcomes"]["completed"] == 10
+
+
+def test_a_record_of_system_groups_alone_is_no_news_of_runtimes():
+    feed = Feed()
+    feed.tick(record())
+    made = record()
+    del made["neuron_runtime_data"]
+    assert feed.tick(made)["neuron.runtimes"] == {"": 1}
+    assert feed.tick({**made, "neuron_runtime_data": None})["neuron.core.utilization"]
+    assert feed.problems() == []
+
+
+def test_latency_is_absent_when_nothing_was_executed():
+    feed = Feed()
+    feed.tick(record())
+    nothing = {"total_latency": None, "device_latency": None}
+    for latency in (nothing, None, {}, {"total_latency": {}}):
+        made = only(execution_stats__latency_stats=latency)
+        del made["neuron_runtime_data"][1]
+        assert "neuron.execution.latency" not in feed.tick(made)
+    assert feed.problems() == []
+
+
+def test_a_part_of_the_percentiles_is_better_than_none():
+    feed = Feed()
+    made = only(
+        execution_stats__latency_stats={"total_latency": {"p50": 0.5, "p99": None, "mean": 1, "p9x": 1}, "x": 1}
+    )
+    del made["neuron_runtime_data"][1]
+    assert feed.tick(made)["neuron.execution.latency"] == {"p50 total": 0.5}
+
+
+def test_latency_is_that_of_the_slowest_runtime():
+    feed = Feed()
+    assert feed.tick(record(runtimes=3, cores=4))["neuron.execution.latency"]["p50 total"] == 0.003
+
+
+def test_the_first_reading_of_a_runtime_over_next_to_no_time_has_no_shares():
+    feed = Feed()
+    found = feed.tick(record(period=0.07))
+    assert not {"neuron.core.utilization", "neuron.core.flops", "neuron.runtime.vcpu.utilization"} & set(found)
+    assert found["neuron.host.memory.used"] == {"": 4096}
+    assert found["neuron.execution.outcomes"]["completed"] == 10
+    assert feed.tick(record(period=5.0))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+
+
+def test_short_periods_are_fine_where_they_are_configured():
+    feed = Feed()
+    feed.tick(record(period=0.2))
+    assert feed.tick(record(period=0.2))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+
+
+# -- tags and pods ----------------------------------------------------------------------------------------------
+
+
+def tagged(*tags, **options):
+    made = record(runtimes=len(tags), cores=4, **options)
+    for runtime, tag in zip(made["neuron_runtime_data"], tags, strict=True):
+        runtime["neuron_runtime_tag"] = tag
+    return made
+
+
+def test_tags_are_dimensions_where_they_are_asked_for():
+    feed = Feed(tagged=True)
+    found = feed.tick(tagged("a", "b"))
+    assert found["neuron.core.utilization"]["1 0 a"] == 0
+    assert found["neuron.core.utilization"]["1 0 b"] == 32.25
+    assert found["neuron.execution.outcomes"]["a completed"] == 10
+    assert found["neuron.execution.latency"]["a p50 total"] == 0.001
+    assert found["neuron.host.memory.used"] == {"a": 4096, "b": 4096}
+    assert found["neuron.runtimes"] == {"": 2}
+    assert found["neuron.device.memory.total"] == {"": 64 << 30}
+    assert all(set(p.dims) == set(p.metric.dims) for p in feed.points)
+    assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=True))
+
+
+def test_without_tags_asked_for_nothing_carries_one():
+    feed = Feed()
+    feed.tick(tagged("a", "b"))
+    assert not any("neuron_runtime_tag" in p.dims for p in feed.points)
+    assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=False))
+
+
+def test_a_pid_an_empty_tag_and_none_are_untagged():
+    feed = Feed(tagged=True)
+    found = feed.tick(tagged("4000", "", None, "  "))
+    assert found["neuron.host.memory.used"] == {"untagged": 4 * 4096}
+    assert found["neuron.core.utilization"]["2 1 untagged"] == 33.25
+
+
+def test_runtimes_with_the_same_tag_are_merged():
+    feed = Feed(tagged=True)
+    found = feed.tick(tagged("job", "job"))
+    assert found["neuron.host.memory.used"] == {"job": 8192}
+    assert found["neuron.core.utilization"]["1 0 job"] == 32.25
+    assert found["neuron.execution.outcomes"]["job completed"] == 20
+
+
+def test_odd_tags_stay_readable_and_bounded():
+    feed = Feed(tagged=True)
+    found = feed.tick(tagged("学習-é", "a\nb\x00", "x" * 300, 7))
+    assert set(found["neuron.host.memory.used"]) == {"学習-é", "a?b?", "x" * 255, "untagged"}
+    assert feed.problems() == ["neuron_runtime_tag: no text"]
+
+
+def test_a_tag_that_appears_later_counts_from_the_tick_before():
+    feed = Feed(tagged=True)
+    feed.tick(tagged("a"))
+    feed.tick(tagged("a", "b"))
+    since = {p.dims["neuron_runtime_tag"]: p.since for p in feed.points if p.metric.name == "neuron.execution.outcomes"}
+    assert since == {"a": AT, "b": AT + SECOND}
+
+
+def test_a_tag_that_has_gone_is_told_no_more():
+    feed = Feed(tagged=True)
+    feed.tick(tagged("a", "b"))
+    found = feed.tick(tagged("a"))
+    assert not [name for name, series in found.items() if any("b" in dims.split() for dims in series)]
+
+
+def test_the_tallies_of_tags_are_bounded_and_one_that_was_forgotten_begins_anew():
+    feed = Feed(tagged=True)
+    feed.tick(tagged("first"))
+    for n in range(300):
+        feed.tick(tagged(f"job-{n}"))
+    assert len(feed.records._tallies._tallies) <= 256
+    assert feed.tick(tagged("first"))["neuron.execution.outcomes"]["first completed"] == 10
+    assert {p.since for p in feed.points if p.metric.name == "neuron.execution.outcomes"} == {feed.at - SECOND}
+
+
+def pods(**cores):
+    made = record(runtimes=1, cores=2)
+    names = {"pod_name": "train-0", "namespace": "ml", "container_name": ["b", "a"]}
+    made["neuron_k8s_info"] = {"period": 15.03, "neuroncores_k8s_info": {"0": names} | cores, "error": ""}
+    return made
+
+
+def test_cores_carry_the_pod_that_uses_them():
+    feed = Feed()
+    feed.tick(pods())
+    found = {p.dims for p in feed.points if p.metric.name == "neuron.core.utilization"}
+    own = {"k8s_pod": "train-0", "k8s_namespace": "ml", "k8s_container": "a,b"}
+    assert found == {
+        Dimensions(own, neuron_core="0", neuron_device="0"),
+        Dimensions(neuron_core="1", neuron_device="0"),
+    }
+    assert all(set(p.dims) == set(p.metric.dims) for p in feed.points)
+    assert not any("k8s_pod" in p.dims for p in feed.points if "neuron_core" not in p.dims)
+
+
+def test_pods_that_are_told_no_more_are_forgotten_when_they_are_old():
+    feed = Feed()
+    feed.tick(pods())
+    feed.tick(record(cores=2))
+    assert any("k8s_pod" in p.dims for p in feed.points)
+    for _ in range(4):
+        feed.tick(record(cores=2))
+    assert not any("k8s_pod" in p.dims for p in feed.points)
+
+
+def test_pods_that_cannot_be_told_leave_the_cores():
+    feed = Feed()
+    made = pods()
+    made["neuron_k8s_info"]["error"] = "no kubelet"
+    feed.tick(made, pods(**{"1": None, "x": "y"}))
+    assert len([p for p in feed.points if p.metric.name == "neuron.core.utilization"]) == 2
+    assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: no object"]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------
+
+
+GOOD = only()
+
+
+def still_good(feed):
+    """Whatever came before, the next record counts in full."""
+    return feed.tick(GOOD)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 32.25}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"Usage: some-tool [OPTIONS] 12", "neuron-monitor said: Usage: some-tool [OPTIONS] N"),
+        (b"\xff\xfe panic", "neuron-monitor said: \ufffd\ufffd panic"),
+        (b'{"neuron_runtime_data":[{"pid":1,', "a record was cut, or is no JSON"),
+        (b'{"system_data":{"x":{"error":"\xff"}}}', "a record was cut, or is no JSON"),
+        (b'{"system_data":{"x":{"period":1e999}}}', "a record was cut, or is no JSON"),
+        (b"[" * 100_000, "neuron-monitor said: " + "[" * 120),
+        (b'{"neuron_runtime_data":' + b"[" * 100_000, "a record was cut, or is no JSON"),
+        (b"[]", "a line is JSON, but no record"),
+        (b"null", "a line is JSON, but no record"),
+        (b"1e3", "a line is JSON, but no record"),
+        (b'"text"', "a line is JSON, but no record"),
+        (b'{"level":"info"}', "a line is JSON, but no record"),
+    ],
+)
+def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
+    feed = Feed()
+    assert feed.tick(line, line) == {}
+    assert feed.problems() == [problem]
+    assert still_good(feed)
+
+
+def test_all_edge_cases_at_once():
+    feed = Feed()
+    bad = [*Splitter(feed.trouble).cut((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
+    found = feed.tick(*bad[:-1])
+    problems = feed.problems()
+    assert {
+        "neuron-monitor said: Usage: some-tool [OPTIONS]",
+        "a record was cut, or is no JSON",
+        "a runtime: cannot attach",
+        "neuroncore_counters: read failed",
+        "instance_info: metadata timeout",
+        "neuron_hardware_info: driver not loaded",
+        "the group future_group of the system is not known",
+        "the key of a core is no index; left out",
+        "neuroncore_utilization: above 100 %, taken as 100 %",
+    } <= set(problems)
+    assert len(problems) == len(set(problems))
+    assert found["neuron.core.utilization"] == {"0 0": 100}
+    assert feed.tick(bad[-1])["neuron.core.utilization"] == {"0 0": 5, "1 0": 0}  # printed for people
+    assert feed.problems() == []
+    assert still_good(feed)
+
+
+def test_a_runtime_that_failed_does_not_cost_the_others():
+    feed = Feed()
+    made = record(runtimes=2, cores=2)
+    made["neuron_runtime_data"][0] |= {"error": "cannot attach to pid 4711", "report": None}
+    found = feed.tick(made)
+    assert found["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}
+    assert found["neuron.runtimes"] == {"": 2}
+    assert feed.problems() == ["a runtime: cannot attach to pid N"]
+
+
+def test_the_only_runtime_that_failed_has_no_gauges():
+    feed = Feed()
+    feed.tick(record())
+    made = record()
+    made["neuron_runtime_data"][0] |= {"error": "cannot attach", "report": None}
+    assert set(feed.tick(made)) == {"neuron.runtimes", "neuron.ecc.events", "neuron.device.memory.total"}
+
+
+@pytest.mark.parametrize(
+    "group", ["neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats"]
+)
+@pytest.mark.parametrize("given", [None, {}, [], "x", 1, True, {"period": "x", "error": 1}, {"error": "failed"}])
+def test_a_group_that_is_none_does_not_cost_the_others(group, given):
+    feed = Feed()
+    whole = set(feed.tick(record(cores=2)))
+    made = record(cores=2)
+    made["neuron_runtime_data"][0]["report"][group] = given
+    left = set(feed.tick(made))
+    lost = {
+        "neuroncore_counters": {"neuron.core.utilization", "neuron.core.flops"},
+        "memory_used": {
+            f"neuron.{of}.used" for of in ("core.memory", "host.memory", "host.memory.category", "device.memory")
+        },
+        "neuron_runtime_vcpu_usage": {"neuron.runtime.vcpu.utilization"},
+        "execution_stats": {"neuron.execution.latency", "neuron.execution.outcomes", "neuron.execution.errors"},
+    }[group]
+    if group == "execution_stats" and given == {}:
+        lost = {"neuron.execution.latency"}
+    assert left == whole - lost
+    assert bool(feed.problems()) == (given not in (None, {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("neuroncore_counters__neuroncores_in_use__0__neuroncore_utilization", "neuron.core.utilization"),
+        ("neuroncore_counters__neuroncores_in_use__0__flops", "neuron.core.flops"),
+        ("memory_used__neuron_runtime_used_bytes__host", "neuron.host.memory.used"),
+        ("execution_stats__execution_summary__completed", "neuron.execution.outcomes"),
+        ("execution_stats__error_summary__model", "neuron.execution.errors"),
+        ("execution_stats__latency_stats__total_latency__p50", "neuron.execution.latency"),
+        ("neuron_runtime_vcpu_usage__vcpu_usage__user", "neuron.runtime.vcpu.utilization"),
+    ],
+)
+@pytest.mark.parametrize("value", [-1, "12", True, [], {}, 10**30, None])
+def test_a_value_of_the_wrong_kind_is_absent_and_its_neighbours_are_not(path, name, value):
+    feed = Feed()
+    whole = feed.tick(GOOD)[name]
+    feed = Feed()
+    made = deepcopy(GOOD)
+    place = made["neuron_runtime_data"][0]["report"]
+    *way, last = path.split("__")
+    for key in way:
+        place = place[key]
+    place[last] = value
+    found = feed.tick(made)
+    assert set(found[name]) == set(whole)  # the other runtime's
+    assert all(0 <= n < 2**53 for n in found[name].values())
+    assert len(feed.problems()) == (value is not None)
+
+
+@pytest.mark.parametrize("key", ["", "x", "-1", "1.0", "00", "٣", "99999", "9" * 100])
+def test_a_core_whose_key_is_no_index_is_left_out(key):
+    feed = Feed()
+    core = {"neuroncore_utilization": 9, "flops": 1, "v3d": {"nc_v3.0": {"neuroncore_utilization": 1}}}
+    found = feed.tick(only(neuroncore_counters__neuroncores_in_use={key: core, "0": core}))
+    assert found["neuron.core.utilization"] == {"0 0": 9, "1 0": 32.25}
+    assert feed.problems() == ["the key of a core is no index; left out"]
+
+
+def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_are():
+    feed = Feed()
+    made = record(cores=2)
+    made["neuron_hardware_info"] = {"error": "driver not loaded"}
+    assert "neuron.core.utilization" not in feed.tick(made)
+    assert "the key of a core has no device: neuroncore_per_device_count is not known; left out" in feed.problems()
+    assert feed.tick(record(cores=2))["neuron.core.utilization"]
+    assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+
+
+@pytest.mark.parametrize("v3d", [7, [], {"x": 1}, {"nc_v3.x": {}}, {"nc_v3.0": {"neuroncore_utilization": "y"}}])
+def test_physical_cores_that_are_none_are_left_out(v3d):
+    feed = Feed()
+    found = feed.tick(only(neuroncore_counters__neuroncores_in_use={"0": {"neuroncore_utilization": 3, "v3d": v3d}}))
+    assert found["neuron.core.utilization"]["0 0"] == 3
+    assert "neuron.core.physical.utilization" not in found
+
+
+@pytest.mark.parametrize("cores", [None, {}, [], "x", {"0": None}, {"0": 7}])
+def test_cores_that_are_none(cores):
+    feed = Feed()
+    found = feed.tick(only(neuroncore_counters__neuroncores_in_use=cores))
+    assert found["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}  # the other runtime's
+
+
+@pytest.mark.parametrize("listed", [{}, {"a": 1}, "x", 7, True])
+def test_runtimes_that_are_no_list(listed):
+    feed = Feed()
+    assert "neuron.runtimes" not in feed.tick({**record(), "neuron_runtime_data": listed})
+    assert feed.problems() == ["neuron_runtime_data: no list"]
+
+
+@pytest.mark.parametrize("report", [None, [], "x", 1, {}])
+def test_a_report_that_is_none(report):
+    feed = Feed()
+    made = record(runtimes=2, cores=2)
+    made["neuron_runtime_data"][0]["report"] = report
+    made["neuron_runtime_data"].append(None)
+    assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}
+    assert "neuron_runtime_data: a runtime is no object" in feed.problems()
+
+
+@pytest.mark.parametrize("part", ["system_data", "instance_info", "neuron_hardware_info", "neuron_k8s_info"])
+@pytest.mark.parametrize("given", [None, {}, [], "x", 7, False, {"error": 5}])
+def test_a_part_of_the_machine_that_is_none_does_not_cost_the_runtimes(part, given):
+    feed = Feed()
+    feed.tick(record(cores=2))
+    assert feed.tick({**record(cores=2), part: given})["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
+
+
+def test_an_unknown_group_is_said_once_for_good():
+    feed = Feed()
+    made = record()
+    made["system_data"]["power 2"] = {"x": 1}
+    made["neuron_runtime_data"][0]["report"]["links"] = [1]
+    made["brand_new"] = {"x": 1}
+    feed.tick(made)
+    assert feed.problems() == [
+        "the group power N of the system is not known",
+        "the group links of a runtime is not known",
+    ]
+    feed.tick(made)
+    assert feed.problems() == []
+
+
+def test_kinds_of_trouble_in_one_tick_are_bounded():
+    feed = Feed()
+    feed.tick(*[f"line {chr(65 + n % 26)}{chr(65 + n // 26)}".encode() for n in range(500)])
+    assert len(feed.problems()) <= 32
+
+
+def test_a_period_beyond_belief_does_not_hold_for_ever():
+    feed = Feed()
+    feed.tick(record(period=1e12))
+    feed.now += 3 * 3600
+    assert feed.tick() == {}

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from agent.collectors.neuron import stream
+from agent.collectors.neuron.stream import CLOSED, Splitter, Stream
+from agent.collectors.neuron.trouble import Trouble
+
+
+@pytest.fixture
+def pipe():
+    """The two ends of a pipe, and what reads from it."""
+    reading, writing = os.pipe()
+    ends = [reading, writing]
+    trouble = Trouble()
+    yield Stream(reading, trouble), writing, trouble, ends
+    for fd in ends:
+        os.close(fd)
+
+
+def test_a_record_is_a_line():
+    splitter = Splitter(Trouble())
+    assert [*splitter.cut(b'{"a":1}\n{"b"')] == [b'{"a":1}']
+    assert [*splitter.cut(b':2}\n\n  \r\n{"c":3}\n')] == [b'{"b":2}', b'{"c":3}']
+    assert splitter.rest() == b""
+
+
+def test_a_record_may_be_printed_for_people():
+    splitter = Splitter(Trouble())
+    text = b'{\n  "a": {\n    "b": 1\n  }\n}\n'
+    assert [*splitter.cut(text + b'{"c":1}\n' + text)] == [text[:-1], b'{"c":1}', text[:-1]]
+
+
+def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
+    splitter = Splitter(Trouble())
+    assert [*splitter.cut(b'{\n  "a": 1\n{"b":1}\n{\n{\n  "c": 1\n}\n')] == [
+        b'{\n  "a": 1',
+        b'{"b":1}',
+        b"{",
+        b'{\n  "c": 1\n}',
+    ]
+
+
+def test_what_has_not_ended_is_the_rest():
+    splitter = Splitter(Trouble())
+    assert [*splitter.cut(b'{"a":1}\n{\n "b": 1')] == [b'{"a":1}']
+    assert splitter.rest() == b'{\n "b": 1'
+    assert splitter.rest() == b""
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_record_that_is_too_long_is_passed_over_to_its_end(size):
+    trouble = Trouble()
+    splitter = Splitter(trouble, longest=50)
+    text = b"x" * 51 + b'\n{"a":1}\n' + b"y" * 50 + b"\n" + b"z" * 60 + b"\n{\n" + b'"a":1,\n' * 20 + b"}\n"
+    found = []
+    for n in range(0, len(text), size):
+        found += splitter.cut(text[n : n + size])
+    assert found[:2] == [b'{"a":1}', b"y" * 50]
+    assert trouble.take() == ["a record above 0 MiB was passed over"]
+
+
+def test_the_rest_of_a_record_that_is_too_long_is_a_record_that_was_cut():
+    splitter = Splitter(Trouble(), longest=10)
+    assert [*splitter.cut(b"x" * 11)] == []
+    assert splitter.rest() == b"{"
+
+
+def test_memory_is_bounded_by_the_longest_record():
+    trouble = Trouble()
+    splitter = Splitter(trouble, longest=1 << 20)
+    for _ in range(100):
+        assert [*splitter.cut(b"x" * (1 << 16))] == []
+        assert sum(map(len, splitter._line)) <= 1 << 20
+
+
+def test_what_is_there_is_read_and_nobody_waits(pipe):
+    reader, writing, _, _ = pipe
+    assert [*reader.records()] == []
+    os.write(writing, b'{"a":1}\n{"b"')
+    assert [*reader.records()] == [b'{"a":1}']
+    assert [*reader.records()] == []
+    os.write(writing, b":2}\n")
+    assert [*reader.records()] == [b'{"b":2}']
+    assert reader.ended is None
+
+
+def test_the_end_is_told_and_the_rest_with_it(pipe):
+    reader, writing, _, ends = pipe
+    os.write(writing, b'{"a":1}\n{"b"')
+    ends.remove(writing)
+    os.close(writing)
+    assert [*reader.records()] == [b'{"a":1}', b'{"b"']
+    assert (reader.ended, reader.unfinished) == (CLOSED, True)
+    assert [*reader.records()] == []
+
+
+def test_an_end_between_records_is_no_rest(pipe):
+    reader, writing, _, ends = pipe
+    os.write(writing, b'{"a":1}\n \n')
+    ends.remove(writing)
+    os.close(writing)
+    assert [*reader.records()] == [b'{"a":1}']
+    assert (reader.ended, reader.unfinished) == (CLOSED, False)
+
+
+def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, monkeypatch):
+    monkeypatch.setattr(stream, "MOST", 4 * stream.CHUNK)
+    reader, writing, _, ends = pipe
+    line = b'{"a":"' + b"x" * 99_991 + b'"}\n'
+
+    def write():
+        with os.fdopen(writing, "wb") as file:
+            for _ in range(50):
+                file.write(line)
+
+    ends.remove(writing)
+    writer = threading.Thread(target=write)
+    writer.start()
+    ticks = []
+    while reader.ended is None:
+        ticks.append([*reader.records()])
+    writer.join()
+    assert sum(map(len, ticks)) == 50
+    assert all(sum(map(len, found)) <= stream.MOST + stream.CHUNK + len(line) for found in ticks)
+    assert len([found for found in ticks if found]) > 1
+
+
+@pytest.mark.skipif(not hasattr(stream.fcntl, "F_SETPIPE_SZ"), reason="Linux only")
+def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until, monkeypatch):
+    monkeypatch.setattr(stream, "BREATH", 10_000)  # however busy this machine is
+    reader, writing, _, ends = pipe
+    stream.fcntl.fcntl(writing, stream.fcntl.F_SETPIPE_SZ, 4096)
+    line = b'{"a":"' + b"x" * 450_000 + b'"}\n'
+
+    def write():
+        with os.fdopen(writing, "wb") as file:
+            file.write(line)
+
+    ends.remove(writing)
+    writer = threading.Thread(target=write)
+    writer.start()
+    until(reader.waits)
+    assert [*reader.records()] == [line[:-1]]
+    writer.join()
+
+
+@pytest.mark.skipif(not hasattr(stream.fcntl, "F_GETPIPE_SZ"), reason="Linux only")
+def test_a_pipe_is_made_to_hold_the_largest_record_that_was_seen(pipe):
+    _, writing, _, _ = pipe
+    if stream.fcntl.fcntl(writing, stream.fcntl.F_GETPIPE_SZ) < stream.PIPE:
+        pytest.skip("this user may not enlarge pipes")
+    assert os.write(writing, b"x" * 450_000) == 450_000
+
+
+def test_the_mode_of_the_pipe_which_others_share_stays_as_it_is(pipe):
+    reader, writing, _, ends = pipe
+    os.write(writing, b"x")
+    list(reader.records())
+    assert os.get_blocking(ends[0])
+
+
+def test_a_regular_file_is_read_to_its_end(tmp_path):
+    path = tmp_path / "records"
+    path.write_bytes(b'{"a":1}\n' * 3)
+    fd = os.open(path, os.O_RDONLY)
+    reader = Stream(fd, Trouble())
+    assert [*reader.records()] == [b'{"a":1}'] * 3
+    assert reader.ended == CLOSED
+    os.close(fd)
+
+
+def test_what_cannot_be_read_has_ended(tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    reader = Stream(fd, Trouble())
+    assert [*reader.records()] == []
+    assert reader.ended == "Is a directory"
+    os.close(fd)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from agent.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
+from agent.collectors.neuron.sysfs import Devices
+from agent.collectors.neuron.trouble import Trouble
+from agent.datapoint import Dimensions
+
+EPOCH = 1781370720
+AT, BOOT = EPOCH * 10**9 + 30 * 10**9, 1_780_000_000_000_000_000
+
+
+class Tree:
+    """A sysfs after the user guide."""
+
+    def __init__(self, sys):
+        self.sys, self.trouble = sys, Trouble()
+        self.devices = Devices(sys, BOOT, self.trouble)
+
+    def write(self, device, power=None, repairable=None):
+        folder = self.sys / f"devices/virtual/neuron_device/neuron{device}/stats"
+        for name, text in (("power/utilization", power), ("hardware/mem_ecc_repairable_uncorrected", repairable)):
+            if text is not None:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+
+    def read(self, at=AT):
+        return list(self.devices.points(at))
+
+
+@pytest.fixture
+def tree(tmp_path):
+    made = Tree(tmp_path)
+    yield made
+    made.devices.close()
+
+
+def dims(index):
+    return Dimensions(neuron_device=str(index))
+
+
+def test_power_is_the_mean_of_the_last_minute_and_ecc_a_counter_since_the_boot(tree):
+    for device in range(12):
+        tree.write(device, f"POWER_STATUS_VALID,{EPOCH},1.50,3.50,{device}.25\n", f"{device}\n")
+    found = tree.read()
+    assert len(found) == 24
+    assert {*found} == {
+        point
+        for n in range(12)
+        for point in (POWER.point(AT, n + 0.25, dims(n)), ECC_REPAIRABLE.point(AT, n, dims(n), since=BOOT))
+    }
+    assert tree.trouble.take() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"POWER_STATUS_NO_DATA,{EPOCH},0.00,0.00,0.00\n", None),
+        (f"POWER_STATUS_INVALID,{EPOCH},0.00,0.00,0.00\n", "stats/power/utilization: POWER_STATUS_INVALID"),
+        (f"POWER_STATUS_VALID_NOT,{EPOCH},0,0,1\n", "stats/power/utilization: POWER_STATUS_VALID_NOT"),
+        (f"POWER_STATUS_VALID,{EPOCH},0,0\n", "stats/power/utilization: not as expected"),
+        (f"POWER_STATUS_VALID,{EPOCH},0,0,x\n", "stats/power/utilization: not as expected"),
+        ("", "stats/power/utilization: "),
+        (f"POWER_STATUS_VALID,{EPOCH},0,0,nan\n", None),
+        (f"POWER_STATUS_VALID,{EPOCH},0,0,-1\n", None),
+        (f"POWER_STATUS_VALID,{EPOCH},0,0,100.01\n", None),
+        (f"POWER_STATUS_VALID,{EPOCH - 300},0,0,5\n", None),
+    ],
+)
+def test_power_that_is_not_valid_or_not_of_now_is_absent(tree, text, problem):
+    tree.write(0, text)
+    assert tree.read() == []
+    assert tree.trouble.take() == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "-1\n", "9" * 30])
+def test_a_count_that_is_none_is_absent(tree, text):
+    tree.write(0, repairable=text)
+    assert tree.read() == []
+    assert tree.trouble.take() == ["stats/hardware/mem_ecc_repairable_uncorrected: no count"]
+
+
+def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afterwards(tree):
+    values = []
+    for count in (5, 0, 5, 6):
+        tree.write(0, repairable=f"{count}\n")
+        values += [p.value for p in tree.read()]
+    assert values == [5, 5, 5, 6]
+
+
+def test_an_older_driver_has_only_a_part(tree):
+    tree.write(0, repairable="0\n")
+    tree.write(1, f"POWER_STATUS_VALID,{EPOCH},1,2,1.5\n")
+    (tree.sys / "devices/virtual/neuron_device/neuron2").mkdir()
+    (tree.sys / "devices/virtual/neuron_device/neuron_x").mkdir()
+    assert [(p.metric, p.value) for p in tree.read()] == [(ECC_REPAIRABLE, 0), (POWER, 1.5)]
+
+
+def test_there_may_be_nothing_and_then_something(tree):
+    assert tree.read() == []
+    tree.write(3, repairable="1\n")
+    assert tree.read() == [ECC_REPAIRABLE.point(AT, 1, dims(3), since=BOOT)]
+    assert tree.trouble.take() == []
+
+
+def test_a_device_that_is_gone_is_said_and_looked_for_again(tree):
+    tree.write(0, repairable="1\n")
+    tree.write(1, repairable="2\n")
+    assert len(tree.read()) == 2
+    file = tree.devices._devices[0]._repairable
+    os.dup2(os.open(tree.sys, os.O_RDONLY), file._fd)  # as good as a driver that is gone: each read fails
+    assert [p.dims for p in tree.read()] == [dims(1)]
+    assert tree.trouble.take() == [
+        f"a device in {tree.sys}/devices/virtual/neuron_device cannot be read: Is a directory"
+    ]
+    assert len(tree.read()) == 2
