@@ -71,6 +71,7 @@ class ContainerCollector(Collector):
         sys: Path = Path("/sys")
         root: Path = Path("/")
         when: Literal["auto", "always", "never"] = "auto"
+        """`auto` reads where this is a container, `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
         """Take the paths, and the environment, in which some runtimes leave a mark."""

@@ -219,6 +219,7 @@ class DiskCollector(Collector):
         """Which paths, as the host names them, and where the host's trees are."""
 
         paths: tuple[str, ...] = ("/",)
+        """Whose file systems to watch, as the host names them."""
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
         root: Path = Path("/")

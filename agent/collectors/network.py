@@ -132,6 +132,7 @@ class NetworkCollector(Collector):
 
         proc: Path = Path("/proc")
         loopback: bool = False
+        """Count the loopback interface, too."""
 
     metrics: ClassVar[Sequence[Metric]] = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
 

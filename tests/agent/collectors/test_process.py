@@ -642,7 +642,9 @@ def test_a_real_family_agrees_with_psutil(family):
     members = [root, *root.children(recursive=True)]
     assert points[COUNT] == len(members) == 4
     assert points[THREADS] == sum(member.num_threads() for member in members)
-    assert points[RSS] == pytest.approx(sum(member.memory_info().rss for member in members), rel=0.3)  # they have only just been forked
+    assert points[RSS] == pytest.approx(
+        sum(member.memory_info().rss for member in members), rel=0.3
+    )  # they have only just been forked
     assert points[OPEN_FILES] == sum(member.num_fds() for member in members)
     assert points[READ] == sum(member.io_counters().read_bytes for member in members)
 

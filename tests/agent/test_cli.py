@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent import cli, plugins
+from agent.config import Config, ConfigError, SinkOptions, convert, load, plugin_config, sink_options
+from agent.names import PROFILES
+from agent.version import __version__
+
+WHOLE = ["list", "sample-config", "version"]
+
+
+@pytest.fixture
+def _logging_as_before():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def say(capsys, tmp_path, _logging_as_before):
+    """Run the command line in this process; return the exit code and the one line on standard error."""
+
+    def run(*words, file: str | None = None):
+        if file is not None:
+            path = tmp_path / "agent.toml"
+            path.write_text(file)
+            words = ("--config", str(path), *words)
+        if words[0].startswith("-"):
+            words = ("--duration", "0", *words)  # if it should run after all
+        with pytest.raises(SystemExit) as caught:
+            cli.main(words)
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1, printed.err
+        assert printed.err.startswith("agent: ")
+        return caught.value.code, printed.err.removeprefix("agent: ").rstrip("\n")
+
+    return run
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--snik", "x"], "no such option --snik; did you mean --sink? (see agent run --help)"),
+        (["--xyzzy"], "no such option --xyzzy (see agent run --help)"),
+        (["--snik=x"], "no such option --snik; did you mean --sink? (see agent run --help)"),
+        (["--interval", "x"], "--interval: expected a number of seconds, got 'x' (see agent run --help)"),
+        (["--interval", "inf"], "--interval: expected a number of seconds, got 'inf' (see agent run --help)"),
+        (["--duration", "-1"], "--duration: expected a number of seconds, got '-1' (see agent run --help)"),
+        (["--duration", "nan"], "--duration: expected a number of seconds, got 'nan' (see agent run --help)"),
+        (["--pid", "me"], "--pid: expected a whole number, got 'me' (see agent run --help)"),
+        (["--interval"], "--interval needs a value (see agent run --help)"),
+        (["--once=1"], "--once takes no value (see agent run --help)"),
+        (["lits"], "no such command 'lits'; did you mean list? (see agent --help)"),
+        (["xyzzy"], f"no such command 'xyzzy'; choose from: {', '.join(cli.COMMANDS)} (see agent --help)"),
+        (["list", "--format", "x"], "--format: no such choice 'x'; choose from: text, markdown, json (see agent list --help)"),
+        (["list", "--once"], "no such option --once (see agent list --help)"),
+        (["--once", "check"], "check must come first: agent check ... (see agent run --help)"),
+        (["--once", "train.py"], "'train.py' is neither an option nor a value of one; a command to watch comes after -- (see agent run --help)"),
+        (["--"], "there is no command after -- (see agent --help)"),
+        (["check", "--", "true"], "check takes no command after -- (see agent --help)"),
+        (["--pid", "1", "--", "true"], "pid: --pid and a command after -- exclude each other"),
+        (["--interval", "0"], "interval: expected a number from 0.1 to 86400, got 0.0"),
+        (["--level", "many"], "level: no such choice 'many'; choose from: basic, detailed, all"),
+        (["--log-level", "x"], "log_level: no such choice 'x'; choose from: debug, info, warning, error"),
+        (["--sink", "stdot"], "sinks.stdot: no such sink; did you mean stdout?"),
+        (["--collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
+        (["--no-collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
+        (["--common-dims", "hostnam"], "common_dims: no such word 'hostnam'; did you mean hostname?"),
+        (["--dim", "x"], "--dim: expected KEY=VALUE, got 'x'"),
+        (["--dim", "=x"], "--dim: expected KEY=VALUE, got '=x'"),
+        (["--dim", "x="], "--dim: expected KEY=VALUE, got 'x='"),
+        (["--names", "x"], f"names: no such profile 'x'; choose from: {', '.join(PROFILES)}"),
+        (["--format", "xml"], "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table, emf"),
+        (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
+        (["--health", "x"], "health: expected [HOST:]PORT, got 'x'"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):
+    assert say(*words) == (2, line)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("levle = 1", "levle: no such option; did you mean level?"),
+        ("interval = [1]", "interval: expected a number from 0.1 to 86400, got a list"),
+        ("[collectors.disk]\npath = 1", "collectors.disk.path: no such option; did you mean paths?"),
+        ('[collectors.disk]\npaths = "/"', "collectors.disk.paths: expected a list, got '/'"),
+        ("[collectors.xyz]", "collectors.xyz: no such collector; choose from: "),
+        ('[sinks.stdout]\nformat = "xml"', "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table, emf"),
+        ('[sinks.stdout]\nwindow = "x"', "sinks.stdout.window: expected a number from 0 to 86400, got 'x'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_one_line_and_exit_code_2(say, file, line):
+    code, said = say(file=file)
+    assert code == 2
+    assert said.startswith(line)
+
+
+@pytest.mark.parametrize("words", [["check"], []], ids=["check", "run"])
+def test_check_refuses_what_run_refuses(say, words):
+    assert say(*words, "--collector", "memory", "--no-collector", "xyz")[0] == 2
+    assert say(*words, "--level", "x")[0] == 2
+
+
+def test_a_word_that_nothing_here_knows_ends_with_1_and_says_what_to_do(say):
+    code, line = say("--common-dims", "slurm_job", "--duration", "0")
+    assert code == 1
+    assert "slurm_job" in line
+    assert "--dim slurm_job=VALUE" in line
+
+
+def test_a_plugin_that_cannot_be_imported_ends_with_1_and_says_what_is_missing(say, others):
+    others.add("needy", "import no_such_module\n", sinks=[("needy", "Needy")])
+    code, line = say("--sink", "needy")
+    assert code == 1
+    assert line == "sink needy cannot be loaded: No module named 'no_such_module'; pip install 'chipwatch[needy]'"
+
+
+# -- how arguments are read -----------------------------------------------------------------------------------------
+
+
+def test_run_is_the_default_command():
+    assert cli.parse([])[0].command == "run"
+    assert cli.parse(["--once"])[0].command == "run"
+    assert cli.parse(["run", "--once"])[0].once
+    assert cli.parse(["check"])[0].command == "check"
+    assert cli.parse(["--version"])[0].command == "version"
+
+
+def test_what_follows_two_dashes_is_the_command_untouched():
+    given, command = cli.parse(["--level", "all", "--", "train", "--", "--sink", "x"])
+    assert given.level == "all"
+    assert command == ["train", "--", "--sink", "x"]
+
+
+def test_only_the_flags_that_were_given_are_a_layer():
+    assert cli.flags(cli.parse([])[0]) == {}
+    assert cli.flags(cli.parse(["--once", "--duration", "3"])[0]) == {}
+
+
+def test_flags_become_options():
+    words = [
+        "--sink", "a", "--sink", "b", "--collector", "c", "--no-collector", "d", "--interval", "1", "--window", "2",
+        "--flush", "3", "--level", "all", "--common-dims", "hostname, run_id,", "--dim", "k=v", "--dim", "l=a=b",
+        "-n", "N", "--high-resolution-metrics", "--pid", "7", "--format", "emf", "--names", "wandb", "--spool", "/s",
+        "--health", "80", "--proc", "/p", "--sys", "/y", "--root", "/r", "--log-level", "debug",
+    ]  # fmt: skip
+    layer = cli.flags(cli.parse(words)[0])
+    config = convert(Config, layer, "")
+    assert config == Config(
+        sink=("a", "b"), collector=("c",), no_collector=("d",), interval=1.0, window=2.0, flush=3.0, level="all",
+        common_dims=("hostname", "run_id"), dims={"k": "v", "l": "a=b"}, namespace="N", high_resolution_metrics=True,
+        pid=7, format="emf", names="wandb", spool=Path("/s"), health="80", proc=Path("/p"), sys=Path("/y"),
+        root=Path("/r"), log_level="debug",
+    )  # fmt: skip
+
+
+def test_every_general_option_has_a_flag_and_every_flag_an_option():
+    run = cli.parser().commands["run"]
+    flags = {action.dest for action in run._actions} - {"help", "config", "once", "duration", "dim"}
+    options = set(Config.__dataclass_fields__) - {"collectors", "sinks", "dims", "spool_bytes"}
+    assert flags == options
+
+
+def test_a_flag_without_a_value_overrides_nothing():
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        cli.flags(cli.parse(["--dim", "novalue"])[0])
+
+
+# -- the real command -----------------------------------------------------------------------------------------------
+
+
+def test_version_is_one_line(agent):
+    done = agent.run("version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"chipwatch {__version__}\n", "")
+    assert agent.run("--version").stdout == done.stdout
+
+
+def test_help_explains_itself_and_ends_with_0(agent):
+    done = agent.run("--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in cli.COMMANDS)
+    done = agent.run("run", "--help")
+    assert "--common-dims" in done.stdout
+
+
+def test_a_wrong_option_never_shows_a_traceback(agent):
+    done = agent.run("--level", "many")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "agent: level: no such choice 'many'; choose from: basic, detailed, all\n"
+
+
+@pytest.mark.parametrize("command", ["list", "sample-config"])
+def test_a_reader_who_leaves_early_ends_it_quietly(agent, command):
+    script = f'"{agent.command[0]}" {command} | head -n 1; exit "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", WHOLE)
+def test_a_closed_standard_output_is_no_traceback(agent, command):
+    script = f'exec "{agent.command[0]}" {command} >&-'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=agent.env(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_list_comes_in_three_forms(agent):
+    rows = json.loads(agent.run("list", "--format", "json").stdout)
+    text = agent.run("list").stdout
+    markdown = agent.run("list", "--format", "markdown").stdout
+    assert {"name", "kind", "unit", "level", "dimensions", "collector", "help"} == set(rows[0])
+    for row in rows:
+        assert re.search(rf"^{re.escape(row['name'])} +{row['kind']} ", text, re.MULTILINE)
+        assert f"| {row['name']} | {row['kind']} | {row['unit']} |" in markdown
+
+
+def test_check_says_a_line_for_each_collector_and_sink(agent):
+    done = agent.run("check", "--dim", "team=ml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
+    assert [line[1] for line in lines if line[0] == "collector"] == list(plugins.installed(plugins.COLLECTORS))
+    assert all(line[2] in ("ok", "absent") and line[3] for line in lines[:-1])
+    assert lines[-1] == ["identity", "team=ml"]
+
+
+def test_check_ends_with_1_where_something_is_not_fit(agent, plugins_folder):
+    source = """
+from dataclasses import dataclass
+from agent.errors import Refused
+from agent.sink import Limits, Sink
+
+class Closed(Sink):
+    limits = Limits(max_points=1, durable=False)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def open(self):
+        raise Refused("no such role")
+"""
+    plugins_folder.add("closed", source, sinks=[("closed", "Closed")])
+    done = agent.run("check", "--collector", "memory", "--sink", "closed", env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 1
+    assert re.search(r"^sink +closed +FAILED +no such role$", done.stdout, re.MULTILINE)
+    assert re.search(r"^collector +memory +ok ", done.stdout, re.MULTILINE)
+    done = agent.run("check", "--collector", "memory", "--common-dims", "slurm_job")
+    assert done.returncode == 1
+    assert re.search(r"^identity +FAILED .*slurm_job", done.stdout, re.MULTILINE)
+
+
+# -- the sample configuration ---------------------------------------------------------------------------------------
+
+
+def loadable(group: str) -> dict:
+    """Return the classes of the plugins whose libraries are installed."""
+    found = {}
+    for name, point in plugins.installed(group).items():
+        with suppress(ImportError):
+            found[name] = point.load()
+    return found
+
+
+def uncommented(text: str) -> str:
+    """Return a sample with every option and every table switched on."""
+    return re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    from agent.report import sample_config
+
+    return sample_config()
+
+
+def test_the_sample_as_printed_sets_nothing(sample, agent):
+    assert tomllib.loads(sample) == {}
+    assert agent.run("sample-config").stdout == sample + "\n"
+
+
+def test_the_sample_has_every_option(sample):
+    tables = tomllib.loads(uncommented(sample))
+    assert set(tables) == set(Config.__dataclass_fields__)
+    for group, shared in (("collectors", ()), ("sinks", SinkOptions.__dataclass_fields__)):
+        assert {name: set(table) for name, table in tables[group].items()} == {
+            name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
+        }
+
+
+def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sample, tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_text(uncommented(sample))
+    config, default = load(path, {}, {}), load(None, {}, {})
+    for option in set(Config.__dataclass_fields__) - {"collectors", "sinks", "sink"}:
+        assert getattr(config, option) == getattr(default, option), option
+    assert config.sink == tuple(loadable(plugins.SINKS))
+    for group in ("collectors", "sinks"):
+        for name, cls in loadable(f"agent.{group}").items():
+            assert plugin_config(cls, group, name, config, {}) == cls.Config(), name
+    for name in config.sink:
+        assert sink_options(name, config, {}) == sink_options(name, default, {})
+
+
+def test_the_command_line_alone_loads_nothing_heavy():
+    program = "import sys, agent.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"boto3", "botocore", "google", "rich", "psutil", "pynvml", "http", "asyncio"} & set(done.stdout.split())

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from agent.names import MLFLOW, WANDB, Renamer, renamer
+from agent.report import catalogue as installed
+
+S = 10**9
+HERE = Dimensions(instance_id="i-1")
+
+
+def factor_of(name: str) -> float:
+    """Return how many bytes, or whatever the unit is, one of the other tool's units holds."""
+    if name.startswith("system/"):
+        return 1e6 if name.endswith("_megabytes") else 1
+    if name.endswith("GB"):
+        return 2**30
+    return 2**20 if name.endswith("MB") or re.fullmatch(r"disk\..*(in|out)", name) else 1
+
+
+def dims_of(metric: Metric) -> Dimensions:
+    return Dimensions({key: f"my-{key}" for key in metric.dims}, instance_id="i-1")
+
+
+def declared() -> dict[str, Metric]:
+    return {metric.name: metric for metrics in installed().values() for metric in metrics}
+
+
+def promises(catalogue, tool):
+    """Return the metrics that exist now and have a name in the tool, with that name."""
+    known = declared()
+    rows = [(p, getattr(p, tool)) for p in catalogue if p.name in known and getattr(p, tool)]
+    return [(known[p.name], name) for p, name in rows if not p.name.startswith("gpu.")]
+
+
+@pytest.mark.parametrize(("tool", "count"), [("wandb", 15), ("mlflow", 8)])
+def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, tool, count):
+    rows = promises(catalogue, tool)
+    assert len(rows) == count
+    for metric, template in rows:
+        rename = renamer(tool)
+        dims = dims_of(metric)
+        name = re.sub(r"\{(\w+)\}", lambda place: "my-" + {"i": "cpu"}.get(place[1], place[1]), template)
+        factor = factor_of(template)
+        if metric.kind is Kind.GAUGE:
+            done = rename(metric.point(7, 3 * factor, dims))
+            assert done.since is None
+        else:
+            first = rename(metric.point(5, 100 * factor, dims, since=1))
+            assert (first.value, first.since) == (0, 5), metric.name
+            done = rename(metric.point(7, 103 * factor, dims, since=1))
+            assert done.since == 5
+        assert (done.metric.name, done.metric.kind, done.at) == (name, metric.kind, 7)
+        assert done.value == pytest.approx(3), metric.name
+        assert done.dims["instance_id"] == "i-1"
+        taken = {"cpu", "path", "device"} & set(re.findall(r"\{(\w+)\}", template.replace("{i}", "{cpu}")))
+        assert set(done.dims) == ({*metric.dims} - taken) | {"instance_id"}
+        assert tuple(done.metric.dims) == tuple(key for key in metric.dims if key not in taken)
+
+
+@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+def test_no_profile_names_what_no_collector_has(profile):
+    missing = set(profile) - set(declared())
+    assert not {
+        name for name in missing if name.split(".")[0] in {"cpu", "memory", "disk", "network", "process", "swap"}
+    }
+
+
+@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+def test_a_profile_has_no_two_metrics_under_one_name(profile):
+    names = [name.template for name in profile.values()]
+    assert len(names) == len(set(names))
+
+
+def test_the_unit_is_that_of_the_new_scale():
+    point = Renamer(WANDB)(declared()["disk.used"].point(7, 2**31, Dimensions(path="/")))
+    assert (point.metric.name, point.metric.unit, point.value) == ("disk./.usageGB", "GiBy", 2.0)
+    point = Renamer(MLFLOW)(declared()["disk.used"].point(7, 2_000_000, Dimensions(path="/")))
+    assert (point.metric.unit, point.value, dict(point.dims)) == ("MBy", 2.0, {"path": "/"})
+
+
+def test_native_names_need_nobody():
+    assert renamer("native") is None
+
+
+def test_an_unknown_profile_is_refused_with_all():
+    with pytest.raises(LookupError, match="names: no such profile 'x'; choose from: native, wandb, mlflow"):
+        renamer("x")
+
+
+def test_what_a_profile_lacks_passes_as_it_is():
+    point = gauge("gpu.power", "W", "Power.").point(7, 300.0, HERE)
+    assert Renamer(WANDB)(point) is point
+
+
+@pytest.mark.parametrize("value", ["{cpu}", "{0}", "a b", "", "{}"])
+def test_a_dimensions_value_is_no_template(value):
+    point = declared()["disk.utilization"].point(7, 1.0, Dimensions(path=value))
+    assert Renamer(WANDB)(point).metric.name == f"disk.{value}.usagePercent"
+
+
+def test_a_windows_summary_is_scaled_as_well():
+    used = declared()["memory.used"]
+    summary = Summary(3, 6e6, 1e6, 3e6, (1e6, 2e6, 3e6), (1, 1, 1))
+    done = Renamer(MLFLOW)(Datapoint(used, 2e6, HERE, 9 * S, None, 3 * S, summary))
+    assert done.value == pytest.approx(2)
+    assert done.summary.count == 3
+    assert done.summary[1:4] == pytest.approx((6, 1, 3))
+    assert done.summary.values == pytest.approx((1, 2, 3))
+    assert done.summary.counts == (1, 1, 1)
+    assert (done.at, done.start) == (9 * S, 3 * S)
+
+
+# -- counters begin at 0 --------------------------------------------------------------------------------------------
+
+
+SENT = counter("network.sent", "By", "Bytes.")
+
+
+def sent(at: int, value: float, increase: float | None = None, dims: Dimensions = HERE) -> Datapoint:
+    return Datapoint(SENT, value, dims, at, 1, at - 1, None, increase)
+
+
+def test_an_increase_is_scaled_and_stays_what_it_was():
+    rename = Renamer(MLFLOW)
+    assert rename(sent(5, 100e6, 4e6)).increase == pytest.approx(4)
+    done = rename(sent(7, 102e6, 2e6))
+    assert (done.value, done.increase, done.start) == (pytest.approx(2), pytest.approx(2), 6)
+    assert rename(sent(8, 102e6)).increase is None
+
+
+def test_a_counter_that_began_anew_never_shows_a_negative():
+    rename = Renamer(WANDB)
+    values = [rename(sent(at, value)) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
+    assert [p.value for p in values] == [0, 50, 20, 30]
+    assert [p.since for p in values] == [5, 5, 7, 7]
+
+
+def test_every_series_has_a_beginning_of_its_own():
+    rename = Renamer(WANDB)
+    read = declared()["disk.device.read"]
+    a, b = Dimensions(device="a"), Dimensions(device="b")
+    points = [(a, 5, 2**20), (b, 6, 2**21), (a, 7, 2**21), (b, 8, 2**23)]
+    done = [rename(read.point(at, value, dims, since=1)) for dims, at, value in points]
+    assert [(p.metric.name, p.value, p.since) for p in done] == [
+        ("disk.a.in", 0, 5),
+        ("disk.b.in", 0, 6),
+        ("disk.a.in", 1, 5),
+        ("disk.b.in", 6, 6),
+    ]
+
+
+def test_one_series_is_one_metric_object_each_time():
+    rename = Renamer(WANDB)
+    assert rename(sent(5, 1)).metric is rename(sent(6, 2)).metric

@@ -1,0 +1,366 @@
+"""`agent run` as users know it: the real command, real signals, real pipes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+LONG = 30.0
+IN_TIME = 2.0
+"""Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
+FEW = ("--collector", "memory", "--format", "json")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
+
+
+def seconds(point) -> float:
+    """Return the moment of a point, cut to milliseconds as it is."""
+    return datetime.fromisoformat(point["time"]).timestamp()
+
+
+def points_of(done):
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+# -- once, and for a while ------------------------------------------------------------------------------------------
+
+
+def test_once_prints_one_reading_of_everything_and_ends_with_0(agent):
+    done = agent.run(
+        "--once", "--interval", "0.1", "--collector", "memory", "--collector", "cpu", "--level", "detailed"
+    )
+    points = points_of(done)
+    assert done.returncode == 0
+    assert len({p["time"] for p in points}) == 1
+    assert {"memory.used", "cpu.utilization", "agent.memory.rss"} <= {p["name"] for p in points}
+
+
+def test_once_shows_counters_with_their_increase(agent):
+    counters = [
+        p
+        for p in points_of(agent.run("--once", "--level", "all", "--no-collector", "container"))
+        if p["kind"] == "counter"
+    ]
+    assert counters
+    assert all("since" in p for p in counters)
+    assert all("increase" in p for p in counters)
+
+
+def test_a_duration_ends_it_with_0_and_with_the_last_moment(agent):
+    begun = time.monotonic()
+    done = agent.run("--duration", "0.6", "--interval", "0.25", *FEW)
+    assert time.monotonic() - begun < LONG / 2
+    times = sorted({seconds(p) for p in points_of(done)})
+    assert done.returncode == 0
+    assert 0.55 <= times[-1] - times[0] < LONG / 2
+
+
+def test_the_common_dimensions_are_on_every_point(agent):
+    done = agent.run("--once", "--interval", "0.1", *FEW, "--common-dims", "hostname,slurm_job", "--dim", "team=ml",
+                     env={"SLURM_JOB_ID": "77"})  # fmt: skip
+    expected = {"hostname": os.uname().nodename, "slurm_job": "77", "team": "ml"}
+    assert [p["dims"] for p in points_of(done)] == [expected] * 3
+
+
+def test_nothing_but_datapoints_is_on_standard_output(agent):
+    done = agent.run("--once", "--interval", "0.1", *FEW, "--log-level", "debug")
+    assert all(json.loads(line)["name"] for line in done.stdout.splitlines())
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_in_time_with_0_and_with_the_last_sample(agent, until, number):
+    running = agent.start("--interval", "60", *FEW)
+    until(running.points)
+    asked = time.time()
+    code, took = running.stop(number)
+    assert (code, running.errors()) == (0, "")
+    assert took < IN_TIME
+    assert asked - 0.001 <= seconds(running.points()[-1]) <= asked + IN_TIME
+
+
+def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, until, tmp_path):
+    health = socket.create_server(("127.0.0.1", 0))
+    free = health.getsockname()[1]
+    health.close()
+    running = agent.start("--interval", "0.1", "--window", "3600", *FEW, "--health", free)
+    until(lambda: answer(free, "/healthz")[0] == 200)
+    time.sleep(0.5)  # some ticks; how many does not matter
+    assert running.points() == []
+    assert running.stop()[0] == 0
+    used = [p for p in running.points() if p["name"] == "memory.used"]
+    assert 1 <= len(used) <= 2
+    assert sum(p["summary"]["count"] for p in used) >= 3
+
+
+def test_a_second_signal_of_the_same_kind_ends_it_at_once(agent, until, plugins_folder):
+    plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
+    running = agent.start("--interval", "0.2", "--sink", "slow", "--sink", "stdout", "--collector", "memory",
+                          env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
+    until(running.points)
+    running.process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.process.wait(0.5)  # the sink has its eight seconds
+    code, took = running.stop(signal.SIGINT)
+    assert code == -signal.SIGINT
+    assert took < IN_TIME
+
+
+HUNG_SINK = """
+import threading
+from dataclasses import dataclass
+from agent.sink import Limits, Sink
+
+class Slow(Sink):
+    limits = Limits(max_points=100, window=0, flush=0, durable=False)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def write(self, batch):
+        threading.Event().wait()
+"""
+
+
+def test_a_reader_who_leaves_ends_it_quietly_with_0(agent):
+    script = f'"{agent.command[0]}" --interval 0.1 {" ".join(FEW)} | head -n 1; exit "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["name"]
+
+
+def test_a_closed_standard_output_is_told_in_a_line_and_no_traceback(agent):
+    script = f'exec "{agent.command[0]}" --duration 0.5 --interval 0.1 {" ".join(FEW)} >&-'
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "standard output is closed" in done.stderr
+
+
+def test_a_sink_that_refuses_a_single_reading_is_not_silent(agent):
+    script = f'exec "{agent.command[0]}" --once --interval 0.1 {" ".join(FEW)} >&-'
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
+    )
+    assert "standard output is closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- a watched command ----------------------------------------------------------------------------------------------
+
+
+def python(program: str) -> list[str]:
+    return ["--", sys.executable, "-c", program]
+
+
+def test_the_commands_code_is_the_agents_and_its_end_ends_the_agent(agent):
+    done = agent.run("--interval", "60", *FEW, *python("raise SystemExit(42)"))
+    assert done.returncode == 42
+    assert {json.loads(line)["name"] for line in done.stdout.splitlines()} >= {"memory.used"}
+
+
+def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):
+    assert agent.run(*FEW, *python("import os; os.kill(os.getpid(), 9)")).returncode == 128 + 9
+
+
+def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
+    done = agent.run("--", "/no/such/command")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr == "agent: /no/such/command: command not found\n"
+
+
+def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
+    done = agent.run("--", tmp_path)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert done.stderr == f"agent: {tmp_path}: Permission denied\n"
+
+
+def test_the_command_has_the_agents_standard_streams(agent):
+    done = agent.run(
+        "--collector", "memory", "--window", "3600", *python("print(input()); import sys; print('e', file=sys.stderr)"),
+        input="hello\n", stdin=None,
+    )  # fmt: skip
+    assert "hello\n" in done.stdout
+    assert done.stderr == "e\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_is_passed_on_to_the_command(agent, until, tmp_path, number):
+    ready = tmp_path / "ready"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(7))\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+    running = agent.start("--interval", "60", *FEW, *python(program), start_new_session=True)
+    until(ready.exists)
+    code, took = running.stop(number)
+    assert code == 7
+    assert took < IN_TIME
+
+
+def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, until, tmp_path):
+    ready, heard = tmp_path / "ready", tmp_path / "heard"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: pathlib.Path({str(heard)!r}).touch())\n"
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5))\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "while True: time.sleep(60)\n"
+    )
+    running = agent.start("--interval", "0.1", *FEW, *python(program))
+    until(ready.exists)
+    running.process.send_signal(signal.SIGTERM)
+    until(heard.exists)
+    before = len(running.points())
+    until(lambda: len(running.points()) > before + 6)
+    assert running.process.poll() is None
+    assert running.stop(signal.SIGUSR2)[0] == 5
+
+
+def test_the_last_moments_of_a_command_are_in_the_last_sample(agent):
+    program = "import sys, time; time.sleep(0.4); sys.stderr.write(repr(time.time()))"
+    done = agent.run("--interval", "60", *FEW, *python(program))
+    assert seconds(json.loads(done.stdout.splitlines()[-1])) >= float(done.stderr) - 0.001
+
+
+def test_the_tree_of_the_command_is_what_is_watched(agent):
+    program = "import os, time; block = bytearray(50_000_000); time.sleep(0.8)"
+    done = agent.run("--interval", "0.2", "--collector", "process", *python(program))
+    rss = [p["value"] for p in map(json.loads, done.stdout.splitlines()) if p["name"] == "process.memory.rss"]
+    assert done.returncode == 0
+    assert rss
+    assert 50_000_000 < max(rss) < 500_000_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--pid", "1"],
+        ["--level", "many"],
+        ["--names", "x"],
+        ["--format", "xml"],
+        ["--sink", "xyz"],
+        ["--collector", "xyz"],
+        ["--dim", "x"],
+        ["--health", "x"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_nothing_is_started_before_everything_is_found_right(agent, tmp_path, words):
+    started = tmp_path / "started"
+    done = agent.run(*words, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not started.exists()
+
+
+def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
+    started = tmp_path / "started"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
+    assert done.returncode == 2
+    assert done.stderr == f"agent: health: {number}: Address already in use\n"
+    assert not started.exists()
+
+
+# -- health ---------------------------------------------------------------------------------------------------------
+
+
+def answer(number: int, path: str):
+    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=10)
+    try:
+        connection.request("GET", path)
+        got = connection.getresponse()
+        return got.status, json.loads(got.read())
+    except OSError:
+        return None, None
+    finally:
+        connection.close()
+
+
+def listening(pid: int) -> set[str]:
+    """Return the sockets of a process that listen, by their numbers in /proc."""
+    held = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            held |= set(re.findall(r"socket:\[(\d+)\]", str(link.readlink())))
+        except FileNotFoundError:
+            continue
+    rows = [
+        line.split()
+        for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+        if table.exists()
+        for line in table.read_text().splitlines()
+    ]
+    return held & {row[9] for row in rows if row[3] == "0A"}
+
+
+def test_health_and_readiness_are_served_where_asked_for_and_stop_in_time(agent, until, port):
+    running = agent.start("--interval", "0.2", *FEW, "--health", port)
+    until(lambda: answer(port, "/healthz")[0] == 200)
+    code, facts = answer(port, "/readyz")
+    assert (code, facts["ok"], facts["refused"]) == (200, True, {})
+    assert "stdout" in facts["spooled"]
+    assert answer(port, "/metrics")[0] == 404
+    code, took = running.stop()
+    assert code == 0
+    assert took < IN_TIME
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc here")
+def test_nothing_listens_unless_it_is_asked_for(agent, until, port):
+    quiet, open_ = agent.start("--interval", "0.2", *FEW), agent.start("--interval", "0.2", *FEW, "--health", port)
+    until(lambda: quiet.points() and open_.points())
+    assert listening(quiet.pid) == set()
+    assert len(listening(open_.pid)) == 1
+
+
+def test_a_sink_that_is_refused_makes_it_not_ready_but_it_is_healthy(agent, until, port, plugins_folder):
+    source = HUNG_SINK.replace("    def write(self, batch):\n        threading.Event().wait()", REFUSED)
+    plugins_folder.add("refused", source, sinks=[("refused", "Slow")])
+    running = agent.start("--interval", "0.2", "--sink", "refused", "--collector", "memory", "--health", port,
+                          env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
+    until(lambda: answer(port, "/readyz")[1] and answer(port, "/readyz")[1]["refused"])
+    code, facts = answer(port, "/readyz")
+    assert (code, facts["refused"]) == (503, {"refused": "no such role"})
+    assert facts["spooled"]["refused"] > 0
+    assert answer(port, "/healthz")[0] == 200
+    assert running.stop()[0] == 0
+    assert running.errors().count("no such role") == 1
+
+
+REFUSED = """
+    def write(self, batch):
+        from agent.errors import Refused
+        raise Refused("no such role")
+"""

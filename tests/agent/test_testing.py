@@ -1,0 +1,212 @@
+"""The checks that ship must find what is wrong: a check that cannot fail is none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from agent.collector import Collector
+from agent.datapoint import Dimensions, Level, counter, gauge
+from agent.errors import BadBatch, PartlyCollected, Retryable, Unavailable
+from agent.sink import Limits, Rejected, Sink
+from agent.testing import Clock, MemorySink, check_collector, check_sink
+
+LOAD = gauge("x.load", "1", "The load.", dims=("core",))
+SHARE = gauge("x.share", "%", "A share.")
+SENT = counter("x.sent", "By", "Bytes.")
+CORE = Dimensions(core="0")
+AT = 1_800_000_000_000_000_000
+
+
+class Good(Collector):
+    metrics = (LOAD, SHARE, SENT)
+
+    def __init__(self):
+        self.calls: list[str] = []
+
+    def open(self):
+        self.calls.append("open")
+
+    def points(self, at):
+        yield LOAD.point(at, 1.0, CORE)
+        yield SHARE.point(at, 100.0)
+        yield SENT.point(at, 5, since=1)
+
+    def collect(self, at):
+        self.calls.append("collect")
+        yield from self.points(at)
+
+    def close(self):
+        self.calls.append("close")
+
+
+def bad(**parts):
+    """Return a collector that is good but for `parts`."""
+    return type("Bad", (Good,), parts)()
+
+
+def yielding(*points):
+    return bad(points=lambda self, at: (point._replace(at=point.at or at) for point in points))
+
+
+def test_a_good_collector_passes_and_is_used_as_the_frame_would():
+    collector = Good()
+    points = check_collector(collector, ticks=2, at=AT)
+    assert collector.calls == ["close", "open", "collect", "collect", "close", "close"]
+    assert [p.at for p in points] == [AT] * 3 + [AT + 10**9] * 3
+
+
+def test_what_is_not_there_is_told():
+    def nothing(self):
+        raise Unavailable("no /dev/x")
+
+    collector = bad(open=nothing)
+    with pytest.raises(Unavailable, match="no /dev/x"):
+        check_collector(collector)
+    assert collector.calls[-2:] == ["close", "close"]
+
+
+def test_some_devices_may_fail():
+    def partly(self, at):
+        yield LOAD.point(at, 1.0, CORE)
+        raise PartlyCollected(["gpu 1"])
+
+    assert len(check_collector(bad(points=partly))) == 3
+
+
+@pytest.mark.parametrize(
+    ("collector", "sentence"),
+    [
+        (bad(metrics=(gauge("x.Load", "1", "The load."),)), "x.Load has capitals"),
+        (bad(metrics=(gauge("x.load", "1", "The load"),)), "the help of x.load is no sentence"),
+        (
+            yielding(gauge("x.new", "1", "New.").point(0, 1)),
+            "Bad yielded x.new, which its `metrics` does not declare so",
+        ),
+        (yielding(dataclasses.replace(SHARE, unit="1").point(0, 1)), "does not declare so"),
+        (yielding(dataclasses.replace(SHARE, level=Level.ALL).point(0, 1)), "does not declare so"),
+        (yielding(SHARE.point(3, 1)), "Bad stamped x.share 3 instead of "),
+        (yielding(LOAD.point(0, 1)), r"x.load has dimensions \(\)"),
+        (yielding(SHARE.point(0, 1, CORE)), r"x.share has dimensions \('core',\)"),
+        (yielding(SHARE.point(0, "5")), "x.share is no number"),
+        (yielding(SHARE.point(0, -0.1)), "x.share is -0.1 %"),
+        (yielding(SHARE.point(0, 100.1)), "x.share is 100.1 %"),
+        (yielding(SENT.point(0, 5)), "the counter x.sent does not say since when it counts"),
+        (yielding(SENT.point(0, -5, since=1)), "the counter x.sent is negative"),
+        (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
+        (bad(describe=lambda self: None), "Bad.describe returns no text"),
+    ],
+)
+def test_a_collector_that_breaks_the_contract_is_told_so_and_closed(collector, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        check_collector(collector)
+
+
+def test_a_check_that_failed_has_closed_the_collector():
+    collector = yielding(SHARE.point(0, 101))
+    with pytest.raises(AssertionError):
+        check_collector(collector)
+    assert collector.calls[-2:] == ["close", "close"]
+
+
+def test_an_error_of_the_collector_is_not_hidden():
+    def broken(self, at):
+        yield SHARE.point(at, 1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        check_collector(bad(points=broken))
+
+
+def test_a_close_that_is_not_safe_unopened_is_found():
+    with pytest.raises(AttributeError):
+        check_collector(bad(close=lambda self: self.handle.close()))
+
+
+# -- sinks ------------------------------------------------------------------------------------------------------------
+
+
+BATCH = [LOAD.point(AT, 1.0, CORE), SHARE.point(AT, 2.0)]
+
+
+class Taking(Sink):
+    limits = Limits(max_points=2)
+
+    def __init__(self, answer=lambda batch: ()):
+        self.answer, self.calls = answer, []
+
+    def open(self):
+        self.calls.append("open")
+
+    def write(self, batch):
+        self.calls.append("write")
+        return self.answer(batch)
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_a_good_sink_passes_and_is_used_as_the_frame_would():
+    sink = Taking()
+    assert check_sink(sink, BATCH) == ()
+    assert sink.calls == ["close", "open", "write", "close", "close"]
+
+
+def test_what_a_sink_rejects_is_returned():
+    rejected = [Rejected(BATCH[1], "odd")]
+    assert check_sink(Taking(lambda batch: rejected), BATCH) == rejected
+
+
+@pytest.mark.parametrize(
+    ("sink", "sentence"),
+    [
+        (Taking(lambda batch: [Rejected(SHARE.point(AT, 9.0), "odd")]), "a rejected point is none of the batch"),
+        (Taking(lambda batch: [Rejected(batch[0], "a"), Rejected(batch[0], "b")]), "a point is rejected twice"),
+        (type("Small", (Taking,), {"limits": Limits(max_points=1)})(), "above the sink's own limits"),
+        (type("None", (Taking,), {"limits": Limits(max_points=0)})(), "a request must hold at least one point"),
+        (type("Mute", (Taking,), {"describe": lambda self: None})(), "describe returns no text"),
+    ],
+)
+def test_a_sink_that_breaks_the_contract_is_told_so(sink, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        check_sink(sink, BATCH)
+
+
+def test_a_sink_that_failed_is_closed():
+    def fail(batch):
+        raise Retryable("no route")
+
+    sink = Taking(fail)
+    with pytest.raises(Retryable):
+        check_sink(sink, BATCH)
+    assert sink.calls[-2:] == ["close", "close"]
+
+
+# -- fakes ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_stands_still_until_it_is_moved():
+    clock = Clock(5 * 10**9)
+    assert clock() == clock() == 5 * 10**9
+    assert clock.forward(1.5) == clock() == 6_500_000_000
+    assert clock.forward(-2) == 4_500_000_000
+
+
+def test_the_memory_sink_keeps_what_it_is_given():
+    sink = MemorySink()
+    assert check_sink(sink, BATCH) == []
+    assert sink.points == BATCH
+    assert (sink.opened, sink.closed) == (1, 3)
+
+
+def test_the_memory_sink_fails_and_rejects_on_demand():
+    sink = MemorySink(Limits(max_points=7))
+    assert sink.limits.max_points == 7
+    sink.failures = [BadBatch("x")]
+    with pytest.raises(BadBatch):
+        sink.write(BATCH)
+    sink.reject = lambda point: "odd" if point.metric is SHARE else None
+    assert sink.write(BATCH) == [Rejected(BATCH[1], "odd")]
+    assert sink.points == BATCH[:1]
+    assert MemorySink.limits.max_points == 100

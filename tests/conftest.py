@@ -1,0 +1,235 @@
+"""What many tests need: a clean environment, the real command, plugins of other people, the promised catalogue."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LONG = 30.0
+OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch):
+    for name in [name for name in os.environ if OURS.match(name)]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_log_level_left_behind():
+    root = logging.getLogger()
+    before, handlers, off = root.level, root.handlers[:], logging.root.manager.disable
+    yield
+    root.setLevel(before)
+    root.handlers[:] = handlers
+    logging.disable(off)
+
+
+@pytest.fixture
+def until():
+    """Wait for a condition, and fail if it does not come."""
+
+    def wait(condition, seconds=LONG):
+        deadline = time.monotonic() + seconds
+        while not (result := condition()):
+            assert time.monotonic() < deadline, "what the test waits for does not come"
+            time.sleep(0.002)
+        return result
+
+    return wait
+
+
+# -- plugins ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Plugins:
+    """A folder for sys.path that holds modules, and the metadata that makes plugins of their classes."""
+
+    folder: Path
+    points: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, module: str, source: str, collectors=(), sinks=()) -> None:
+        """Write a module; `collectors` and `sinks` are pairs of a plugin's name and its class."""
+        (self.folder / f"{module}.py").write_text(textwrap.dedent(source))
+        for group, pairs in (("agent.collectors", collectors), ("agent.sinks", sinks)):
+            self.points.setdefault(group, {}).update({name: f"{module}:{of}" for name, of in pairs})
+        info = self.folder / "others_plugins-1.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others-plugins\nVersion: 1\n")
+        lines = [
+            line
+            for group, points in self.points.items()
+            for line in (f"[{group}]", *(f"{name} = {of}" for name, of in points.items()), "")
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def plugins_folder(tmp_path):
+    """Plugins for an agent of its own: give its folder as PYTHONPATH."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    return Plugins(folder)
+
+
+@pytest.fixture
+def others(plugins_folder, monkeypatch):
+    """Plugins that this process sees; their modules are forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(plugins_folder.folder)
+    yield plugins_folder
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(plugins_folder.folder)):
+            del sys.modules[name]
+
+
+# -- the real command -------------------------------------------------------------------------------------------
+
+
+class Running:
+    """An agent that runs, with what it has printed so far in files."""
+
+    def __init__(self, command, env, folder, **options):
+        self.out, self.err = folder / "out.jsonl", folder / "err.txt"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env, **options
+            )
+        self.pid = self.process.pid
+
+    def points(self):
+        """Return the whole lines printed so far, as objects; fail where it has ended by an error."""
+        assert not self.process.poll(), self.errors()
+        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def errors(self):
+        return self.err.read_text()
+
+    def stop(self, number=signal.SIGTERM):
+        """Send a signal; return the exit code and how many seconds it took."""
+        begun = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(LONG)
+        return code, time.monotonic() - begun
+
+
+@dataclass
+class Agent:
+    """The real command, in an environment of its own."""
+
+    command: list[str]
+    folder: Path
+    started: list[Running] = field(default_factory=list)
+
+    def env(self, **more):
+        """Return this environment without what would steer an agent, and with `more`."""
+        return {k: v for k, v in os.environ.items() if not OURS.match(k)} | {k: str(v) for k, v in more.items()}
+
+    def run(self, *words, env=None, **options):
+        """Run to the end; return what subprocess.run returns."""
+        options = {"capture_output": True, "timeout": LONG, "text": True, "stdin": subprocess.DEVNULL} | options
+        return subprocess.run([*self.command, *map(str, words)], env=self.env(**(env or {})), check=False, **options)
+
+    def start(self, *words, env=None, **options):
+        """Run in the background until the test ends."""
+        folder = self.folder / f"agent{len(self.started)}"
+        folder.mkdir()
+        running = Running([*self.command, *map(str, words)], self.env(**(env or {})), folder, **options)
+        self.started.append(running)
+        return running
+
+
+@pytest.fixture(scope="session")
+def agent_command():
+    """The command as it was installed."""
+    found = shutil.which("agent", path=sysconfig.get_path("scripts"))
+    assert found, "the project is not installed for this Python: `make test` does that"
+    return [found]
+
+
+@pytest.fixture
+def agent(agent_command, tmp_path):
+    """Run the real command."""
+    made = Agent(agent_command, tmp_path)
+    yield made
+    for running in made.started:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait(LONG)
+
+
+# -- the catalogue ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A metric as the catalogue promises it."""
+
+    name: str
+    kind: str
+    unit: str
+    dims: tuple[str, ...]
+    level: str
+    wandb: str
+    mlflow: str
+
+
+def promised(text: str) -> list[Promise]:
+    """Return the rows of the catalogue's tables of the host and of the watched processes, one a metric."""
+    promises = []
+    for table in re.findall(r"^## (?:Host|The watched process tree).*?(?=^## )", text, re.MULTILINE | re.DOTALL):
+        for line in [line for line in table.splitlines() if line.startswith("| ")][1:]:
+            names, kind, units, dims, level, wandb, mlflow = (cell.strip() for cell in line.strip("|").split("|"))
+            whole = _spelt_out(names)
+            units = [unit.split()[0] for unit in units.split(", ")]
+            dims = [word.strip() for word in re.sub(r"\(.*?\)", "", dims).split(",") if word.strip()]
+            for n, name in enumerate(whole):
+                promises.append(
+                    Promise(
+                        name,
+                        {"G": "gauge", "C": "counter"}[kind],
+                        units[n] if len(units) == len(whole) else units[0],
+                        tuple(dims),
+                        level.split(",")[0],
+                        _nth(_spelt_out(wandb), n),
+                        _nth(_spelt_out(mlflow), n),
+                    )
+                )
+    return promises
+
+
+def _nth(names, n):
+    return names[n] if names else ""
+
+
+def _spelt_out(cell: str) -> list[str]:
+    """`a.b.sent, .received` are a.b.sent and a.b.received; of `x (old), y (new)` the new one counts."""
+    if newer := re.search(r"(\S+) \(new\)", cell):
+        return [newer[1]]
+    names: list[str] = []
+    for word in filter(None, cell.split(", ")):
+        names.append(names[0].rpartition(".")[0] + word if word.startswith(".") else word)
+    return names
+
+
+@pytest.fixture(scope="session")
+def catalogue():
+    """All that the catalogue promises of the host and of watched processes."""
+    found = promised((ROOT / "tests/fixtures/catalogue.md").read_text())
+    assert len(found) == 46
+    return found

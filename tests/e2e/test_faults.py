@@ -1,0 +1,209 @@
+"""What hangs, raises or lies costs itself: a real agent goes on with the rest, counts it, and ends in time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+
+IN_TIME = 2.0
+"""Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+COLLECTORS = """
+import threading
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import gauge
+
+VALUE = gauge("stub.value", "1", "A value.")
+
+class Stub(Collector):
+    metrics = (VALUE,)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        self.readings = 0
+
+class Raising(Stub):
+    def collect(self, at):
+        self.readings += 1
+        raise RuntimeError(f"reading {self.readings} failed")
+
+class Hanging(Stub):
+    def collect(self, at):
+        threading.Event().wait()
+        yield
+
+class HangingToOpen(Stub):
+    def open(self):
+        threading.Event().wait()
+
+class Lying(Stub):
+    def collect(self, at):
+        yield VALUE.point(at, float("nan"))
+        yield VALUE.point(at, float("inf"))
+
+class NotClosing(Stub):
+    def collect(self, at):
+        yield VALUE.point(at, 1.0)
+
+    def close(self):
+        threading.Event().wait()
+
+class Exiting(Stub):
+    def collect(self, at):
+        raise SystemExit(3)
+"""
+STUCK_STATVFS = """
+import os, threading
+real = os.statvfs
+def statvfs(path):
+    if str(path).endswith("stuck"):
+        threading.Event().wait()
+    return real(path)
+os.statvfs = statvfs
+"""
+SINK = """
+import threading
+from dataclasses import dataclass
+from agent.sink import Limits, Sink
+
+class Stub(Sink):
+    limits = Limits(max_points=1000, durable=False, window=0, flush=0)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+class Raising(Stub):
+    def write(self, batch):
+        raise RuntimeError("odd batch")
+"""
+STUBS = {"raising": "Raising", "hanging": "Hanging", "opening": "HangingToOpen", "lying": "Lying", "closing": "NotClosing",
+         "exiting": "Exiting"}  # fmt: skip
+
+
+@pytest.fixture
+def start(agent, plugins_folder):
+    """Run with stubs on the path, one reading each tenth of a second."""
+    plugins_folder.add("fault_stubs", COLLECTORS, collectors=list(STUBS.items()))
+    plugins_folder.add("fault_sinks", SINK, sinks=[("raising", "Raising")])
+
+    def make(*stubs, words=(), others=("memory",)):
+        chosen = [word for name in (*stubs, *others) for word in ("--collector", name)]
+        return agent.start(
+            "--interval", "0.1", "--level", "detailed", "--format", "json", *chosen, *words,
+            env={"PYTHONPATH": plugins_folder.folder},
+        )  # fmt: skip
+
+    return make
+
+
+def ticks(running, name="memory.used"):
+    return len([p for p in running.points() if p["name"] == name])
+
+
+def count(running, name, of, key="collector"):
+    found = [p["value"] for p in running.points() if p["name"] == f"agent.{name}" and p["dims"].get(key) == of]
+    return found[-1] if found else None
+
+
+def ends_in_time(running):
+    before = ticks(running)
+    code, took = running.stop(signal.SIGTERM)
+    assert code == 0
+    assert took < IN_TIME
+    assert ticks(running) > before  # the last moment counts, too
+
+
+def test_a_collector_that_raises_each_time_is_counted_and_told_once(start, until):
+    running = start("raising")
+    until(lambda: (count(running, "collector.failed", "raising") or 0) >= 8)
+    assert ticks(running) >= 8
+    assert count(running, "collector.ok", "raising") == 0
+    assert count(running, "collector.ok", "memory") == 1
+    assert running.errors().count("Traceback") == 1
+    assert "collector raising: failed: reading 1 failed" in running.errors()
+    ends_in_time(running)
+
+
+@pytest.mark.parametrize("stub", ["hanging", "opening"])
+def test_a_collector_that_hangs_for_ever_is_passed_over_and_counted(start, until, stub):
+    running = start(stub)
+    until(lambda: (count(running, "collector.skipped", stub) or 0) >= 8)
+    assert ticks(running) >= 8
+    assert count(running, "collector.ok", stub) == 0
+    assert count(running, "collector.ok", "memory") == 1
+    assert running.errors().count(f"collector {stub}: the last reading has not come back") == 1
+    ends_in_time(running)
+
+
+def test_numbers_that_are_none_are_left_out_and_counted(start, until):
+    running = start("lying")
+    until(lambda: (count(running, "collector.not_finite", "lying") or 0) >= 8)
+    assert not [p for p in running.points() if p["name"] == "stub.value"]
+    assert "NaN" not in running.out.read_text()
+    ends_in_time(running)
+
+
+def test_a_collector_that_does_not_close_keeps_nobody_from_ending(start, until):
+    running = start("closing")
+    until(lambda: ticks(running, "stub.value") >= 3)
+    ends_in_time(running)
+
+
+def test_a_collector_that_wants_to_end_the_process_ends_only_itself(start, until):
+    running = start("exiting")
+    until(lambda: ticks(running) >= 8)
+    assert running.process.poll() is None
+    assert count(running, "collector.ok", "exiting") == 0
+    ends_in_time(running)
+
+
+def test_all_of_them_at_once_cost_nobody_else_anything(start, until):
+    running = start("raising", "hanging", "opening", "lying", others=("memory", "cpu", "disk"))
+    until(lambda: ticks(running) >= 10 and ticks(running, "cpu.utilization") >= 3 and ticks(running, "disk.used") >= 10)
+    ends_in_time(running)
+
+
+def test_statvfs_that_never_returns_costs_its_own_path_and_is_counted(start, until, plugins_folder, tmp_path):
+    (plugins_folder.folder / "sitecustomize.py").write_text(STUCK_STATVFS)
+    (tmp_path / "stuck").mkdir()
+    file = tmp_path / "agent.toml"
+    file.write_text(f"[collectors.disk]\npaths = {json.dumps(['/', str(tmp_path / 'stuck')])}\n")
+    running = start(words=("--config", file), others=("disk", "memory"))
+    until(lambda: (count(running, "collector.partial", "disk") or 0) >= 5)
+    used = [p for p in running.points() if p["name"] == "disk.used"]
+    assert {p["dims"]["path"] for p in used} == {"/"}
+    assert len(used) >= 5
+    assert ticks(running) >= 5
+    assert running.errors().count("does not return") == 1
+    ends_in_time(running)
+
+
+def test_a_sink_with_a_bug_loses_its_own_points_and_they_are_counted(start, until):
+    running = start(words=("--sink", "raising", "--sink", "stdout"))
+    until(lambda: (count(running, "sink.dropped", "raising", "sink") or 0) >= 5)
+    assert count(running, "sink.sent", "stdout", "sink") > 0
+    assert running.errors().count("Traceback") == 1
+    assert "sink raising: failed, " in running.errors()
+    ends_in_time(running)
+
+
+def test_check_tells_of_it_and_of_the_rest(agent, plugins_folder):
+    plugins_folder.add("fault_stubs", COLLECTORS, collectors=list(STUBS.items()))
+    words = ("check", "--collector", "raising", "--collector", "memory")
+    done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 1
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0].startswith("collector raising FAILED RuntimeError: reading ")
+    assert lines[1].startswith("collector memory ok ")

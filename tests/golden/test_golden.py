@@ -1,0 +1,46 @@
+"""Names are promises: what the collectors declare is what was promised, and a change of it is a visible one."""
+
+from __future__ import annotations
+
+from agent.report import catalogue as declared
+from tests.golden.update import DOCUMENT, GOLDEN, document, golden
+
+STALE = "if this change is meant, `make golden` writes it anew"
+
+
+def test_the_golden_file_is_what_the_collectors_declare():
+    assert golden().splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_page_on_metrics_is_what_the_collectors_declare():
+    assert document().splitlines() == DOCUMENT.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_page_has_a_row_for_every_metric():
+    rows = [line.split("|")[1].strip(" `") for line in document().splitlines() if line.startswith("| `")]
+    assert sorted(rows) == sorted(metric.name for metrics in declared().values() for metric in metrics)
+
+
+def test_every_promise_of_the_catalogue_is_kept_to_the_letter(catalogue):
+    found = {
+        metric.name: (metric.kind.value, metric.unit, metric.dims, metric.level.name.lower())
+        for metrics in declared().values()
+        for metric in metrics
+    }
+    promised = {p.name: (p.kind, p.unit, p.dims, p.level) for p in catalogue if not p.name.startswith("gpu.process.")}
+    assert len(promised) == 43
+    assert {name: found.get(name) for name in promised} == promised
+
+
+def test_names_are_lower_case_words_with_dots():
+    for metrics in declared().values():
+        for metric in metrics:
+            assert all(word.isidentifier() and word.islower() for word in metric.name.split(".")), metric.name
+            assert len(metric.name.split(".")) >= 2, metric.name
+
+
+def test_units_are_words_that_are_known():
+    known = {"%", "By", "s", "W", "J", "Cel", "MHz", "GT/s", "1"}
+    for metrics in declared().values():
+        for metric in metrics:
+            assert metric.unit in known or metric.unit.startswith("{"), metric.unit
