@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 
 MIB, GIB, MB = 2.0**-20, 2.0**-30, 1e-6
+PLACE: Final = re.compile(r"\{(\w+)\}")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -25,6 +27,11 @@ class Name(NamedTuple):
     """Values of our dimensions that it calls otherwise, wherever they fill a place."""
     only: Mapping[str, str] = NONE
     """Dimensions that a series must have to get the name; another one keeps its own."""
+
+    def suits(self, dims: Dimensions) -> bool:
+        """Tell whether a series of these dimensions can have the name."""
+        places = set(PLACE.findall(self.template))
+        return places <= set(dims) and self.only.items() <= dict(dims).items()
 
 
 # Weights & Biases: https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its
@@ -45,6 +52,35 @@ WANDB: Final[Mapping[str, Name]] = {
     "process.threads": Name("proc.cpu.threads"),
     "process.memory.rss": Name("proc.memory.rssMB", "MiBy", MIB),
     "process.memory.utilization": Name("proc.memory.percent"),
+    "gpu.utilization": Name("gpu.{gpu}.gpu"),
+    "gpu.memory.activity": Name("gpu.{gpu}.memory"),
+    "gpu.memory.utilization": Name("gpu.{gpu}.memoryAllocated"),
+    "gpu.memory.used": Name("gpu.{gpu}.memoryAllocatedBytes"),
+    "gpu.temperature": Name("gpu.{gpu}.temp"),
+    "gpu.power": Name("gpu.{gpu}.powerWatts"),
+    "gpu.power.utilization": Name("gpu.{gpu}.powerPercent"),
+    "gpu.power.limit": Name("gpu.{gpu}.enforcedPowerLimitWatts"),
+    "gpu.clock.sm": Name("gpu.{gpu}.smClock"),
+    "gpu.clock.memory": Name("gpu.{gpu}.memoryClock"),
+    "gpu.clock.graphics": Name("gpu.{gpu}.graphicsClock"),
+    "gpu.ecc.corrected": Name("gpu.{gpu}.correctedMemoryErrors"),
+    "gpu.ecc.uncorrected": Name("gpu.{gpu}.unCorrectedMemoryErrors"),
+    "gpu.encoder.utilization": Name("gpu.{gpu}.encoderUtilization"),
+    "gpu.fan.utilization": Name("gpu.{gpu}.fanSpeed"),
+    "gpu.sm.active": Name("gpu.{gpu}.smActive"),
+    "gpu.sm.occupancy": Name("gpu.{gpu}.smOccupancy"),
+    "gpu.tensor.active": Name("gpu.{gpu}.pipeTensorActive"),
+    "gpu.dram.active": Name("gpu.{gpu}.dramActive"),
+    "gpu.fp64.active": Name("gpu.{gpu}.pipeFp64Active"),
+    "gpu.fp32.active": Name("gpu.{gpu}.pipeFp32Active"),
+    "gpu.fp16.active": Name("gpu.{gpu}.pipeFp16Active"),
+    "gpu.pcie.sent": Name("gpu.{gpu}.pcieTxBytes"),
+    "gpu.pcie.received": Name("gpu.{gpu}.pcieRxBytes"),
+    "gpu.nvlink.sent": Name("gpu.{gpu}.nvlinkTxBytes"),
+    "gpu.nvlink.received": Name("gpu.{gpu}.nvlinkRxBytes"),
+    "gpu.process.memory.used": Name("gpu.process.{gpu}.memoryAllocatedBytes"),
+    "gpu.process.memory.utilization": Name("gpu.process.{gpu}.memoryAllocated"),
+    "gpu.process.utilization": Name("gpu.process.{gpu}.gpu"),
     "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
     "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
     "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
@@ -62,6 +98,11 @@ MLFLOW: Final[Mapping[str, Name]] = {
     "disk.available": Name("system/disk_available_megabytes", "MBy", MB),
     "network.sent": Name("system/network_transmit_megabytes", "MBy", MB),
     "network.received": Name("system/network_receive_megabytes", "MBy", MB),
+    "gpu.utilization": Name("system/gpu_{gpu}_utilization_percentage"),
+    "gpu.memory.utilization": Name("system/gpu_{gpu}_memory_usage_percentage"),
+    "gpu.memory.used": Name("system/gpu_{gpu}_memory_usage_megabytes", "MBy", MB),
+    "gpu.power": Name("system/gpu_{gpu}_power_usage_watts"),
+    "gpu.power.utilization": Name("system/gpu_{gpu}_power_usage_percentage"),
 }
 
 # Amazon CloudWatch agent: https://github.com/aws/amazon-cloudwatch-agent, what its translator/config registers for
@@ -193,17 +234,21 @@ class Renamer:
     def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE) -> None:
         """Take a profile of PROFILES, and what it calls the dimensions of the machine."""
         self._profile, self._machine = profile, machine
-        self._known: dict[tuple[str, Dimensions], tuple[Metric, Dimensions, float, float, int]] = {}
+        self._known: dict[tuple[str, Dimensions], tuple[Metric, Dimensions, float, float, int] | None] = {}
+        self._relabelled: dict[tuple[Metric, Dimensions], Dimensions] = {}
 
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the point under its other name."""
         name = self._profile.get(point.metric.name)
-        if name is None or (name.only and not name.only.items() <= dict(point.dims).items()):
+        if name is None:
             return self._relabel(point) if self._machine else point
         key = (point.metric.name, point.dims)
         if key not in self._known:
-            self._known[key] = self._learn(name, point)
-        metric, dims, factor, base, since = self._known[key]
+            self._known[key] = self._learn(name, point) if name.suits(point.dims) else None
+        known = self._known[key]
+        if known is None:
+            return self._relabel(point) if self._machine else point
+        metric, dims, factor, base, since = known
         summary, increase = point.summary, point.increase
         if factor != 1.0:
             if summary is not None:
@@ -240,11 +285,10 @@ class Renamer:
 
     def _relabel(self, point: Datapoint) -> Datapoint:
         """Return a point that has no other name under the other names of the machine."""
-        key = (point.metric.name, point.dims)
-        if key not in self._known:
-            dims = Dimensions(self._machines(point.dims, point.metric))
-            self._known[key] = (point.metric, dims, 1.0, 0.0, 0)
-        return Datapoint(point.metric, point.value, self._known[key][1], *point[3:])
+        key = (point.metric, point.dims)
+        if key not in self._relabelled:
+            self._relabelled[key] = Dimensions(self._machines(point.dims, point.metric))
+        return Datapoint(point.metric, point.value, self._relabelled[key], *point[3:])
 
     def _machines(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
         """Return `dims` with the machine's among them under their other names; a metric's own keep theirs."""

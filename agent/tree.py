@@ -161,6 +161,10 @@ class ProcTree:
             files=None if FILES in self.denied else self._files,
         )
 
+    def pids(self) -> frozenset[int]:
+        """Return who was in the tree at the last reading, zombies too."""
+        return frozenset(self._members)
+
     def limits(self) -> Limits:
         """Return what the first member that runs may use; asked after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())

@@ -92,6 +92,11 @@ def test_an_unknown_profile_is_refused_with_all():
 
 
 def test_what_a_profile_lacks_passes_as_it_is():
+    point = gauge("gpu.colour", "1", "Colour.").point(7, 300.0, HERE)
+    assert Renamer(WANDB)(point) is point
+
+
+def test_a_series_that_cannot_fill_the_places_of_a_name_keeps_its_own():
     point = gauge("gpu.power", "W", "Power.").point(7, 300.0, HERE)
     assert Renamer(WANDB)(point) is point
 

@@ -190,7 +190,7 @@ def test_a_closed_collector_leaves_no_file_open(name):
 def test_the_metrics_of_a_collector_are_declared_once_and_well(name):
     metrics = loaded(plugins.COLLECTORS, name).metrics
     assert metrics
-    names = [(metric.name, metric.level) for metric in metrics]
+    names = [(metric.name, metric.level, metric.dims) for metric in metrics]
     assert len(names) == len(set(names))
     for metric in metrics:
         assert metric.name == metric.name.lower()

@@ -1,0 +1,147 @@
+"""What the watched process tree uses of each GPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pynvml
+
+from agent.collectors.nvidia.device import Part, percent
+from agent.datapoint import Datapoint
+from agent.tree import ProcTree, PsutilTree, Where
+
+FIRST_NAMESPACE: Final = "pid:[4026531836]"
+"""The machine's own, whose pids the driver knows: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
+NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
+LISTS: Final = {
+    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+}
+
+
+class Tree:
+    """
+    The process tree, as the driver numbers it.
+
+    Drivers tell the pids of the machine, newer ones those of the caller's pid namespace; and in a container they may
+    tell none, or no memory. A GPU whose file a member has open there counts as the tree's as a whole.
+    """
+
+    def __init__(self, config: Where, pid: int) -> None:
+        """Take the first process; raise ProcessLookupError where it is not there."""
+        self._proc = config.proc
+        self._tree = (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=False)
+        self._depth = len(self._numbers("self")) - 1
+        self.contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
+        """Whether we are in another pid namespace than the machine's first."""
+        self._members: frozenset[int] = frozenset()
+        self.pids: frozenset[int] = frozenset()
+        """The numbers that the driver may tell of the members, as of the last look."""
+        self._open: set[str] | None = None
+        self.method = NOWHERE
+        """How the tree was found on a GPU."""
+
+    def look(self) -> None:
+        """See who is in the tree now."""
+        self.method, self._open = NOWHERE, None
+        members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
+        # Where /proc is not that of our own namespace, a member has one number there, and another one here.
+        depth = self._depth
+        seen = [self._numbers(pid) for pid in members] if depth > 0 else []
+        self.pids = members | {numbers[depth] for numbers in seen if len(numbers) > depth}
+
+    def holds(self, minor: int | None) -> bool:
+        """Tell whether a member has the GPU's file open; known in a container only, elsewhere pids tell better."""
+        if self._open is None:
+            self._open = {file for pid in self._members for file in self._files(pid)} if self.contained else set()
+        return f"/dev/nvidia{minor}" in self._open
+
+    def _numbers(self, pid: int | str) -> list[int]:
+        """Return the pids of a process, one for each namespace from that of /proc inwards."""
+        try:
+            status = (self._proc / str(pid) / "status").read_bytes()
+            return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
+        except (OSError, ValueError):
+            return []
+
+    def _link(self, name: str) -> str | None:
+        try:
+            return os.readlink(self._proc / name)  # noqa: PTH115  it is no path
+        except OSError:
+            return None
+
+    def _files(self, pid: int) -> Iterator[str]:
+        try:
+            names = os.listdir(self._proc / f"{pid}/fd")  # noqa: PTH208  no Path for each
+        except OSError:  # it ended, or is another user's
+            return
+        for name in names:
+            if (file := self._link(f"{pid}/fd/{name}")) and file.startswith("/dev/nvidia"):
+                yield file
+
+
+class Usage:
+    """What the tree uses of one part."""
+
+    def __init__(self, part: Part, minor: int | None) -> None:
+        """Take the part, and the number in the name of the GPU's file in /dev."""
+        self.part, self._minor = part, minor
+        self._seen: int | None = None
+        """Time stamp of the driver's last sample; None before the first look."""
+
+    def read(self, at: int, tree: Tree) -> Iterator[Datapoint]:
+        """Yield the tree's share after the part itself was read, nothing where the tree does not use it; raise Lost."""
+        part, m = self.part, self.part.metrics
+        running = self._running() if tree.pids else {}
+        mine = [memory for pid, memory in running.items() if pid in tree.pids]
+        if not mine and not tree.holds(self._minor):
+            self._seen = None
+            return
+        if mine and (all(mine) or not tree.contained):
+            tree.method, known = BY_PID, [memory for memory in mine if memory is not None]
+            used = sum(known) if len(known) == len(mine) else None
+        else:
+            tree.method, used = BY_FILE, part.used
+        if used is not None and part.total and used <= part.total:
+            yield m.process_memory_used.point(at, used, part.dims)
+            yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
+        alone = len(mine) == len(running)
+        if (busy := self._busy(tree, alone=alone)) is not None and (share := percent(busy)) is not None:
+            yield m.process_utilization.point(at, share, part.dims)
+
+    def _running(self) -> dict[int, int | None]:
+        """Return the bytes of the part that each process has, None for unknown, by the driver's pid."""
+        running: dict[int, int | None] = {}
+        for name, call in LISTS.items():
+            for process in self.part.asker.ask(name, call, self.part.handle) or ():
+                memory = process.usedGpuMemory
+                if process.pid and (memory is None or self.part.total is None or memory <= self.part.total):
+                    before = running.get(process.pid)  # who computes and draws is in two lists
+                    running[process.pid] = memory if before is None else max(before, memory or 0)
+        return running
+
+    def _busy(self, tree: Tree, *, alone: bool) -> float | None:
+        """Return the utilization by the tree since the last look, in percent, or None."""
+        samples = self.part.asker.ask("processes.utilization", self._samples)
+        if samples is None:
+            return None
+        first, shares = self._seen is None, {int(sample.pid): int(sample.smUtil) for sample in samples}
+        self._seen = max((sample.timeStamp for sample in samples), default=self._seen or 0)
+        if first:  # these are of an unknown time
+            return None
+        mine = [share for pid, share in shares.items() if pid in tree.pids and share <= 100]
+        if shares and not mine and tree.contained:  # these may be pids of the machine, even where the lists were ours
+            return self.part.busy if alone else None
+        return sum(mine)
+
+    def _samples(self) -> list[Any]:
+        try:
+            return list(pynvml.nvmlDeviceGetProcessUtilization(self.part.handle, self._seen or 0))
+        except pynvml.NVMLError as error:
+            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+                return []  # nothing ran since
+            raise

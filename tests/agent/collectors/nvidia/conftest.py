@@ -1,0 +1,84 @@
+"""A machine with a fake driver, and a collector on it whose clock the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.collectors.nvidia import NvidiaCollector
+from agent.datapoint import Level
+from agent.errors import PartlyCollected
+from tests.doubles.nvml.driver import CannotBuild, Loaded, build
+
+START = 1_800_000_000_000_000_000
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def driver(library, tmp_path, monkeypatch):
+    """Return a fake driver with GPUs of a profile."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def load(name="h100", many=1):
+        monkeypatch.setenv("FAKE_NVML", "")  # so that it is put back
+        return Loaded(library, tmp_path, name, many)
+
+    return load
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc of a machine with the driver."""
+    folder = tmp_path / "proc"
+    (folder / "driver/nvidia").mkdir(parents=True)
+    (folder / "driver/nvidia/version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01\n")
+    return folder
+
+
+class Watch:
+    """A collector that is open, and the clock that it reads."""
+
+    def __init__(self, collector):
+        self.collector, self.now, self.at = collector, 10 * SECOND, START
+        collector._clock = lambda: self.now
+        self.points, self.problems = [], []
+        collector.open()
+
+    def read(self, seconds=1.0):
+        """Let time pass, collect, and return the values by name and dimensions, as in `gpu.power{gpu=0}`."""
+        self.now += int(seconds * SECOND)
+        self.at += int(seconds * SECOND)
+        self.points, self.problems = [], []
+        try:
+            for point in self.collector.collect(self.at):
+                self.points.append(point)
+        except PartlyCollected as partly:
+            self.problems = list(partly.problems)
+        return {key(point): point.value for point in self.points}
+
+
+def key(point):
+    return f"{point.metric.name}{{{','.join(f'{k}={v}' for k, v in point.dims.items())}}}"
+
+
+@pytest.fixture
+def watch(proc, tmp_path):
+    """Return an open collector; its options are those of Config."""
+    made = []
+
+    def start(level=Level.ALL, **options):
+        collector = NvidiaCollector(NvidiaCollector.Config(proc=proc, root=tmp_path, **options))
+        collector.level = level
+        made.append(collector)
+        return Watch(collector)
+
+    yield start
+    for collector in made:
+        collector.close()

@@ -1,0 +1,176 @@
+"""What the driver counts: energy, from which the power is known, errors, bytes, time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.nvidia.metrics import THROTTLES
+from agent.datapoint import Level
+from agent.window import Window
+from tests.agent.collectors.nvidia.conftest import START, key
+
+POWER = "gpu.power{gpu=0}"
+ENERGY = "gpu.energy{gpu=0}"
+ECC = "gpu.ecc.uncorrected{gpu=0}"
+
+
+@pytest.fixture
+def gpu(driver, watch):
+    """A GPU whose fields the test sets: `gpu(level, 83=...)`."""
+    told = driver("h100")
+
+    def start(level=Level.ALL):
+        made = watch(level)
+
+        def read(seconds=1.0, **fields):
+            told.gpus[0]["field"] |= {name.removeprefix("f"): value for name, value in fields.items()}
+            told.tell()
+            return made.read(seconds)
+
+        made.after = read
+        made.driver = told
+        return made
+
+    return start
+
+
+def since(watched, name):
+    return next(point.since for point in watched.points if key(point) == name)
+
+
+def test_the_power_is_the_energy_over_the_time_since_the_last_tick(gpu):
+    watched = gpu(Level.BASIC)
+    assert watched.after(f83=1_000_000)[POWER] == 631.95  # the sensor's, since there is no time to speak of yet
+    read = watched.after(5, f83=3_500_000)  # 2500 J in 5 s
+    assert read[POWER] == 500
+    assert read["gpu.power.utilization{gpu=0}"] == 100 * 500 / 700
+    assert ENERGY not in read  # asked for, but told from level detailed on
+    assert watched.after(2, f83=3_700_000)[POWER] == 100
+
+
+def test_over_a_short_time_the_sensor_tells_the_power_and_the_energy_goes_on_counting(gpu):
+    watched = gpu(Level.BASIC)
+    watched.after(f83=1_000_000)
+    assert watched.after(0.3, f83=1_300_000)[POWER] == 631.95
+    assert watched.after(0.3, f83=1_300_000)[POWER] == pytest.approx(300 / 0.6)
+
+
+def test_a_gpu_that_counts_no_energy_tells_the_sensors_power(gpu):
+    watched = gpu()
+    watched.driver.gpus[0]["field"]["83"] = None
+    for _ in range(3):
+        read = watched.after(5)
+        assert read[POWER] == 631.95
+        assert ENERGY not in read
+    assert watched.problems == []
+
+
+def test_energy_that_stands_still_is_none_and_no_power_of_zero(gpu):
+    watched = gpu()
+    for _ in range(3):
+        assert watched.after(5, f83=0)[POWER] == 631.95
+
+
+def test_without_a_limit_there_is_a_power_and_no_share_of_it(gpu):
+    watched = gpu(Level.BASIC)
+    watched.driver.gpus[0]["limit"] = None
+    read = watched.after()
+    assert read[POWER] == 631.95
+    assert "gpu.power.utilization{gpu=0}" not in read
+
+
+def test_a_power_above_the_limit_is_all_of_it(gpu):
+    watched = gpu(Level.BASIC)
+    watched.after(f83=0)
+    read = watched.after(1, f83=720_000)
+    assert (read[POWER], read["gpu.power.utilization{gpu=0}"]) == (720, 100)
+
+
+def test_counters_count_since_they_were_first_seen(gpu):
+    watched = gpu()
+    watched.after(f4=7)
+    first = watched.at
+    for name in (ENERGY, ECC, "gpu.pcie.sent{gpu=0}", "gpu.throttled{gpu=0,reason=power}"):
+        assert since(watched, name) == first
+    watched.after(f4=9)
+    assert since(watched, ECC) == first
+
+
+def test_a_value_of_zero_in_between_is_held_back_and_leaps_nowhere(gpu):
+    watched = gpu()
+    watched.after(10, f83=5_000_000, f4=3)
+    read = watched.after(10, f83=0, f4=0)
+    assert ENERGY not in read
+    assert ECC not in read
+    assert read[POWER] == 631.95
+    read = watched.after(10, f83=11_000_000, f4=3)
+    assert read[ENERGY] == 11_000
+    assert read[POWER] == 300  # over both ticks
+    assert read[ECC] == 3
+    assert since(watched, ENERGY) == since(watched, ECC) == watched.at - 20_000_000_000
+
+
+def test_a_driver_that_was_loaded_anew_begins_another_life(gpu):
+    watched = gpu()
+    watched.after(f83=5_000_000)
+    watched.after(f83=1_000)
+    read = watched.after(f83=2_000)
+    assert read[ENERGY] == 2
+    assert since(watched, ENERGY) == watched.at
+    assert read[POWER] == 631.95
+    assert watched.after(f83=302_000)[POWER] == 300
+
+
+def test_throttled_time_is_in_seconds_by_reason(gpu):
+    watched = gpu()
+    read = watched.after(**{f"f{number}": n * 1_500_000_000 for n, number in enumerate(THROTTLES)})
+    assert [read[f"gpu.throttled{{gpu=0,reason={reason}}}"] for reason in THROTTLES.values()] == [
+        1.5 * n for n in range(6)
+    ]
+
+
+def test_remapped_rows_are_told_by_cause(gpu):
+    read = gpu().after(f142="5u", f143="2u")
+    assert read["gpu.rows.remapped{cause=correctable,gpu=0}"] == 5
+    assert read["gpu.rows.remapped{cause=uncorrectable,gpu=0}"] == 2
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=30).map(
+        lambda steps: [sum(steps[: n + 1]) for n in range(len(steps))]
+    ),
+    st.sets(st.integers(0, 29)),
+)
+def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults):
+    from agent.collectors.nvidia.life import Life
+    from agent.datapoint import counter
+
+    metric = counter("x", "By", "X.")
+
+    def increases(readings):
+        life, window, total = Life(), Window(0, born=0), 0.0
+        for n, value in enumerate(readings):
+            at = START + n
+            points = [metric.point(at, value, since=life.since)] if life.take(value, at) else []
+            total += sum(point.increase or 0 for point in window.add(points, at))
+        return total
+
+    # A single zero between two readings, never two in a row, and never at the end, where it cannot be known for one.
+    spoilt = []
+    for n, value in enumerate(values):
+        spoilt += [value, 0] if n in faults and 0 < n < len(values) - 1 and value else [value]
+    assert increases(values) == values[-1] - values[0]
+    assert increases(spoilt) == values[-1] - values[0]
+
+
+def test_profiles_say_what_was_captured_and_what_was_made(driver):
+    from tests.doubles.nvml.driver import PROFILES
+
+    for path in PROFILES.glob("*.json"):
+        told = json.loads(path.read_text())
+        assert told["origin"]
+        assert all(gpu.keys() == {"captured", "made"} for gpu in told["gpus"])

@@ -1,0 +1,279 @@
+"""What the watched process tree uses of the GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.datapoint import Level
+
+MIB = 1 << 20
+TOTAL = 81559 * MIB
+USED, SHARE, BUSY = (f"gpu.process.{name}{{gpu=0}}" for name in ("memory.used", "memory.utilization", "utilization"))
+HOST, CONTAINER = "pid:[4026531836]", "pid:[4026532817]"
+
+
+@pytest.fixture
+def process(proc):
+    """Add a process to /proc: its parent, its numbers in the inner pid namespaces, the files that it has open."""
+    (proc / "self/ns").mkdir(parents=True)
+    (proc / "self/ns/pid").symlink_to(HOST)
+    (proc / "self/status").write_text("Name:\tagent\nNSpid:\t1\nThreads:\t1\n")
+
+    def add(pid, parent=1, inner=(), files=()):
+        folder = proc / str(pid)
+        (folder / "fd").mkdir(parents=True, exist_ok=True)
+        (folder / "stat").write_text(f"{pid} (python) R {parent} {'0 ' * 17}{pid} 0 7 {'0 ' * 20}\n")
+        numbers = "\t".join(map(str, (pid, *inner)))
+        (folder / "status").write_text(f"Name:\tpython\nPid:\t{pid}\nNSpid:\t{numbers}\nThreads:\t1\n")
+        for n, file in enumerate(files):
+            (folder / "fd" / str(n)).symlink_to(file)
+
+    return add
+
+
+@pytest.fixture
+def contained(proc):
+    """Put ourselves into the pid namespace of a container."""
+
+    def enter(*numbers):
+        (proc / "self/ns/pid").unlink()
+        (proc / "self/ns/pid").symlink_to(CONTAINER)
+        (proc / "self/status").write_text("Name:\tagent\nNSpid:\t" + "\t".join(map(str, numbers)) + "\n")
+
+    return enter
+
+
+def shares(watched, seconds=10):
+    return {name: value for name, value in watched.read(seconds).items() if ".process." in name}
+
+
+def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_members(driver, watch, process):
+    told = driver("h100")
+    process(11000)
+    process(11327, parent=11000)
+    process(11345, parent=11327)
+    process(11328)  # another's
+    watched = watch(Level.BASIC, pid=11000)
+    memory = (2566 + 15690) * MIB
+    assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL}
+    told.gpus[0]["samples"] = "11345:1800000000000100:60,11327:1800000000000101:15,11328:1800000000000099:20"
+    told.tell()
+    assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL, BUSY: 75}
+    assert watched.collector.describe().endswith(", the process tree is found by pid")
+
+
+def test_the_utilization_is_over_the_time_since_the_last_look(driver, watch, process):
+    told = driver("h100")
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert BUSY not in shares(watched)  # of the whole time that the driver remembers
+    assert shares(watched)[BUSY] == 0  # nothing ran since
+    told.gpus[0]["samples"] = "11345:1800000000000200:42"
+    told.tell()
+    assert shares(watched)[BUSY] == 42
+    assert shares(watched)[BUSY] == 0
+    assert watched.problems == []
+
+
+def test_gpus_that_the_tree_does_not_use_are_left_out(driver, watch, process):
+    told = driver("h100", 3)
+    told.gpus[0]["processes"] = told.gpus[2]["processes"] = "4711:1000"
+    told.tell()
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert {name.partition("{")[2] for name in shares(watched)} == {"gpu=1}"}
+
+
+def test_a_tree_that_uses_no_gpu_has_no_share(driver, watch, process):
+    driver("h100")
+    process(500)
+    watched = watch(Level.BASIC, pid=500)
+    assert shares(watched) == {}
+    assert watched.collector.describe().endswith(", the process tree is on no GPU")
+
+
+def test_a_tree_that_has_ended_has_no_share_and_the_gpus_are_read_all_the_same(driver, watch, process, proc):
+    driver("h100")
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert USED in shares(watched)
+    (proc / "11345/stat").unlink()
+    read = watched.read(10)
+    assert USED not in read
+    assert read["gpu.state{gpu=0}"] == 1
+
+
+def test_a_process_that_was_never_there_leaves_the_gpus(driver, watch, proc):
+    driver("h100")
+    watched = watch(Level.BASIC, pid=4711)
+    assert shares(watched) == {}
+    assert watched.read(10)["gpu.state{gpu=0}"] == 1
+
+
+def test_without_a_process_to_watch_nobody_asks_for_processes(driver, watch):
+    told = driver("h100")
+    watched = watch()
+    told.calls("nvmlDeviceGetComputeRunningProcesses_v3")
+    watched.read()
+    assert told.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 0
+
+
+def test_who_computes_and_draws_counts_once(driver, watch, process):
+    told = driver("rtx4080s")
+    told.gpus[0]["processes"], told.gpus[0]["graphics"] = "5022:1000", "5022:1500,7:9"
+    told.tell()
+    process(5022)
+    assert shares(watch(Level.BASIC, pid=5022))[USED] == 1500
+
+
+def test_clients_of_mps_are_found(driver, watch, process):
+    told = driver("h100")
+    told.gpus[0]["processes"], told.gpus[0]["mps"] = "1:100", "11345:700"
+    told.tell()
+    process(11345)
+    assert shares(watch(Level.BASIC, pid=11345))[USED] == 700
+
+
+def test_memory_that_the_driver_does_not_tell_is_absent_and_garbage_too(driver, watch, process):
+    told = driver("h100")
+    process(11345)
+    told.gpus[0]["processes"] = "11345:!,0:1"
+    told.tell()
+    watched = watch(Level.BASIC, pid=11345)
+    shares(watched)
+    assert shares(watched) == {BUSY: 0}
+    told.gpus[0]["processes"] = f"11345:{TOTAL * 2}"
+    told.tell()
+    assert shares(watched) == {}
+
+
+def test_a_driver_that_keeps_its_processes_secret_is_said(driver, watch, process):
+    told = driver("h100")
+    told.gpus[0]["processes"] = "!4"
+    told.tell()
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert shares(watched) == {}
+    assert watched.problems == ["GPU 0: processes: Insufficient Permissions (NVML 4)"]
+
+
+def test_on_a_divided_gpu_the_share_is_told_of_each_instance(driver, watch, process):
+    told = driver("h100_mig")
+    process(21198)
+    process(21181, parent=21198)
+    watched = watch(Level.BASIC, pid=21198)
+    assert shares(watched) == {
+        "gpu.process.memory.used{gpu=0,mig=0}": 7484 * MIB,
+        "gpu.process.memory.utilization{gpu=0,mig=0}": 100 * 7484 / 40448,
+        "gpu.process.memory.used{gpu=0,mig=1}": 1272 * MIB,
+        "gpu.process.memory.utilization{gpu=0,mig=1}": 100 * 1272 / 19968,
+    }
+    assert watched.problems == []
+    told.calls("nvmlDeviceGetProcessUtilization")
+    shares(watched)
+    assert told.calls("nvmlDeviceGetProcessUtilization") == 0  # not supported there
+
+
+# -- containers -------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_numbers_as_our_namespace_does_is_understood_by_nspid(driver, watch, process, contained):
+    told = driver("h100")
+    contained(900, 1)  # /proc is the host's, we are in a container
+    process(11345, inner=(27,))
+    process(11346, parent=11345, inner=(28,))
+    told.gpus[0]["processes"] = "27:1000,28:500,29:9"
+    told.tell()
+    watched = watch(Level.BASIC, pid=11345)
+    assert shares(watched)[USED] == 1500
+
+
+def test_a_driver_that_numbers_as_the_host_does_is_understood_from_a_container_with_the_hosts_proc(
+    driver, watch, process, contained
+):
+    driver("h100")
+    contained(900, 1)
+    process(11345, inner=(27,))
+    assert shares(watch(Level.BASIC, pid=11345))[USED] == 15690 * MIB
+
+
+def test_in_a_container_whose_pids_the_driver_does_not_know_the_open_device_is_the_trees_as_a_whole(
+    driver, watch, process, contained
+):
+    told = driver("h100", 2)
+    contained(1)
+    process(27, files=("/dev/null", "/dev/nvidia1", "/dev/nvidiactl"))
+    watched = watch(Level.BASIC, pid=27)
+    shares(watched)
+    assert shares(watched) == {
+        "gpu.process.memory.used{gpu=1}": 19818 * MIB,
+        "gpu.process.memory.utilization{gpu=1}": 100 * 19818 / 81559,
+        "gpu.process.utilization{gpu=1}": 0,
+    }
+    assert watched.collector.describe().endswith("the process tree is found by open device files, each GPU as a whole")
+    told.gpus[1]["processes"] = None  # nor does it list any
+    told.tell()
+    assert shares(watched)["gpu.process.memory.used{gpu=1}"] == 19818 * MIB
+
+
+def test_in_a_container_a_pid_that_is_known_with_no_memory_leaves_the_memory_of_the_gpu(
+    driver, watch, process, contained
+):
+    told = driver("h100")
+    contained(1)
+    process(27)
+    told.gpus[0] |= {"processes": "27:0", "samples": "645400:1:13"}  # as driver 560 does
+    told.tell()
+    watched = watch(Level.BASIC, pid=27)
+    shares(watched)
+    told.gpus[0]["samples"] = "645400:2:13"
+    told.tell()
+    assert shares(watched) == {USED: 19818 * MIB, SHARE: 100 * 19818 / 81559, BUSY: 100}
+
+
+def test_in_a_container_the_utilization_is_not_known_where_strangers_share_the_gpu(driver, watch, process, contained):
+    told = driver("h100")
+    contained(1)
+    process(27)
+    told.gpus[0] |= {"processes": "27:5000,28:6000", "samples": "645400:1:13"}
+    told.tell()
+    watched = watch(Level.BASIC, pid=27)
+    shares(watched)
+    told.gpus[0]["samples"] = "645400:2:13"
+    told.tell()
+    assert shares(watched) == {USED: 5000, SHARE: 100 * 5000 / TOTAL}
+
+
+def test_outside_a_container_open_files_prove_nothing(driver, watch, process):
+    driver("h100")
+    process(27, files=("/dev/nvidia0",))
+    assert shares(watch(Level.BASIC, pid=27)) == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_real_tree_is_found_under_its_real_pids(driver, library, tmp_path, until):
+    from agent.collectors.nvidia import NvidiaCollector
+    from tests.agent.collectors.nvidia.conftest import Watch
+
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    told = driver("h100")
+    parent = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
+    try:
+        listing = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        child = until(lambda: listing.read_text().split())[0]
+        told.gpus[0]["processes"] = f"{child}:4096,1:77"
+        told.tell()
+        collector = NvidiaCollector(NvidiaCollector.Config(root=tmp_path, pid=parent.pid))
+        collector.level = Level.BASIC
+        assert shares(Watch(collector))[USED] == 4096
+        collector.close()
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()

@@ -1,0 +1,159 @@
+"""The collector in the program, with the driver's library found as a real one would be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.doubles.nvml.driver import VARIABLE, Driver
+
+
+@pytest.fixture
+def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
+    """Return what starts the command with the collector under the name `gpus`, and a driver that it will find."""
+    plugins_folder.add(
+        "gpus", "from agent.collectors.nvidia import NvidiaCollector as Gpus", collectors=[("gpus", "Gpus")]
+    )
+    told = Driver(tmp_path, "h100", 2)
+    env = {
+        "PYTHONPATH": plugins_folder.folder,
+        "LD_LIBRARY_PATH": library.parent,
+        VARIABLE: told.path,
+        "CHIPWATCH_COLLECTORS__GPUS__PROC": proc,
+    }
+
+    def call(how, *words, **more):
+        return how("--collector", "gpus", "--format", "json", *words, env=env | more)
+
+    call.driver = told
+    return call
+
+
+def names(text):
+    return Counter(json.loads(line)["name"] for line in text.splitlines())
+
+
+def test_once_prints_all_that_there_is(agent, gpu_agent):
+    gpu_agent.driver.gpus[0]["field"]["83"] = "1000000@500000"
+    gpu_agent.driver.write()
+    done = gpu_agent(agent.run, "--once", "--level", "all")
+    assert done.returncode == 0, done.stderr
+    seen = names(done.stdout)
+    assert seen["gpu.utilization"] == seen["gpu.power"] == seen["gpu.sm.active"] == seen["gpu.pcie.sent"] == 2
+    assert seen["gpu.throttled"] == 12
+
+
+def test_check_says_what_was_found(agent, gpu_agent):
+    done = agent.run("check", "--collector", "gpus", env=gpu_agent(lambda *words, env: env))
+    assert "2 x NVIDIA H100 80GB HBM3, driver 590.48.01" in done.stdout
+
+
+def test_a_call_that_never_returns_costs_this_collector_only_and_the_program_still_ends(agent, gpu_agent, until):
+    gpu_agent.driver.gpus[1]["temperature"] = "hang"
+    gpu_agent.driver.write()
+    running = gpu_agent(agent.start, "--collector", "cpu", "--interval", "0.1")
+    until(lambda: sum(point["name"] == "cpu.utilization" for point in running.points()) > 10)
+    assert not [point for point in running.points() if point["name"].startswith("gpu.")]
+    code, seconds = running.stop()
+    assert code == 0
+    assert seconds < 5
+    assert "the last reading has not come back" in running.errors()
+
+
+def test_a_driver_that_hangs_when_it_is_opened_costs_no_more(agent, gpu_agent, until):
+    gpu_agent.driver.machine["init"] = "hang"
+    gpu_agent.driver.write()
+    running = gpu_agent(agent.start, "--collector", "cpu", "--interval", "0.1")
+    until(lambda: sum(point["name"] == "cpu.utilization" for point in running.points()) > 5)
+    begun = time.monotonic()
+    assert running.stop()[0] == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_a_driver_without_its_library_is_absent_with_the_reason(agent, gpu_agent, tmp_path):
+    if subprocess.run(["sh", "-c", "ldconfig -p | grep -q libnvidia-ml"], check=False).returncode == 0:
+        pytest.skip("this machine has the real library")
+    env = gpu_agent(lambda *words, env: env) | {"LD_LIBRARY_PATH": tmp_path / "empty"}
+    done = agent.run("check", "--collector", "gpus", env=env)
+    assert "absent   NVML: NVML Shared Library Not Found (NVML 12): libnvidia-ml.so.1 cannot be loaded" in done.stdout
+
+
+def run(library, tmp_path, proc, source, **env):
+    """Run a program of the fake driver's in a process of its own; return what it printed."""
+    told = Driver(tmp_path, "h100", 2)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), str(proc)],
+        cwd=ROOT,
+        env={"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_process_that_was_forked_opens_nvml_anew_and_leaves_its_parents_alone(library, tmp_path, proc):
+    told = run(
+        library,
+        tmp_path,
+        proc,
+        """
+        import json, os, sys
+        from pathlib import Path
+        from agent.collectors.nvidia import NvidiaCollector
+
+        collector = NvidiaCollector(NvidiaCollector.Config(proc=Path(sys.argv[1])))
+        collector.open()
+        first = [point.metric.name for point in collector.collect(1)]
+        out, into = os.pipe()
+        if os.fork() == 0:
+            import pynvml
+            calls = []
+            shutdown, init = pynvml.nvmlShutdown, pynvml.nvmlInit
+            pynvml.nvmlShutdown = lambda: calls.append("shutdown") or shutdown()
+            pynvml.nvmlInit = lambda: calls.append("init") or init()
+            points = [point.metric.name for point in collector.collect(2)]
+            collector.close()
+            os.write(into, json.dumps([points, calls]).encode())
+            os._exit(0)
+        os.wait()
+        child, calls = json.loads(os.read(out, 1 << 16))
+        after = [point.metric.name for point in collector.collect(2)]
+        collector.close()
+        print(json.dumps({"first": first, "child": child, "calls": calls, "after": after}))
+        """,
+    )
+    assert told["child"] == told["first"]
+    assert told["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
+    assert set(told["first"]) <= set(told["after"])
+
+
+def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, proc):
+    told = run(
+        library,
+        tmp_path,
+        tmp_path / "nothing",
+        """
+        import json, sys
+        from pathlib import Path
+        from agent.collectors.nvidia import NvidiaCollector
+        from agent.errors import Unavailable
+
+        nowhere = Path(sys.argv[1])
+        collector = NvidiaCollector(NvidiaCollector.Config(proc=nowhere, root=nowhere))
+        try:
+            collector.open()
+        except Unavailable:
+            print(json.dumps(["pynvml" in sys.modules, "ctypes" in sys.modules]))
+        """,
+    )
+    assert told == [False, False]

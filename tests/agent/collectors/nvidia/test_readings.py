@@ -1,0 +1,274 @@
+"""What is read of a GPU that works, value by value."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.nvidia import NvidiaCollector
+from agent.datapoint import Kind, Level
+from agent.testing import check_collector
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+MIB = 1 << 20
+
+BASIC = {
+    "gpu.utilization{gpu=0}": 100,
+    "gpu.memory.used{gpu=0}": 19818 * MIB,
+    "gpu.memory.utilization{gpu=0}": 100 * 19818 / 81559,
+    "gpu.temperature{gpu=0}": 59,
+    "gpu.ecc.uncorrected{gpu=0}": 0,
+    "gpu.power{gpu=0}": 631.95,
+    "gpu.power.utilization{gpu=0}": 100 * 631.95 / 700,
+    "gpu.state{gpu=0}": 1,
+}
+DETAILED = BASIC | {
+    "gpu.memory.activity{gpu=0}": 11,
+    "gpu.memory.total{gpu=0}": 81559 * MIB,
+    "gpu.memory.temperature{gpu=0}": 54,
+    "gpu.power.limit{gpu=0}": 700,
+    "gpu.energy{gpu=0}": 9_876_543.21,
+    "gpu.clock.sm{gpu=0}": 1980,
+    "gpu.clock.memory{gpu=0}": 2619,
+    "gpu.clock.graphics{gpu=0}": 1980,
+    "gpu.ecc.corrected{gpu=0}": 0,
+    "gpu.encoder.utilization{gpu=0}": 0,
+    "gpu.decoder.utilization{gpu=0}": 0,
+    "gpu.pcie.sent{gpu=0}": 4e9,
+    "gpu.pcie.received{gpu=0}": 9e9,
+    "gpu.nvlink.sent{gpu=0}": 5_000_000 * 1024,
+    "gpu.nvlink.received{gpu=0}": 6_000_000 * 1024,
+    "gpu.rows.remapped{cause=correctable,gpu=0}": 0,
+    "gpu.rows.remapped{cause=uncorrectable,gpu=0}": 0,
+    "gpu.throttled{gpu=0,reason=power}": 0,
+    "gpu.throttled{gpu=0,reason=thermal}": 0,
+    "gpu.throttled{gpu=0,reason=sync_boost}": 0,
+    "gpu.throttled{gpu=0,reason=board_limit}": 1.5,
+    "gpu.throttled{gpu=0,reason=low_utilization}": 0.25,
+    "gpu.throttled{gpu=0,reason=reliability}": 0,
+}
+ACTIVE = {
+    "gpu.sm.active{gpu=0}": 98.25,
+    "gpu.sm.occupancy{gpu=0}": 61.5,
+    "gpu.tensor.active{gpu=0}": 72.75,
+    "gpu.dram.active{gpu=0}": 9.5,
+    "gpu.fp64.active{gpu=0}": 0,
+    "gpu.fp32.active{gpu=0}": 3.25,
+    "gpu.fp16.active{gpu=0}": 0.5,
+}
+
+
+def test_an_h100_tells_at_level_basic_exactly_this(driver, watch):
+    driver("h100")
+    gpu = watch(Level.BASIC)
+    assert gpu.read() == BASIC
+    assert gpu.problems == []
+    assert {point.at for point in gpu.points} == {gpu.at}
+
+
+def test_an_h100_tells_at_level_detailed_exactly_this_and_its_activity_from_the_second_tick_on(driver, watch):
+    driver("h100")
+    gpu = watch(Level.DETAILED)
+    assert gpu.read() == DETAILED
+    assert gpu.read() == DETAILED | ACTIVE
+    assert gpu.problems == []
+
+
+def test_a_geforce_has_a_fan_and_neither_ecc_nor_rows_nor_nvlink_nor_a_memory_thermometer(driver, watch):
+    driver("rtx4080s")
+    gpu = watch()
+    gpu.read()
+    names = {re.sub("[{].*", "", name) for name in gpu.read()}
+    assert names == {re.sub("[{].*", "", name) for name in DETAILED} - {
+        "gpu.ecc.corrected",
+        "gpu.ecc.uncorrected",
+        "gpu.rows.remapped",
+        "gpu.nvlink.sent",
+        "gpu.nvlink.received",
+        "gpu.memory.temperature",
+    } | {"gpu.fan.utilization"}
+    assert gpu.read(10)["gpu.encoder.utilization{gpu=0}"] == 72
+    assert gpu.problems == []
+
+
+def test_a_t4_tells_what_turing_has(driver, watch):
+    driver("t4")
+    read = watch().read()
+    expected = {
+        "gpu.utilization{gpu=0}": 0,
+        "gpu.memory.used{gpu=0}": 1032 * MIB,
+        "gpu.memory.total{gpu=0}": 15360 * MIB,
+        "gpu.temperature{gpu=0}": 40,
+        "gpu.power{gpu=0}": 26.78,
+        "gpu.power.limit{gpu=0}": 70,
+        "gpu.clock.memory{gpu=0}": 5000,
+        "gpu.ecc.uncorrected{gpu=0}": 0,
+    }
+    assert read.items() >= expected.items()
+    assert not {name for name in read if "rows" in name or "nvlink" in name or "fan" in name}
+
+
+def test_each_of_eight_gpus_has_its_index(driver, watch):
+    told = driver("h100", 8)
+    for n, gpu in enumerate(told.gpus):
+        gpu["temperature"] = 40 + n
+    told.tell()
+    read = watch(Level.BASIC).read()
+    assert len(read) == 8 * len(BASIC)
+    assert [read[f"gpu.temperature{{gpu={n}}}"] for n in range(8)] == [40 + n for n in range(8)]
+
+
+def test_a_divided_gpu_tells_the_memory_and_the_activity_of_each_instance(driver, watch):
+    driver("h100_mig")
+    gpu = watch(Level.BASIC)
+    whole = {
+        "gpu.memory.used{gpu=0}": 11125 * MIB,
+        "gpu.memory.utilization{gpu=0}": 100 * 11125 / 81559,
+        "gpu.temperature{gpu=0}": 53,
+        "gpu.ecc.uncorrected{gpu=0}": 0,
+        "gpu.power{gpu=0}": 433.78,
+        "gpu.power.utilization{gpu=0}": 100 * 433.78 / 700,
+        "gpu.state{gpu=0}": 1,
+    }
+    memory = {0: (9780, 40448), 1: (1287, 19968), 2: (15, 9856), 3: (15, 9856)}
+    instances = {}
+    for n, (used, total) in memory.items():
+        instances[f"gpu.memory.used{{gpu=0,mig={n}}}"] = used * MIB
+        instances[f"gpu.memory.utilization{{gpu=0,mig={n}}}"] = 100 * used / total
+    assert gpu.read() == whole | instances
+    activity = {"gpu.utilization{gpu=0,mig=0}": 97.5, "gpu.utilization{gpu=0,mig=1}": 0}
+    assert gpu.read() == whole | instances | activity
+    assert gpu.problems == []
+    assert gpu.collector.describe() == "1 x NVIDIA H100 80GB HBM3, driver 590.48.01, 4 MIG instances"
+
+
+def test_an_instance_tells_the_activity_of_its_units_at_level_detailed(driver, watch):
+    driver("h100_mig")
+    gpu = watch(Level.DETAILED)
+    gpu.read()
+    read = gpu.read()
+    assert read["gpu.tensor.active{gpu=0,mig=0}"] == 70
+    assert read["gpu.sm.occupancy{gpu=0,mig=0}"] == 60
+    assert read["gpu.memory.total{gpu=0,mig=3}"] == 9856 * MIB
+
+
+def test_uuid_and_model_are_dimensions_when_asked_for(driver, watch):
+    driver("h100_mig")
+    gpu = watch(Level.BASIC, dimensions=("uuid", "model"))
+    gpu.read()
+    dims = {point.metric.name: dict(point.dims) for point in gpu.points if "mig" not in point.dims}
+    model = "NVIDIA H100 80GB HBM3"
+    assert dims["gpu.state"] == {"gpu": "0", "uuid": "GPU-00000000-0000-0000-0000-000000000000", "model": model}
+    first = next(dict(point.dims) for point in gpu.points if "mig" in point.dims)
+    uuid = "MIG-00000000-0000-0000-0000-000000000000"
+    assert first == {"gpu": "0", "mig": "0", "uuid": uuid, "model": f"{model} MIG 3g.40gb"}
+
+
+@pytest.mark.parametrize("profile", ["h100", "h100_mig", "rtx4080s", "t4"])
+@pytest.mark.parametrize("dimensions", [(), ("model",), ("uuid", "model")])
+def test_the_contract_is_kept(driver, proc, tmp_path, profile, dimensions):
+    told = driver(profile, 2)
+    told.machine["events"] = "0:13,1:79"
+    told.write()
+    config = NvidiaCollector.Config(proc=proc, root=tmp_path, dimensions=dimensions)
+    assert check_collector(NvidiaCollector(config))
+
+
+def test_all_that_the_catalogue_promises_of_nvidia_is_declared_so():
+    text = (FIXTURES / "catalogue.md").read_text()
+    gpu = text[text.index("## GPU (NVIDIA") : text.index("## Graphcore IPU")]
+    rows = re.findall(r"^\| ((?:gpu\.process\.).*)", text, re.MULTILINE) + re.findall(
+        r"^\| (gpu\..*)", gpu, re.MULTILINE
+    )
+    declared = {metric.name: metric for metric in NvidiaCollector.metrics if "mig" not in metric.dims}
+    for row in rows:
+        names, kind, unit, dims, level = [cell.strip() for cell in row.split("|")][:5]
+        for name in names.split(", "):
+            whole = f"gpu{name}" if name.startswith(".") else name
+            metric = declared.pop(whole)
+            assert metric.kind is {"G": Kind.GAUGE, "C": Kind.COUNTER}[kind], whole
+            assert metric.unit == unit.split()[0], whole
+            assert set(metric.dims) == {word.strip() for word in dims.split(",")}, whole
+            wanted = "basic" if whole == "gpu.ecc.uncorrected" else re.split("[;,]", level)[0]
+            assert metric.level is Level[wanted.upper()], whole
+    assert not declared
+
+
+def test_what_instances_tell_is_declared_with_the_dimension_mig():
+    instances = [metric for metric in NvidiaCollector.metrics if "mig" in metric.dims]
+    assert {metric.dims for metric in instances} == {("gpu", "mig")}
+    assert {"gpu.utilization", "gpu.memory.used", "gpu.sm.active", "gpu.process.memory.used"} <= {
+        metric.name for metric in instances
+    }
+
+
+# -- memory, temperature, fields: what the driver has otherwise ----------------------------------------------------
+
+
+def test_a_driver_without_the_second_version_of_memory_is_asked_for_the_first(driver, watch):
+    told = driver("h100")
+    told.gpus[0]["memory"]["v2"] = "!13"
+    told.tell()
+    gpu = watch(Level.BASIC)
+    assert gpu.read()["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
+    assert gpu.problems == []
+
+
+def test_a_driver_without_the_old_thermometer_is_asked_for_the_new_one(driver, watch):
+    told = driver("h100")
+    told.gpus[0]["temperature"] = "!13"
+    told.gpus[0]["temperature_v"] = 61
+    told.tell()
+    assert watch(Level.BASIC).read()["gpu.temperature{gpu=0}"] == 61
+
+
+def test_nvlink_5_is_read_in_bytes(driver, watch):
+    told = driver("h100")
+    field = told.gpus[0]["field"]
+    field["202.-1"], field["204.-1"] = 700, 800
+    told.tell()
+    read = watch().read()
+    assert (read["gpu.nvlink.sent{gpu=0}"], read["gpu.nvlink.received{gpu=0}"]) == (5_000_000 * 1024, 6_000_000 * 1024)
+    del field["138.-1"], field["139.-1"]
+    told.tell()
+    read = watch().read()
+    assert (read["gpu.nvlink.sent{gpu=0}"], read["gpu.nvlink.received{gpu=0}"]) == (700, 800)
+
+
+@pytest.mark.parametrize("value", ["54u", "54s", "54d", "54l", "54h", "54"])
+def test_a_field_is_read_as_the_type_that_the_driver_says(driver, watch, value):
+    told = driver("h100")
+    told.gpus[0]["field"]["82"] = value
+    told.tell()
+    assert watch().read()["gpu.memory.temperature{gpu=0}"] == 54
+
+
+def test_garbage_is_not_told(driver, watch):
+    told = driver("h100")
+    told.gpus[0]["utilization"] = {"gpu": 4294967295, "memory": 12}
+    told.gpus[0]["memory"]["used"] = 2 * 81559 * MIB
+    told.gpus[0]["gpm"] |= {"2": "nan", "3": 100.0004, "5": -1}
+    told.tell()
+    gpu = watch()
+    gpu.read()
+    read = gpu.read()
+    for name in (
+        "gpu.utilization",
+        "gpu.memory.used",
+        "gpu.memory.utilization",
+        "gpu.memory.total",
+        "gpu.sm.active",
+        "gpu.tensor.active",
+    ):
+        assert f"{name}{{gpu=0}}" not in read
+    assert read["gpu.sm.occupancy{gpu=0}"] == 100
+    assert read["gpu.memory.activity{gpu=0}"] == 12
+
+
+def test_a_fan_above_its_nominal_speed_is_at_100(driver, watch):
+    told = driver("rtx4080s")
+    told.gpus[0]["fan"] = 104
+    told.tell()
+    assert watch().read()["gpu.fan.utilization{gpu=0}"] == 100

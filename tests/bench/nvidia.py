@@ -1,0 +1,153 @@
+"""What eight GPUs cost, on a driver that costs nothing itself: tests/doubles/nvml."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from agent.assemble import build_collectors
+from agent.collector import Collector
+from agent.collectors.nvidia import NvidiaCollector
+from agent.config import load
+from agent.datapoint import Level
+from agent.errors import PartlyCollected, Unavailable
+from tests.bench.child import ROOT, command, environment
+from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
+from tests.bench.figure import CannotMeasure as NotHere
+
+GPUS = 8
+TICKS = 40
+PAUSE = 0.025
+"""Seconds between two ticks."""
+WARM = 30
+
+
+def eight_gpus(effort: Effort) -> list[Figure]:
+    """Read eight GPUs at two levels; take off what the bare calls of the driver cost, which take turns with it."""
+    figures = []
+    for level, asked in (("basic", 0.5), ("all", 2.0)):
+        told = ask("cpu", level, str(effort.rounds))
+        how = (
+            f"CPU of NvidiaCollector.collect at level {level}, {told['points']} points a tick at most, less that of the same "
+            f"{told['calls']} calls of nvidia-ml-py alone; mean of {TICKS} ticks as at 5 s, half of them with what is dear"
+        )
+        figures.append(Figure(f"{GPUS} GPUs, {level}, one tick, own code", "ms", asked, told["own"], how))
+        how = "the same with the calls of nvidia-ml-py and of a fake driver in C"
+        figures.append(Figure(f"{GPUS} GPUs, {level}, one tick", "ms", None, told["whole"], how))
+    return figures
+
+
+def gpu_memory(effort: Effort) -> list[Figure]:
+    """Compare the host's collectors alone with the same and the GPUs, each in a process of its own."""
+    grown = [
+        (ask("memory", "all", "with")["rss"] - ask("memory", "all", "without")["rss"]) / MB
+        for _ in range(effort.rounds)
+    ]
+    how = f"RSS after {WARM} ticks at level all with the host's collectors and {GPUS} GPUs, less RSS with the host's alone"
+    return [Figure("GPUs, memory", "MB", 4.0, grown, how)]
+
+
+def ask(*words: str) -> dict[str, object]:
+    """Measure in a child that finds the fake driver; return what it says."""
+    from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            library = build(Path(folder))
+        except CannotBuild as reason:
+            raise NotHere(str(reason)) from reason
+        told = Driver(Path(folder), "h100", GPUS)
+        for gpu in told.gpus:
+            gpu["field"]["83"] = "1000000@650000"
+        told.write()
+        (Path(folder) / "driver/nvidia").mkdir(parents=True)
+        (Path(folder) / "driver/nvidia/version").touch()
+        env = environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
+        done = subprocess.run(
+            command("nvidia", folder, *words), cwd=ROOT, env=env, stdout=subprocess.PIPE, timeout=120, check=True
+        )
+    return json.loads(done.stdout)
+
+
+def child(folder: str, what: str, level: str, word: str) -> None:
+    """Measure in this process."""
+    collector = NvidiaCollector(NvidiaCollector.Config(proc=Path(folder), pid=os.getppid()))
+    collector.level = Level[level.upper()]
+    told = cpu(collector, int(word)) if what == "cpu" else memory(collector if word == "with" else None)
+    json.dump(told, sys.stdout)
+
+
+def cpu(collector: NvidiaCollector, rounds: int) -> dict[str, object]:
+    import pynvml
+
+    now, seen = [time.monotonic_ns()], []
+    collector._clock = lambda: now[0]
+    collector.open()
+
+    def tick(at: int) -> None:
+        now[0] += 5_000_000_000
+        seen.append(len(list(collector.collect(at))))
+
+    cpu_ms(tick, 5, PAUSE)
+    calls = recorded(tick, 2)
+
+    def bare(at: int) -> None:
+        for call, args in calls[at % 2]:
+            with suppress(pynvml.NVMLError):
+                call(*args)
+
+    whole, own = [], []
+    turn = count()
+    for _ in range(rounds):
+        whole.append(cpu_ms(tick, TICKS, PAUSE))
+        own.append(whole[-1] - cpu_ms(lambda at: bare(next(turn)), TICKS, PAUSE))
+    collector.close()
+    return {"whole": whole, "own": own, "points": max(seen), "calls": sum(map(len, calls)) // 2}
+
+
+def recorded(tick: Callable[[int], None], ticks: int) -> list[list[tuple[Callable[..., object], tuple[object, ...]]]]:
+    """Return the calls of nvidia-ml-py of each of some ticks."""
+    import pynvml
+
+    made: list[list[tuple[Callable[..., object], tuple[object, ...]]]] = []
+    originals = {name: call for name, call in vars(pynvml).items() if name.startswith("nvml") and callable(call)}
+
+    def recorder(call):
+        def record(*args):
+            made[-1].append((call, args))
+            return call(*args)
+
+        return record
+
+    for name, call in originals.items():
+        if not isinstance(call, type):
+            setattr(pynvml, name, recorder(call))
+    for n in range(ticks):
+        made.append([])
+        tick(n)
+    for name, call in originals.items():
+        setattr(pynvml, name, call)
+    return made
+
+
+def memory(collector: NvidiaCollector | None) -> dict[str, object]:
+    collectors: list[Collector] = [one for name, one in build_collectors(load(None, {})).items() if name != "nvidia"]
+    opened = []
+    for one in [*collectors, collector] if collector else collectors:
+        with suppress(Unavailable):
+            one.open()
+            opened.append(one)
+    for tick in range(WARM):
+        for one in opened:
+            with suppress(PartlyCollected):
+                list(one.collect(tick))
+        time.sleep(0.005)
+    return {"rss": rss()}

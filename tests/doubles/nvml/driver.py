@@ -1,0 +1,124 @@
+"""The fake driver: compiled from nvml.c, and told what to answer."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROFILES = HERE.parents[1] / "fixtures" / "nvidia"
+LIBRARY = "libnvidia-ml.so.1"
+VARIABLE = "FAKE_NVML"
+
+
+class CannotBuild(Exception):
+    """There is no C compiler, or not the kind of system that this is for."""
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into `folder`, its structs checked against those of nvidia-ml-py; return its path."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if sys.platform != "linux" or not compiler:
+        raise CannotBuild("the fake driver needs Linux and a C compiler (cc)")
+    import pynvml
+
+    sizes = {
+        "SIZE_UTILIZATION": ctypes.sizeof(pynvml.c_nvmlUtilization_t),
+        "SIZE_MEMORY": ctypes.sizeof(pynvml.c_nvmlMemory_t),
+        "SIZE_MEMORY2": ctypes.sizeof(pynvml.c_nvmlMemory_v2_t),
+        "SIZE_FIELD": ctypes.sizeof(pynvml.c_nvmlFieldValue_t),
+        "SIZE_PROCESS": ctypes.sizeof(pynvml.c_nvmlProcessInfo_v3_t),
+        "SIZE_SAMPLE": ctypes.sizeof(pynvml.c_nvmlProcessUtilizationSample_t),
+        "SIZE_EVENT": ctypes.sizeof(pynvml.c_nvmlEventData_t),
+        "SIZE_METRIC": ctypes.sizeof(pynvml.c_nvmlGpmMetric_t),
+        "SIZE_SUPPORT": ctypes.sizeof(pynvml.c_nvmlGpmSupport_t),
+        "SIZE_TEMPERATURE": ctypes.sizeof(pynvml.c_nvmlTemperature_v1_t),
+        "OFFSET_METRICS": pynvml.c_nvmlGpmMetricsGet_t.metrics.offset,
+        "VERSION_MEMORY": pynvml.nvmlMemory_v2,
+        "VERSION_TEMPERATURE": pynvml.nvmlTemperature_v1,
+    }
+    (folder / "nvml_sizes.h").write_text("".join(f"#define {name} {size}\n" for name, size in sizes.items()))
+    library = folder / LIBRARY
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{folder}", f"-Wl,-soname,{LIBRARY}"]
+    done = subprocess.run(
+        [compiler, *flags, "-o", library, HERE / "nvml.c"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the fake driver does not compile: {done.stderr}")
+    return library
+
+
+def profile(name: str) -> dict[str, Any]:
+    """Return the answers of a machine in tests/fixtures/nvidia; what was captured and what was made are put together."""
+    told = json.loads((PROFILES / f"{name}.json").read_text())
+    return {"driver": told["driver"], "gpus": [together(gpu["captured"], gpu["made"]) for gpu in told["gpus"]]}
+
+
+def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two tables as one, tables in them likewise."""
+    both = {**one, **other}
+    for key in one.keys() & other.keys():
+        if isinstance(one[key], Mapping):
+            both[key] = together(one[key], other[key])
+    return both
+
+
+def flat(answers: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Yield the lines of the driver's table: the keys of tables in tables are joined by dots."""
+    for key, value in answers.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{place}{key}.")
+        elif value is not None:
+            yield f"{place}{key}={value}"
+
+
+class Driver:
+    """What the driver answers: `gpus` by index, and `machine`; `tell` makes it so."""
+
+    def __init__(self, folder: Path, name: str, many: int = 1) -> None:
+        """Begin with `many` GPUs of a profile, which differ in their UUIDs."""
+        told = profile(name)
+        self.path = folder / "nvml.txt"
+        self.machine: dict[str, Any] = {"driver": told["driver"]}
+        self.gpus: list[dict[str, Any]] = [json.loads(json.dumps(gpu)) for gpu in told["gpus"] * many]
+        for n, gpu in enumerate(self.gpus):
+            gpu["minor"] = n
+            if n:
+                gpu["uuid"] = f"{gpu['uuid'][:-4]}{n:04}"
+        self.write()
+
+    def write(self) -> None:
+        """Write the table, for a program that is about to start."""
+        gpus = {str(n): gpu for n, gpu in enumerate(self.gpus)}
+        lines = flat({"count": len(self.gpus), **self.machine, **gpus})
+        self.path.write_text("".join(f"{line}\n" for line in lines))
+
+
+class Loaded(Driver):
+    """A driver in this process, which can be told other answers while it is in use."""
+
+    def __init__(self, library: Path, folder: Path, name: str, many: int = 1) -> None:
+        """Load the library: whoever asks for libnvidia-ml.so.1 from now on gets it."""
+        super().__init__(folder, name, many)
+        self._library = ctypes.CDLL(str(library))
+        self._library.fakeCalls.restype = ctypes.c_ulonglong
+        self._counted: dict[str, int] = {}
+        os.environ[VARIABLE] = str(self.path)
+
+    def tell(self) -> None:
+        """Write the table and have it read."""
+        self.write()
+        self._library.fakeLoad()
+
+    def calls(self, function: str) -> int:
+        """Return how often a function was called since this was asked last."""
+        total = self._library.fakeCalls(function.encode())
+        before, self._counted[function] = self._counted.get(function, 0), total
+        return total - before

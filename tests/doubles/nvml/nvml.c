@@ -1,0 +1,633 @@
+/*
+ * A fake libnvidia-ml.so.1: answers from a table in a text file, which the environment variable FAKE_NVML names.
+ *
+ * Each line is KEY=VALUE. The keys of a GPU begin with its index (0.temperature=63), those of an instance of MIG
+ * with that and its number (0.mig.1.memory.used=...). What has no line is not supported. A value is
+ *
+ *     63        a number, or a text
+ *     100@20    a number that grows by 20 a second from when the file was read
+ *     !15       the error of that code
+ *     hang      a call that never returns
+ *
+ * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
+ * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15.
+ *
+ * The structs are written from NVIDIA's API reference; nvml_sizes.h, which is generated from nvidia-ml-py, checks them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "nvml_sizes.h"
+
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SHORT = 7, TIMEOUT = 10, LOST = 15,
+       VERSION = 25 };
+typedef unsigned int uint;
+typedef unsigned long long ull;
+
+typedef struct { uint gpu, memory; } Utilization;
+typedef struct { ull total, free, used; } Memory;
+typedef struct { uint version; ull total, reserved, free, used; } Memory2;
+typedef union { double d; uint ui; unsigned long ul; ull ll; long long sll; int si; unsigned short us; } Value;
+typedef struct { uint id, scope; long long stamp, latency; uint type; int code; Value value; } Field;
+typedef struct { uint pid; ull memory; uint gi, ci; } Process;
+typedef struct { uint pid; ull stamp; uint sm, mem, enc, dec; } Sample;
+typedef struct { void *device; ull type, data; uint gi, ci; } Event;
+typedef struct { uint id; int code; double value; char *names[3]; } Metric;
+typedef struct { uint version, many; void *first, *second; Metric metrics[1]; } Metrics;
+typedef struct { uint version, supported; } Support;
+typedef struct { uint version, sensor; int temperature; } Temperature;
+
+#define SAME(type, size) _Static_assert(sizeof(type) == (size), "unlike nvidia-ml-py: " #type)
+SAME(Utilization, SIZE_UTILIZATION);
+SAME(Memory, SIZE_MEMORY);
+SAME(Memory2, SIZE_MEMORY2);
+SAME(Field, SIZE_FIELD);
+SAME(Process, SIZE_PROCESS);
+SAME(Sample, SIZE_SAMPLE);
+SAME(Event, SIZE_EVENT);
+SAME(Metric, SIZE_METRIC);
+SAME(Support, SIZE_SUPPORT);
+SAME(Temperature, SIZE_TEMPERATURE);
+_Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike nvidia-ml-py: Metrics");
+
+/* -- the table ---------------------------------------------------------------------------------------------- */
+
+#define SLOTS 16384
+#define GPUS 16
+#define MIGS 8
+
+typedef struct { char *key, *value; ull calls; } Slot;
+typedef struct { char at[24]; int gpu; } Device;
+
+static Slot table[SLOTS];
+static Device devices[GPUS][1 + MIGS];
+static char *events;
+static struct timespec begun;
+static pid_t opener;
+
+static Slot *slot(const char *key)
+{
+    unsigned n = 2166136261u;
+    for (const char *c = key; *c; c++)
+        n = (n ^ (unsigned char)*c) * 16777619u;
+    while (table[n % SLOTS].key && strcmp(table[n % SLOTS].key, key))
+        n++;
+    return &table[n % SLOTS];
+}
+
+static void set(const char *key, const char *value)
+{
+    Slot *found = slot(key);
+    if (!found->key)
+        found->key = strdup(key);
+    free(found->value);
+    found->value = value ? strdup(value) : NULL;
+}
+
+/* Reads the file anew; for tests that change it. What had a line and has none any more is not supported. */
+void fakeLoad(void)
+{
+    char line[1024], *value;
+    const char *path = getenv("FAKE_NVML");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    for (int n = 0; n < SLOTS; n++) {
+        free(table[n].value);
+        table[n].value = NULL;
+    }
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!(value = strchr(line, '=')))
+            continue;
+        *value++ = 0;
+        set(line, value);
+    }
+    if (file)
+        fclose(file);
+    free(events);
+    events = slot("events")->value ? strdup(slot("events")->value) : NULL;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    for (int g = 0; g < GPUS; g++)
+        for (int m = 0; m <= MIGS; m++) {
+            Device *device = &devices[g][m];
+            device->gpu = g;
+            if (m)
+                snprintf(device->at, sizeof device->at, "%d.mig.%d", g, m - 1);
+            else
+                snprintf(device->at, sizeof device->at, "%d", g);
+        }
+}
+
+/* How often a function was called. */
+ull fakeCalls(const char *function)
+{
+    return slot(function)->calls;
+}
+
+static void count(const char *function)
+{
+    Slot *found = slot(function);
+    if (!found->key)
+        found->key = strdup(function);
+    found->calls++;
+}
+
+static int text(const char *key, const char **value)
+{
+    *value = slot(key)->value;
+    if (!*value)
+        return UNSUPPORTED;
+    if (!strcmp(*value, "hang"))
+        for (;;)
+            pause();
+    return **value == '!' ? atoi(*value + 1) : OK;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)(time.tv_sec - begun.tv_sec) + (double)(time.tv_nsec - begun.tv_nsec) / 1e9;
+}
+
+static double parse(const char *value)
+{
+    char *end;
+    double number = strtod(value, &end);
+    return *end == '@' ? number + strtod(end + 1, NULL) * now() : number;
+}
+
+static int ask(const Device *device, const char *what, const char **value)
+{
+    char key[80];
+    if (getpid() != opener)
+        return UNINITIALIZED;
+    if (!device)
+        return INVALID;
+    snprintf(key, sizeof key, "%d.lost", device->gpu);
+    if (slot(key)->value)
+        return LOST;
+    snprintf(key, sizeof key, "%s.%s", device->at, what);
+    return text(key, value);
+}
+
+static int number(const Device *device, const char *what, double *found)
+{
+    const char *value;
+    int code = ask(device, what, &value);
+    if (!code)
+        *found = parse(value);
+    return code;
+}
+
+#define ENTER count(__func__)
+#define EXPORT __attribute__((visibility("default")))
+#define UINT_OF(function, what)                                                                                        \
+    int function(const Device *device, uint *found)                                                                    \
+    {                                                                                                                  \
+        double value;                                                                                                  \
+        ENTER;                                                                                                         \
+        int code = number(device, what, &value);                                                                       \
+        if (!code)                                                                                                     \
+            *found = (uint)value;                                                                                      \
+        return code;                                                                                                   \
+    }
+#define TEXT_OF(function, what)                                                                                        \
+    int function(const Device *device, char *found, uint size)                                                         \
+    {                                                                                                                  \
+        const char *value;                                                                                             \
+        ENTER;                                                                                                         \
+        int code = ask(device, what, &value);                                                                          \
+        if (!code)                                                                                                     \
+            snprintf(found, size, "%s", value);                                                                        \
+        return code;                                                                                                   \
+    }
+
+/* -- the library -------------------------------------------------------------------------------------------- */
+
+int nvmlInitWithFlags(uint flags)
+{
+    const char *value;
+    (void)flags;
+    ENTER;
+    fakeLoad();
+    int code = text("init", &value);
+    if (code && code != UNSUPPORTED)
+        return code;
+    opener = getpid();
+    return OK;
+}
+
+int nvmlShutdown(void)
+{
+    ENTER;
+    if (getpid() != opener)
+        return UNINITIALIZED;
+    opener = 0;
+    return OK;
+}
+
+const char *nvmlErrorString(int code)
+{
+    static char said[32];
+    snprintf(said, sizeof said, "Error %d", code);
+    return said;
+}
+
+int nvmlSystemGetDriverVersion(char *found, uint size)
+{
+    const char *value;
+    ENTER;
+    int code = text("driver", &value);
+    if (!code)
+        snprintf(found, size, "%s", value);
+    return code;
+}
+
+int nvmlDeviceGetCount_v2(uint *found)
+{
+    const char *value;
+    ENTER;
+    if (getpid() != opener)
+        return UNINITIALIZED;
+    int code = text("count", &value);
+    if (!code)
+        *found = (uint)atoi(value);
+    return code;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(uint index, const Device **found)
+{
+    const char *value;
+    char key[32];
+    ENTER;
+    if (index >= GPUS)
+        return INVALID;
+    snprintf(key, sizeof key, "%u.handle", index);
+    int code = text(key, &value);
+    *found = &devices[index][0];
+    return code == UNSUPPORTED ? OK : code;
+}
+
+/* -- a GPU, or an instance ---------------------------------------------------------------------------------- */
+
+TEXT_OF(nvmlDeviceGetUUID, "uuid")
+TEXT_OF(nvmlDeviceGetName, "name")
+UINT_OF(nvmlDeviceGetMinorNumber, "minor")
+UINT_OF(nvmlDeviceGetPowerUsage, "power")
+UINT_OF(nvmlDeviceGetEnforcedPowerLimit, "limit")
+UINT_OF(nvmlDeviceGetFanSpeed, "fan")
+UINT_OF(nvmlDeviceGetMaxMigDeviceCount, "migs")
+UINT_OF(nvmlDeviceGetGpuInstanceId, "gi")
+
+int nvmlDeviceGetUtilizationRates(const Device *device, Utilization *found)
+{
+    double gpu, memory;
+    ENTER;
+    int code = number(device, "utilization.gpu", &gpu);
+    if (!code)
+        code = number(device, "utilization.memory", &memory);
+    if (!code)
+        *found = (Utilization){(uint)gpu, (uint)memory};
+    return code;
+}
+
+static int memory(const Device *device, Memory2 *found)
+{
+    double total, reserved, used;
+    int code = number(device, "memory.total", &total);
+    if (!code)
+        code = number(device, "memory.reserved", &reserved);
+    if (!code)
+        code = number(device, "memory.used", &used);
+    if (!code) {
+        found->total = (ull)total;
+        found->reserved = (ull)reserved;
+        found->used = (ull)used;
+        found->free = found->total - found->reserved - found->used;
+    }
+    return code;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(const Device *device, Memory2 *found)
+{
+    const char *value;
+    ENTER;
+    if (found->version != VERSION_MEMORY)
+        return VERSION;
+    int code = ask(device, "memory.v2", &value); /* 0.memory.v2=!13: a driver that has no second version */
+    return code == OK || code == UNSUPPORTED ? memory(device, found) : code;
+}
+
+int nvmlDeviceGetMemoryInfo(const Device *device, Memory *found)
+{
+    Memory2 second;
+    ENTER;
+    int code = memory(device, &second);
+    if (!code)
+        *found = (Memory){second.total, second.free, second.used + second.reserved};
+    return code;
+}
+
+int nvmlDeviceGetTemperature(const Device *device, uint sensor, uint *found)
+{
+    double value;
+    ENTER;
+    int code = sensor ? INVALID : number(device, "temperature", &value);
+    if (!code)
+        *found = (uint)value;
+    return code;
+}
+
+int nvmlDeviceGetTemperatureV(const Device *device, Temperature *found)
+{
+    double value;
+    ENTER;
+    if (found->version != VERSION_TEMPERATURE)
+        return VERSION;
+    int code = found->sensor ? INVALID : number(device, "temperature_v", &value);
+    if (!code)
+        found->temperature = (int)value;
+    return code;
+}
+
+int nvmlDeviceGetClockInfo(const Device *device, uint kind, uint *found)
+{
+    double value;
+    char what[16];
+    ENTER;
+    snprintf(what, sizeof what, "clock.%u", kind);
+    int code = number(device, what, &value);
+    if (!code)
+        *found = (uint)value;
+    return code;
+}
+
+static int codec(const Device *device, const char *what, uint *found, uint *period)
+{
+    double value;
+    int code = number(device, what, &value);
+    if (!code) {
+        *found = (uint)value;
+        *period = 167000;
+    }
+    return code;
+}
+
+int nvmlDeviceGetEncoderUtilization(const Device *device, uint *found, uint *period)
+{
+    ENTER;
+    return codec(device, "encoder", found, period);
+}
+
+int nvmlDeviceGetDecoderUtilization(const Device *device, uint *found, uint *period)
+{
+    ENTER;
+    return codec(device, "decoder", found, period);
+}
+
+int nvmlDeviceGetFieldValues(const Device *device, int many, Field *fields)
+{
+    const char *value;
+    char what[40];
+    ENTER;
+    int code = ask(device, "fields", &value); /* 0.fields=!999: the whole call fails */
+    if (code && code != UNSUPPORTED)
+        return code;
+    for (int n = 0; n < many; n++) {
+        Field *field = &fields[n];
+        memset(&field->value, 0xAA, sizeof field->value); /* what a short member leaves is garbage */
+        if (field->scope)
+            snprintf(what, sizeof what, "field.%u.%d", field->id, (int)field->scope);
+        else
+            snprintf(what, sizeof what, "field.%u", field->id);
+        field->code = ask(device, what, &value);
+        if (field->code)
+            continue;
+        double found = parse(value);
+        switch (value[strlen(value) - 1]) {
+        case 'd': field->type = 0; field->value.d = found; break;
+        case 'u': field->type = 1; field->value.ui = (uint)found; break;
+        case 'l': field->type = 2; field->value.ul = (unsigned long)found; break;
+        case 's': field->type = 5; field->value.si = (int)found; break;
+        case 'h': field->type = 6; field->value.us = (unsigned short)found; break;
+        default: field->type = 3; field->value.ll = (ull)found;
+        }
+    }
+    return OK;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(const Device *device, uint index, const Device **found)
+{
+    const char *value;
+    char what[24];
+    ENTER;
+    if (index >= MIGS)
+        return INVALID;
+    snprintf(what, sizeof what, "mig.%u.uuid", index);
+    int code = ask(device, what, &value);
+    *found = &devices[device->gpu][1 + index];
+    return code == UNSUPPORTED ? NOT_FOUND : code;
+}
+
+/* -- processes: 0.processes=11327:2690646016,11345:!   (PID:BYTES, ! for not available) ------------------------ */
+
+static int list(const Device *device, const char *what, uint *many, Process *found)
+{
+    const char *value;
+    int code = ask(device, what, &value);
+    if (code == UNSUPPORTED) {
+        *many = 0;
+        return OK;
+    }
+    if (code)
+        return code;
+    uint room = *many;
+    *many = 0;
+    for (const char *part = value; part && *part; part = strchr(part, ','), part = part ? part + 1 : NULL) {
+        const char *bytes = strchr(part, ':') + 1;
+        if (found && *many < room)
+            found[*many] = (Process){(uint)atoi(part), *bytes == '!' ? ~0ull : strtoull(bytes, NULL, 10), ~0u, ~0u};
+        ++*many;
+    }
+    return *many > room ? SHORT : OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(const Device *device, uint *many, Process *found)
+{
+    ENTER;
+    return list(device, "processes", many, found);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(const Device *device, uint *many, Process *found)
+{
+    ENTER;
+    return list(device, "graphics", many, found);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(const Device *device, uint *many, Process *found)
+{
+    ENTER;
+    return list(device, "mps", many, found);
+}
+
+/* 0.samples=11345:1000:99   (PID:TIME STAMP:PERCENT), those that are newer than what was asked for */
+int nvmlDeviceGetProcessUtilization(const Device *device, Sample *found, uint *many, ull since)
+{
+    const char *value;
+    ENTER;
+    int code = ask(device, "samples", &value);
+    if (code)
+        return code;
+    uint room = found ? *many : 0;
+    *many = 0;
+    for (const char *part = value; part && *part; part = strchr(part, ','), part = part ? part + 1 : NULL) {
+        uint pid, sm;
+        ull stamp;
+        if (sscanf(part, "%u:%llu:%u", &pid, &stamp, &sm) != 3 || stamp <= since)
+            continue;
+        if (*many < room)
+            found[*many] = (Sample){pid, stamp, sm, 0, 0, 0};
+        ++*many;
+    }
+    return !*many ? NOT_FOUND : *many > room ? SHORT : OK;
+}
+
+/* -- GPM: 0.gpm.2=98.5, and a snapshot is a count, so that two of them can be told apart ---------------------- */
+
+int nvmlGpmQueryDeviceSupport(const Device *device, Support *found)
+{
+    double value;
+    ENTER;
+    if (found->version != 1)
+        return VERSION;
+    int code = number(device, "gpm.supported", &value);
+    if (!code)
+        found->supported = (uint)value;
+    return code;
+}
+
+typedef struct { const Device *device; ull order; } Snapshot;
+
+int nvmlGpmSampleAlloc(Snapshot **found)
+{
+    ENTER;
+    *found = calloc(1, sizeof **found);
+    return OK;
+}
+
+int nvmlGpmSampleFree(Snapshot *snapshot)
+{
+    ENTER;
+    free(snapshot);
+    return OK;
+}
+
+static int take(const Device *device, Snapshot *snapshot)
+{
+    static ull order;
+    const char *value;
+    int code = ask(device, "gpm.sample", &value);
+    if (code && code != UNSUPPORTED)
+        return code;
+    *snapshot = (Snapshot){device, ++order};
+    return OK;
+}
+
+int nvmlGpmSampleGet(const Device *device, Snapshot *snapshot)
+{
+    ENTER;
+    return take(device, snapshot);
+}
+
+int nvmlGpmMigSampleGet(const Device *device, uint instance, Snapshot *snapshot)
+{
+    double value;
+    ENTER;
+    for (int n = 1; n <= MIGS; n++)
+        if (!number(&devices[device->gpu][n], "gi", &value) && (uint)value == instance)
+            return take(&devices[device->gpu][n], snapshot);
+    return INVALID;
+}
+
+int nvmlGpmMetricsGet(Metrics *asked)
+{
+    double value;
+    char what[16];
+    ENTER;
+    const Snapshot *first = asked->first, *second = asked->second;
+    if (asked->version != 1 || !first || !second || !first->order || first->order >= second->order)
+        return INVALID;
+    for (uint n = 0; n < asked->many; n++) {
+        Metric *metric = &asked->metrics[n];
+        snprintf(what, sizeof what, "gpm.%u", metric->id);
+        metric->code = number(second->device, what, &value);
+        if (!metric->code)
+            metric->value = value;
+    }
+    return OK;
+}
+
+/* -- events: events=0:79,1:13   (GPU:XID), once each ----------------------------------------------------------- */
+
+static uint registered;
+
+int nvmlDeviceGetSupportedEventTypes(const Device *device, ull *found)
+{
+    double value = 0x1f;
+    ENTER;
+    int code = number(device, "events", &value);
+    *found = (ull)value;
+    return code == UNSUPPORTED ? OK : code;
+}
+
+int nvmlEventSetCreate(void **found)
+{
+    static int set;
+    ENTER;
+    *found = &set;
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(const Device *device, ull kinds, void *set)
+{
+    (void)kinds;
+    (void)set;
+    ENTER;
+    registered |= 1u << device->gpu;
+    return OK;
+}
+
+int nvmlEventSetWait_v2(void *set, Event *found, uint milliseconds)
+{
+    const char *value;
+    ENTER;
+    if (!set || getpid() != opener)
+        return UNINITIALIZED;
+    int code = text("wait", &value);
+    if (code && code != UNSUPPORTED)
+        return code;
+    while (events && *events) {
+        int gpu = 0;
+        ull xid = 0;
+        sscanf(events, "%d:%llu", &gpu, &xid);
+        char *next = strchr(events, ',');
+        memmove(events, next ? next + 1 : "", next ? strlen(next) : 1);
+        if (!(registered & 1u << gpu))
+            continue;
+        *found = (Event){&devices[gpu][0], 8, xid, ~0u, ~0u};
+        return OK;
+    }
+    usleep(milliseconds * 1000);
+    return TIMEOUT;
+}
+
+int nvmlEventSetFree(void *set)
+{
+    (void)set;
+    ENTER;
+    registered = 0;
+    return OK;
+}
