@@ -103,7 +103,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
         auth, awsrequest, errors, http, session, utils, wire_errors = map(importlib.import_module, MODULES)
     except ImportError:
         raise Silent(f"to ask EC2 for it takes botocore: {EXTRA}") from None
-    logging.getLogger("botocore").setLevel(logging.INFO)  # below that, it logs what it signs, tokens and all
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # below that, it logs what it signs, tokens and all
     query = {
         "Action": "DescribeTags",
         "Version": "2016-11-15",

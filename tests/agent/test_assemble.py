@@ -12,6 +12,7 @@ from agent.assemble import (
     NotLoaded,
     assemble,
     build_collectors,
+    build_filter,
     build_plugin,
     build_samplers,
     build_sinks,
@@ -20,8 +21,10 @@ from agent.assemble import (
     spool_path,
     validate,
 )
-from agent.config import Config, ConfigError, load
+from agent.config import Config, ConfigError, SinkOptions, load
 from agent.datapoint import Dimensions, Level
+from agent.sink import Limits
+from agent.stats import SPOOL_BYTES
 
 LONG = 30.0
 
@@ -314,3 +317,19 @@ def test_the_agents_own_counts_are_of_these_parts(start, until):
     ran.pipeline.tick()
     ran.pipeline.tick()
     until(lambda: {p.dims.get("collector") for p in ran.sink("brief").points} >= {"load", "agent"})
+
+
+@pytest.mark.parametrize(
+    ("limits", "include", "wanted"),
+    [
+        (Limits(1), (), True),
+        (Limits(1, max_series=9), (), False),
+        (Limits(1, max_series=9), ("agent.spool.*", "cpu.*"), True),
+    ],
+    ids=["free", "paid", "paid and asked for"],
+)
+def test_a_sink_where_each_series_costs_gets_the_agents_own_only_on_request(limits, include, wanted):
+    options = SinkOptions(level="all", include=include)
+    chosen = build_filter(options, limits, Config())
+
+    assert chosen.wants(SPOOL_BYTES) is wanted

@@ -290,3 +290,16 @@ def test_the_document_has_the_machines_dimensions():
     rows = DOCS.read_text().splitlines()
     for ours, theirs in MACHINE["cwagent"].items():
         assert f"| `{ours}` | `{theirs}` |" in rows
+
+
+def test_the_total_latency_alone_gets_the_name_of_the_script():
+    latency, rename = declared()["neuron.execution.latency"], renamer("neuron-prometheus")
+    total, device = (
+        rename(latency.point(1, 0.1, Dimensions(percentile="p50", scope=scope))) for scope in ("total", "device")
+    )
+
+    assert (total.metric.name, dict(total.dims)) == (
+        "execution_latency_seconds",
+        {"percentile": "p50", "scope": "total"},
+    )
+    assert (device.metric.name, dict(device.dims)) == (latency.name, {"percentile": "p50", "scope": "device"})

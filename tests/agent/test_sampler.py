@@ -9,7 +9,7 @@ import pytest
 
 from agent.collector import Collector
 from agent.datapoint import Level, gauge
-from agent.errors import PartlyCollected, Unavailable
+from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.sampler import Sampler
 
 LOAD = gauge("x.load", "1", "The load.")
@@ -270,3 +270,24 @@ def test_joining_a_hung_collector_gives_up_in_time(bench, gate, until):
     b.sampler.stop()
     b.sampler.join(0.01)
     assert b.sampler._thread.is_alive()
+
+
+def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(bench):
+    end = InputEnded("standard input has ended", clean=True, problems=["a record was cut"])
+    made = bench([1.0, end])
+
+    assert made.read() == [("x.load", 1.0)]
+    assert made.read() is None
+    assert (made.sampler.ended, made.sampler.ok, made.sampler.partial) == (end, True, 1)
+    assert made.collector.calls.count("collect") == 1
+
+
+def test_what_readings_tell_of_the_machine_is_passed_on_when_it_changes(bench):
+    told = []
+    made = bench(1.0, learn=told.append)
+    for words in ({}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}):
+        made.collector.identity = lambda words=words: words
+        made.read()
+    made.read()
+
+    assert told == [{}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
