@@ -235,7 +235,7 @@ class Renamer:
         """Take a profile of PROFILES, and what it calls the dimensions of the machine."""
         self._profile, self._machine = profile, machine
         self._known: dict[tuple[str, Dimensions], tuple[Metric, Dimensions, float, float, int] | None] = {}
-        self._relabelled: dict[tuple[Metric, Dimensions], Dimensions] = {}
+        self._relabelled: dict[tuple[str, Dimensions], Dimensions] = {}
 
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the point under its other name."""
@@ -285,7 +285,7 @@ class Renamer:
 
     def _relabel(self, point: Datapoint) -> Datapoint:
         """Return a point that has no other name under the other names of the machine."""
-        key = (point.metric, point.dims)
+        key = (point.metric.name, point.dims)
         if key not in self._relabelled:
             self._relabelled[key] = Dimensions(self._machines(point.dims, point.metric))
         return Datapoint(point.metric, point.value, self._relabelled[key], *point[3:])
