@@ -64,7 +64,7 @@ class Effort:
 
 
 FULL = Effort(rounds=7, tick_seconds=20, steady_seconds=36, growth_ticks=10_000, starts=7)
-QUICK = Effort(rounds=3, tick_seconds=4, steady_seconds=6, growth_ticks=1_900, starts=3, limit=60)
+QUICK = Effort(rounds=3, tick_seconds=4, steady_seconds=6, growth_ticks=1_900, starts=3, limit=120)
 
 
 def cpu_ms(call: Callable[[int], object], ticks: int, pause: float) -> float:
