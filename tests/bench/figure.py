@@ -59,7 +59,7 @@ class Effort:
     """Length of the run whose CPU time is taken."""
     growth_ticks: int
     starts: int
-    limit: int = 240
+    limit: int = 480
     """Seconds after which the rest is left out, whatever happens."""
 
 
