@@ -17,7 +17,8 @@ from agent import config as configuration
 from agent import names, plugins
 from agent.budget import Budget
 from agent.collector import Collector
-from agent.config import Config, ConfigError, SinkOptions
+from agent.config import Config, SinkOptions
+from agent.convert import ConfigError
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.outlet import Filter, Outlet
 from agent.pipeline import Pipeline

@@ -15,7 +15,8 @@ from typing import Any, Final, NoReturn
 
 from agent import identity
 from agent.assemble import NotLoaded
-from agent.config import Config, ConfigError, load
+from agent.config import Config, load
+from agent.convert import ConfigError
 from agent.run import run
 from agent.version import __version__
 from agent.watched import NotStarted

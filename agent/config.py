@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import os
 import re
 import tomllib
-import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -18,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from agent import plugins
+from agent.convert import ConfigError, convert, is_list, nearest, value_of
 from agent.datapoint import Level
 from agent.identity import WORDS
 
@@ -27,10 +26,6 @@ PREFIX: Final = "CHIPWATCH_"
 T = TypeVar("T")
 LevelName = Literal["basic", "detailed", "all"]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
-
-
-class ConfigError(Exception):
-    """The configuration is wrong: one line that names the path and the right choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,119 +104,11 @@ class Config:
 
 
 TABLES: Final = ("collectors", "sinks")
-TABLE_TYPES: Final = (dict, Mapping)
-UNIONS: Final = (typing.Union, types.UnionType)
-WORDS_FOR: Final[Mapping[Any, str]] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    Path: "a path",
-    Literal: "a text",
-    **dict.fromkeys((list, tuple, Sequence, frozenset, set), "a list"),
-    **dict.fromkeys(TABLE_TYPES, "a table"),
-}
-SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
-"""Options whose values are never told."""
-USER_INFO: Final = re.compile(r"//[^/@\s]+@")
-"""Name and password in an address."""
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
 What Kubernetes sets for a service, which may be called chipwatch, too:
 https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 """
-
-
-def convert(shape: type[T], table: Mapping[str, Any], where: str) -> T:
-    """Return `table` as a `shape` (a dataclass); raise ConfigError naming `where` and the key."""
-    hints = typing.get_type_hints(shape, include_extras=True)
-    known = [f.name for f in dataclasses.fields(shape)]  # type: ignore[arg-type]
-    for key in table:
-        if key not in known:
-            raise ConfigError(f"{_path(where, key)}: no such option{_choices(key, known)}")
-    values = {key: _value(hints[key], value, _path(where, key)) for key, value in table.items()}
-    try:
-        return shape(**values)
-    except (TypeError, ValueError) as problem:
-        raise ConfigError(f"{where or 'configuration'}: {problem}") from problem
-
-
-def _value(hint: Any, value: Any, path: str, *, strict: bool = True) -> Any:
-    if value == "" and type(None) in typing.get_args(hint):
-        return None  # TOML has no null: an empty text says "not set"
-    try:
-        return msgspec.convert(value, hint, strict=strict, dec_hook=_special)
-    except msgspec.ValidationError as problem:
-        _blame_part(hint, value, path, strict=strict)
-        choices = _literals(hint)
-        if choices and isinstance(value, str):
-            raise ConfigError(f"{path}: no such choice {_short(value, path)}{_right(choices)}") from None
-        expected = _words(hint) or str(problem)
-        raise ConfigError(f"{path}: expected {expected}, got {_short(value, path)}{_right(choices)}") from None
-
-
-def _blame_part(hint: Any, value: Any, path: str, *, strict: bool) -> None:
-    """Raise ConfigError naming the one item of a table or a list that is wrong, if it is one."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        _blame_part(args[0], value, path, strict=strict)
-    elif isinstance(value, Mapping) and origin in TABLE_TYPES:
-        for key, item in value.items():
-            _value(args[1], item, _path(path, key), strict=strict)
-    elif isinstance(value, list) and _is_list(hint):
-        for n, item in enumerate(value):
-            _value(args[0], item, f"{path}[{n}]", strict=strict)
-
-
-def _words(hint: Any) -> str:
-    """Return what a type is called in TOML, with its bounds; nothing for a type that is not known here."""
-    args = typing.get_args(hint)
-    if typing.get_origin(hint) is Annotated:
-        meta = next((extra for extra in args[1:] if isinstance(extra, msgspec.Meta)), msgspec.Meta())
-        low, high = meta.ge, meta.le
-        bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
-        return _words(args[0]) + bounds
-    if typing.get_origin(hint) in UNIONS:
-        parts = [_words(part) for part in args if part is not type(None)]
-        return " or ".join(parts) if all(parts) else ""
-    return WORDS_FOR.get(typing.get_origin(hint) or hint, "")
-
-
-def _special(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, (str, Path)):
-        return Path(value)
-    raise ValueError(f"expected {kind.__name__}")
-
-
-def _literals(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) is Literal:
-        return typing.get_args(hint)
-    return tuple(choice for part in typing.get_args(hint) for choice in _literals(part))
-
-
-def _right(choices: Sequence[Any]) -> str:
-    return f"; choose from: {', '.join(map(str, choices))}" if choices else ""
-
-
-def _short(value: Any, path: str) -> str:
-    """Return a value as it is told to people: shortened, a secret not at all."""
-    if isinstance(value, (Mapping, list, tuple)) or SECRET.search(path):
-        return WORDS_FOR.get(type(value), type(value).__name__)
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = USER_INFO.sub("//...@", repr(value))
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _path(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
-
-
-def _choices(word: str, known: Iterable[str]) -> str:
-    """Return the nearest right words, or all of them."""
-    known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(known)}"
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -252,18 +139,14 @@ def from_environment(shape: type, env: Mapping[str, str], prefix: str) -> dict[s
         hint = hints.get(key)
         if hint is None or (shape is Config and key in TABLES):
             if not SERVICE.fullmatch(key):
-                log.warning("%s is ignored: no such option%s", name, _choices(key, set(hints) - {*TABLES}))
+                log.warning("%s is ignored: no such option%s", name, nearest(key, set(hints) - {*TABLES}))
         elif rest:
             found.setdefault(key, {})[rest] = text
-        elif _is_list(hint):
-            found[key] = _value(hint, [part.strip() for part in text.split(",") if part.strip()], name)
+        elif is_list(hint):
+            found[key] = value_of(hint, [part.strip() for part in text.split(",") if part.strip()], name)
         else:
-            found[key] = _value(hint, text, name, strict=False)
+            found[key] = value_of(hint, text, name, strict=False)
     return found
-
-
-def _is_list(hint: Any) -> bool:
-    return typing.get_origin(hint) in (tuple, list, Sequence)
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,10 +172,10 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
         installed = plugins.installed(f"agent.{group}")
         for name in (*table, *(config.sink if group == "sinks" else (*config.collector, *config.no_collector))):
             if name not in installed:
-                raise ConfigError(f"{group}.{name}: no such {group[:-1]}{_choices(name, installed)}")
+                raise ConfigError(f"{group}.{name}: no such {group[:-1]}{nearest(name, installed)}")
     for word in config.common_dims:
         if word not in WORDS:
-            raise ConfigError(f"common_dims: no such word {word!r}{_choices(word, WORDS)}")
+            raise ConfigError(f"common_dims: no such word {word!r}{nearest(word, WORDS)}")
     sink = config.sink or tuple(tables.get("sinks", ())) or ("stdout",)
     interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
     return dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
@@ -341,7 +224,7 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
         if key in keys:
             own[variable] = text
         elif shape is not SinkOptions and key not in known:
-            raise ConfigError(f"{variable}: no such option{_choices(key, known)}")
+            raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
     return from_environment(shape, own, prefix)
 
 

@@ -14,7 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.assemble import assemble, validate
-from agent.config import Config, ConfigError
+from agent.config import Config
+from agent.convert import ConfigError
 from agent.identity import Identity, sources
 from agent.identity.records import Records
 from agent.pipeline import Pipeline

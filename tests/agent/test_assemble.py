@@ -21,7 +21,8 @@ from agent.assemble import (
     spool_path,
     validate,
 )
-from agent.config import Config, ConfigError, SinkOptions, load
+from agent.config import Config, SinkOptions, load
+from agent.convert import ConfigError
 from agent.datapoint import Dimensions, Level
 from agent.sink import Limits
 from agent.stats import SPOOL_BYTES

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent import cli, plugins
-from agent.config import Config, ConfigError, SinkOptions, convert, load, plugin_config, sink_options
-from agent.names import PROFILES
+from agent.config import Config, SinkOptions, load, plugin_config, sink_options
+from agent.convert import ConfigError, convert
+from agent.profiles import PROFILES
 from agent.version import __version__
 
 WHOLE = ["list", "sample-config", "version"]

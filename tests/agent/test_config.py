@@ -13,8 +13,6 @@ from agent.config import (
     SHARED,
     SINK_KEYS,
     Config,
-    ConfigError,
-    convert,
     from_environment,
     level_of,
     load,
@@ -23,6 +21,7 @@ from agent.config import (
     read_file,
     sink_options,
 )
+from agent.convert import ConfigError, convert
 from agent.datapoint import Level
 
 NOTHING: Mapping[str, str] = {}

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.names import MLFLOW, WANDB, Renamer, renamer
+from agent.names import Renamer, renamer
+from agent.profiles import MLFLOW, WANDB
 from agent.report import catalogue as installed
 
 S = 10**9

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from agent.identity import WORDS
-from agent.names import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, Renamer, renamer
+from agent.names import Renamer, renamer
+from agent.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB
 from agent.report import catalogue as installed
 
 DOCS = Path(__file__).parents[2] / "docs" / "names.md"

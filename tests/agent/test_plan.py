@@ -9,7 +9,8 @@ import socket
 import pytest
 
 from agent import cli, plan_text, survey
-from agent.config import ConfigError, load
+from agent.config import load
+from agent.convert import ConfigError
 from agent.identity import WORDS
 from agent.plan import MONTH, PASSING, PER_HOST, make
 from agent.prices import Wishes

@@ -14,7 +14,8 @@ import pytest
 
 from agent import plugins
 from agent.collector import Collector
-from agent.config import SHARED, SINK_KEYS, convert
+from agent.config import SHARED, SINK_KEYS
+from agent.convert import convert
 from agent.datapoint import Level, counter, gauge
 from agent.errors import Refused, Retryable, Unavailable
 from agent.report import field_docs

@@ -1,0 +1,222 @@
+"""Naming profiles: what other tools call our metrics. Tables only; agent/names.py applies them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from agent.datapoint import Dimensions
+
+MIB, GIB, MB = 2.0**-20, 2.0**-30, 1e-6
+PLACE: Final = re.compile(r"\{(\w+)\}")
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Name(NamedTuple):
+    """A name with `{dimension}` places, which take those dimensions up; a unit and a factor where they differ."""
+
+    template: str
+    unit: str | None = None
+    factor: float = 1.0
+    dims: Mapping[str, str] = NONE
+    """Dimensions of the other tool: key -> value, with places as in the name; left out where one cannot be filled."""
+    words: Mapping[str, str] = NONE
+    """Values of our dimensions that it calls otherwise, wherever they fill a place."""
+    only: Mapping[str, str] = NONE
+    """Dimensions that a series must have to get the name; another one keeps its own."""
+
+    def suits(self, dims: Dimensions) -> bool:
+        """Tell whether a series of these dimensions can have the name."""
+        places = set(PLACE.findall(self.template))
+        return places <= set(dims) and self.only.items() <= dict(dims).items()
+
+
+# Weights & Biases: https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its
+# counters begin at 0 with the agent.
+WANDB: Final[Mapping[str, Name]] = {
+    "cpu.core.utilization": Name("cpu.{cpu}.cpu_percent"),
+    "memory.utilization": Name("memory_percent"),
+    "memory.available": Name("proc.memory.availableMB", "MiBy", MIB),
+    "disk.utilization": Name("disk.{path}.usagePercent"),
+    "disk.used": Name("disk.{path}.usageGB", "GiBy", GIB),
+    "disk.read": Name("disk.in", "MiBy", MIB),
+    "disk.written": Name("disk.out", "MiBy", MIB),
+    "disk.device.read": Name("disk.{device}.in", "MiBy", MIB),
+    "disk.device.written": Name("disk.{device}.out", "MiBy", MIB),
+    "network.sent": Name("network.sent"),
+    "network.received": Name("network.recv"),
+    "process.cpu.utilization": Name("cpu"),
+    "process.threads": Name("proc.cpu.threads"),
+    "process.memory.rss": Name("proc.memory.rssMB", "MiBy", MIB),
+    "process.memory.utilization": Name("proc.memory.percent"),
+    "gpu.utilization": Name("gpu.{gpu}.gpu"),
+    "gpu.memory.activity": Name("gpu.{gpu}.memory"),
+    "gpu.memory.utilization": Name("gpu.{gpu}.memoryAllocated"),
+    "gpu.memory.used": Name("gpu.{gpu}.memoryAllocatedBytes"),
+    "gpu.temperature": Name("gpu.{gpu}.temp"),
+    "gpu.power": Name("gpu.{gpu}.powerWatts"),
+    "gpu.power.utilization": Name("gpu.{gpu}.powerPercent"),
+    "gpu.power.limit": Name("gpu.{gpu}.enforcedPowerLimitWatts"),
+    "gpu.clock.sm": Name("gpu.{gpu}.smClock"),
+    "gpu.clock.memory": Name("gpu.{gpu}.memoryClock"),
+    "gpu.clock.graphics": Name("gpu.{gpu}.graphicsClock"),
+    "gpu.ecc.corrected": Name("gpu.{gpu}.correctedMemoryErrors"),
+    "gpu.ecc.uncorrected": Name("gpu.{gpu}.unCorrectedMemoryErrors"),
+    "gpu.encoder.utilization": Name("gpu.{gpu}.encoderUtilization"),
+    "gpu.fan.utilization": Name("gpu.{gpu}.fanSpeed"),
+    "gpu.sm.active": Name("gpu.{gpu}.smActive"),
+    "gpu.sm.occupancy": Name("gpu.{gpu}.smOccupancy"),
+    "gpu.tensor.active": Name("gpu.{gpu}.pipeTensorActive"),
+    "gpu.dram.active": Name("gpu.{gpu}.dramActive"),
+    "gpu.fp64.active": Name("gpu.{gpu}.pipeFp64Active"),
+    "gpu.fp32.active": Name("gpu.{gpu}.pipeFp32Active"),
+    "gpu.fp16.active": Name("gpu.{gpu}.pipeFp16Active"),
+    "gpu.pcie.sent": Name("gpu.{gpu}.pcieTxBytes"),
+    "gpu.pcie.received": Name("gpu.{gpu}.pcieRxBytes"),
+    "gpu.nvlink.sent": Name("gpu.{gpu}.nvlinkTxBytes"),
+    "gpu.nvlink.received": Name("gpu.{gpu}.nvlinkRxBytes"),
+    "gpu.process.memory.used": Name("gpu.process.{gpu}.memoryAllocatedBytes"),
+    "gpu.process.memory.utilization": Name("gpu.process.{gpu}.memoryAllocated"),
+    "gpu.process.utilization": Name("gpu.process.{gpu}.gpu"),
+    "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
+    "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
+    "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
+    "neuron.host.memory.category.used": Name("trn.host_total_memory_usage.{category}"),
+    "neuron.device.memory.used": Name("trn.neuron_device_total_memory_usage"),
+}
+
+# MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
+MLFLOW: Final[Mapping[str, Name]] = {
+    "cpu.utilization": Name("system/cpu_utilization_percentage"),
+    "memory.utilization": Name("system/system_memory_usage_percentage"),
+    "memory.used": Name("system/system_memory_usage_megabytes", "MBy", MB),
+    "disk.utilization": Name("system/disk_usage_percentage"),
+    "disk.used": Name("system/disk_usage_megabytes", "MBy", MB),
+    "disk.available": Name("system/disk_available_megabytes", "MBy", MB),
+    "network.sent": Name("system/network_transmit_megabytes", "MBy", MB),
+    "network.received": Name("system/network_receive_megabytes", "MBy", MB),
+    "gpu.utilization": Name("system/gpu_{gpu}_utilization_percentage"),
+    "gpu.memory.utilization": Name("system/gpu_{gpu}_memory_usage_percentage"),
+    "gpu.memory.used": Name("system/gpu_{gpu}_memory_usage_megabytes", "MBy", MB),
+    "gpu.power": Name("system/gpu_{gpu}_power_usage_watts"),
+    "gpu.power.utilization": Name("system/gpu_{gpu}_power_usage_percentage"),
+}
+
+# Amazon CloudWatch agent: https://github.com/aws/amazon-cloudwatch-agent, what its translator/config registers for
+# Linux, its default_unit.go and, for Neuron, its awsneuron_metric_modifier.go. It gives no unit to what it has of
+# nvidia-smi: "1" and "MiBy" become CloudWatch's None.
+_ALL_CPUS: Final = {"cpu": "cpu-total"}
+_GPU: Final = {"index": "{gpu}", "name": "{model}"}
+_CORE: Final = {"NeuronCore": "core{neuron_core}", "NeuronDevice": "device{neuron_device}"}
+_DIRECTIONS: Final = {"sent": "out", "received": "in"}
+_CORRECTED: Final = {"yes": "corrected", "no": "uncorrected"}
+CWAGENT: Final[Mapping[str, Name]] = {
+    "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS),
+    "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}),
+    "cpu.mode.utilization": Name("cpu_usage_{mode}", dims=_ALL_CPUS),
+    "memory.utilization": Name("mem_used_percent"),
+    "memory.used": Name("mem_used"),
+    "memory.available": Name("mem_available"),
+    "memory.total": Name("mem_total"),
+    "swap.used": Name("swap_used"),
+    "swap.utilization": Name("swap_used_percent"),
+    "disk.utilization": Name("disk_used_percent"),
+    "disk.used": Name("disk_used"),
+    "disk.available": Name("disk_free"),
+    "disk.read": Name("diskio_read_bytes"),
+    "disk.written": Name("diskio_write_bytes"),
+    "disk.device.read": Name("diskio_read_bytes", dims={"name": "{device}"}),
+    "disk.device.written": Name("diskio_write_bytes", dims={"name": "{device}"}),
+    "disk.device.operations": Name("diskio_{direction}s", dims={"name": "{device}"}),
+    "disk.device.busy": Name("diskio_io_time", "ms", 1e3, dims={"name": "{device}"}),
+    "network.sent": Name("net_bytes_sent"),
+    "network.received": Name("net_bytes_recv"),
+    "network.interface.sent": Name("net_bytes_sent"),
+    "network.interface.received": Name("net_bytes_recv"),
+    "network.interface.errors": Name("net_err_{direction}", words=_DIRECTIONS),
+    "network.interface.drops": Name("net_drop_{direction}", words=_DIRECTIONS),
+    "process.threads": Name("procstat_num_threads"),
+    "process.memory.rss": Name("procstat_memory_rss"),
+    "process.count": Name("procstat_lookup_pid_count"),
+    "process.open_files": Name("procstat_num_fds"),
+    "gpu.utilization": Name("nvidia_smi_utilization_gpu", "1", dims=_GPU),
+    "gpu.memory.activity": Name("nvidia_smi_utilization_memory", "1", dims=_GPU),
+    "gpu.memory.used": Name("nvidia_smi_memory_used", "MiBy", MIB, dims=_GPU),
+    "gpu.memory.total": Name("nvidia_smi_memory_total", "MiBy", MIB, dims=_GPU),
+    "gpu.temperature": Name("nvidia_smi_temperature_gpu", dims=_GPU),
+    "gpu.power": Name("nvidia_smi_power_draw", dims=_GPU),
+    "gpu.clock.sm": Name("nvidia_smi_clocks_current_sm", dims=_GPU),
+    "gpu.clock.memory": Name("nvidia_smi_clocks_current_memory", dims=_GPU),
+    "gpu.clock.graphics": Name("nvidia_smi_clocks_current_graphics", dims=_GPU),
+    "gpu.fan.utilization": Name("nvidia_smi_fan_speed", "1", dims=_GPU),
+    "neuron.core.utilization": Name("node_neuroncore_utilization", dims=_CORE),
+    "neuron.core.memory.used": Name("node_neuroncore_memory_usage_{category}", dims=_CORE),
+    "neuron.device.memory.used": Name("node_neurondevice_runtime_memory_used_bytes"),
+    "neuron.execution.outcomes": Name("node_neuron_execution_status_{outcome}"),
+    "neuron.execution.errors": Name("node_neuron_execution_errors_{error}"),
+    "neuron.ecc.events": Name(
+        "node_neurondevice_hw_ecc_events_{memory}_ecc_{corrected}",
+        dims={"NeuronDevice": "device{neuron_device}"},
+        words=_CORRECTED,
+    ),
+}
+
+# AWS's neuron-monitor-prometheus.py, as of 2024: aws/amazon-cloudwatch-agent-test, docs/resources/dummy-neuron-monitor.
+_TAG: Final = {"runtime_tag": "{neuron_runtime_tag}"}
+NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
+    "neuron.core.utilization": Name("neuroncore_utilization_ratio", "1", 0.01, {"neuroncore": "{neuron_core}", **_TAG}),
+    "neuron.core.memory.used": Name(
+        "neuroncore_memory_usage_{category}",
+        dims={"neuroncore": "{neuron_core}", "memory_location": "None", **_TAG},
+    ),
+    "neuron.host.memory.used": Name("neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}),
+    "neuron.device.memory.used": Name(
+        "neuron_runtime_memory_used_bytes", dims={"memory_location": "neuron_device", **_TAG}
+    ),
+    "neuron.runtime.vcpu.utilization": Name(
+        "neuron_runtime_vcpu_usage_ratio", "1", 0.01, {"usage_type": "{mode}", **_TAG}
+    ),
+    "neuron.execution.errors": Name("execution_errors_total", dims={"error_type": "{error}", **_TAG}),
+    "neuron.execution.outcomes": Name("execution_status_total", dims={"status_type": "{outcome}", **_TAG}),
+    "neuron.execution.latency": Name(
+        "execution_latency_seconds", dims={"percentile": "{percentile}", **_TAG}, only={"scope": "total"}
+    ),
+    "neuron.ecc.events": Name(
+        "hardware_ecc_events_total",
+        dims={"event_type": "{memory}_ecc_{corrected}", "neuron_device_index": "{neuron_device}"},
+        words=_CORRECTED,
+    ),
+    "memory.total": Name("system_memory_total_bytes"),
+    "memory.used": Name("system_memory_used_bytes"),
+    "swap.used": Name("system_swap_used_bytes"),
+}
+
+PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {
+    "native": {},
+    "wandb": WANDB,
+    "mlflow": MLFLOW,
+    "cwagent": CWAGENT,
+    "neuron-prometheus": NEURON_PROMETHEUS,
+}
+MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
+    "cwagent": {
+        "instance_id": "InstanceId",
+        "instance_type": "InstanceType",
+        "ami_id": "ImageId",
+        "autoscaling_group": "AutoScalingGroupName",
+        "hostname": "host",
+        "ecs_cluster": "ClusterName",
+        "ecs_service": "ServiceName",
+        "ecs_task": "TaskId",
+        "ecs_task_family": "TaskDefinitionFamily",
+        "ecs_container": "ContainerName",
+        "k8s_cluster": "ClusterName",
+        "k8s_node": "NodeName",
+        "k8s_namespace": "Namespace",
+        "k8s_pod": "FullPodName",
+        "k8s_container": "ContainerName",
+    }
+}
+"""What a profile calls the dimensions that say which machine it is: on every metric, also where it has no name."""
