@@ -19,6 +19,7 @@ from agent.convert import ConfigError
 from agent.identity import Identity, sources
 from agent.identity.records import Records
 from agent.pipeline import Pipeline
+from agent.spool import NOT_SENT
 from agent.watched import FORWARDED, Watched
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
-    Return the exit code: 0, that of `command`, or 1 where an input ended within a record. Raise ConfigError,
-    NotLoaded, NotStarted, UnknownIdentity.
+    Return the exit code: 0, that of `command`, or 1 where an input ended within a record, or where the
+    points of `once` were not delivered. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
     """
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
@@ -69,8 +70,14 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     common.close()
     if health:
         health.close()
-    whole = _all_is_well(pipeline, common)
+    whole = _all_is_well(pipeline, common) and not (once and _owes(pipeline))
     return watched.code() if watched else 0 if whole else 1
+
+
+def _owes(pipeline: Pipeline) -> bool:
+    """Tell whether some sink did not get all that it was to get."""
+    ledgers = [outlet.spool.ledger for outlet in pipeline.outlets]
+    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MEMORY_BYTES: Final = 16 << 20
 """Bound of what waits in memory: all of a sink that is not durable, or what the disk did not take."""
+NOT_SENT: Final = "not sent at the stop"
+"""Why points of a sink that is not durable end when the program does."""
 POINT_BYTES: Final = 250
 """About what a point takes in memory; used for that bound alone."""
 PATIENCE: Final = 10
@@ -309,7 +311,7 @@ class Spool:
             lost = [part for part in self._queue if not part.stored]
             for part in lost:
                 self._queue.remove(part)
-                self._end(part, {"dropped:not sent at the stop": part.left})
+                self._end(part, {f"dropped:{NOT_SENT}": part.left})
             self._journal.close()
         if lost:
             log.error("spool %s: %d points are lost, they were not sent", self.name, sum(part.count for part in lost))

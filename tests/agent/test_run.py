@@ -170,6 +170,7 @@ def test_a_sink_that_refuses_a_single_reading_is_not_silent(agent):
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
     )
+    assert done.returncode == 1
     assert "standard output is closed" in done.stderr
     assert "Traceback" not in done.stderr
 
