@@ -3,7 +3,7 @@ import math
 import botocore.session
 import pytest
 
-from agent import names, plugins
+from agent import plugins, profiles
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 from sinks.stdout.emf import EMF_UNITS
@@ -42,8 +42,8 @@ def test_ucum_words_become_cloudwatchs_units_and_what_it_lacks_becomes_none(word
 def test_somebody_has_chosen_a_unit_for_every_metric_that_ships_and_every_name_that_others_know():
     collectors = [plugins.load(plugins.COLLECTORS, name) for name in plugins.installed(plugins.COLLECTORS)]
     words = {metric.unit for collector in collectors for metric in collector.metrics}
-    profiles = (names.WANDB, names.MLFLOW, names.CWAGENT)
-    words |= {name.unit for profile in profiles for name in profile.values() if name.unit}
+    tables = profiles.PROFILES.values()
+    words |= {name.unit for profile in tables for name in profile.values() if name.unit}
 
     assert {word for word in words if word not in UNITS and not word.startswith("{")} == set()
 
