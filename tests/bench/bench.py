@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.bench.amd import eight_cards
 from tests.bench.cloudwatch import cloudwatch
 from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
@@ -40,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "neuron": neuron_records,
     "gpus": eight_gpus,
     "gpu-memory": gpu_memory,
+    "amd": eight_cards,
 }
 
 

@@ -1,0 +1,166 @@
+"""An Intel GPU in sysfs, as i915 or xe shows it."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agent.collectors.intel import metrics as m
+from agent.collectors.intel.metrics import Readings
+from agent.datapoint import Datapoint, Dimensions, Level
+from agent.procfs import KeptFile
+
+INTEL: Final = "0x8086"
+NAME: Final = re.compile(r"card\d+")
+SECOND: Final = 1_000_000_000
+LEAST: Final = SECOND // 2
+"""Over a shorter time counters that move in steps would make a rough rate."""
+GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
+CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
+"""i915, an older i915, xe: the frequency that the chip really has; 0 while it sleeps."""
+LIMITS: Final = ("power1_max", "power1_cap")
+MOST: Final = 10_000
+"""Watts: no card draws as much."""
+HOTTEST: Final = 250
+"""Degrees: no card lives through it."""
+
+
+def text(path: Path) -> str:
+    """Return what a small file says, or nothing where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def find(sys: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the kernel's number and the folder of each card of Intel's, in that order; nothing is woken by that."""
+    folder = sys / "class/drm"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    for index in sorted(int(name[4:]) for name in names if NAME.fullmatch(name)):
+        if text(folder / f"card{index}/device/vendor") == INTEL:
+            yield str(index), folder / f"card{index}"
+
+
+class Card:
+    """One card, whose files are kept open."""
+
+    def __init__(self, index: str, folder: Path) -> None:
+        """Open what there is; raise LookupError where nothing is."""
+        self.index, self.dims = index, Dimensions(gpu=index)
+        device = folder / "device"
+        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+        self.slot = slot[1].lower() if slot else ""
+        """PCI address."""
+        self.problems: list[str] = []
+        """Of the last reading."""
+        hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
+        labels = {text(path): path.name.replace("_label", "_input") for path in hwmon.glob("temp*_label")}
+        chip = labels.get("pkg") or ("temp1_input" if not labels else "none")
+        engines = [path.parent for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc")]
+        self._status = _kept(device / "power/runtime_status")
+        self._clock = next(filter(None, (_kept(folder / name) for name in CLOCKS)), None)
+        self._energy = _kept(hwmon / "energy1_input")
+        self._limit = next(filter(None, (_kept(hwmon / name) for name in LIMITS)), None)
+        self._chip, self._vram = _kept(hwmon / chip), _kept(hwmon / labels.get("vram", "none"))
+        self._idle = [file for path in sorted(engines) if (file := _kept(path / "idle_residency_ms"))]
+        self._last: dict[KeptFile, tuple[int, float]] = {}
+        self._since: tuple[int, float] | None = None
+        if not any(self._all()):
+            raise LookupError(folder)
+
+    def asleep(self) -> bool:
+        """Tell whether the card sleeps: to read a sensor, or to run a tool, would wake it."""
+        try:
+            return bool(self._status) and not (self._status and self._status.read().startswith(b"active"))
+        except OSError:
+            return False  # which the sensors will tell
+
+    def read(self, now: int) -> Readings:
+        """Return what can be read at `now` (monotonic ns); rates over the time since the last reading."""
+        self.problems = []
+        readings: Readings = {}
+        found = (
+            (m.CLOCK, self._value(self._clock), 1.0),
+            (m.ENERGY, self._value(self._energy), 1e-6),
+            (m.POWER_LIMIT, self._value(self._limit) or None, 1e-6),
+            (m.TEMPERATURE, self._value(self._chip), 1e-3),
+            (m.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
+        )
+        for metric, value, factor in found:
+            if value is not None and value >= 0 and (metric.unit != "Cel" or 0 < value * factor < HOTTEST):
+                readings[metric] = value * factor
+        if self._energy and (watts := self._rate(self._energy, readings.get(m.ENERGY), now)) is not None:
+            readings[m.POWER] = watts
+        idle = [self._rate(file, self._value(file), now) for file in self._idle]  # ms of idleness in a second
+        shares = [100 - rate / 10 for rate in idle if rate is not None]
+        if shares:
+            readings[m.UTILIZATION] = max(shares)
+        return readings
+
+    def completed(self, readings: Readings, further: Readings) -> Readings:
+        """Return the readings, with those of a tool for what sysfs has no file for."""
+        own = {m.ENERGY, m.POWER} if self._energy else set()
+        own |= {m.UTILIZATION} if self._idle else set()
+        return {metric: value for metric, value in further.items() if metric not in own} | readings
+
+    def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
+        """Yield readings, as far as they can be true, and the share of the power limit."""
+        power, limit = readings.get(m.POWER), readings.get(m.POWER_LIMIT)
+        if power is not None and limit:
+            readings[m.POWER_UTILIZATION] = 100 * power / limit
+        for metric, value in readings.items():
+            if metric is m.ENERGY:
+                if self._since is None or value < self._since[1]:  # the driver, or the card, began anew
+                    self._since = at, value
+                self._since = self._since[0], value
+                yield Datapoint(metric, value, self.dims, at, self._since[0])
+            elif metric.unit != "%":
+                if metric is not m.POWER or value < MOST:
+                    yield Datapoint(metric, value, self.dims, at)
+            elif -5 <= value <= 200:  # a little beyond is rounding
+                yield Datapoint(metric, max(0.0, min(100.0, value)), self.dims, at)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._status, *self._all()):
+            if file:
+                file.close()
+
+    def _all(self) -> list[KeptFile | None]:
+        return [self._clock, self._energy, self._limit, self._chip, self._vram, *self._idle]
+
+    def _value(self, file: KeptFile | None) -> float | None:
+        if file is None:
+            return None
+        try:
+            return float(int(file.read()))
+        except OSError as error:
+            if error.errno in GONE:
+                self.problems = [f"gpu {self.index}: the card is lost"]
+        except (ValueError, OverflowError):
+            self.problems.append(f"gpu {self.index}: {file.path.name} holds no number")
+        return None
+
+    def _rate(self, file: KeptFile, value: float | None, now: int) -> float | None:
+        """Return by how much a counter rises in a second, or None: it went back, or there is no reading before it."""
+        then = self._last.get(file)
+        if value is None or (then and now - then[0] < LEAST and value >= then[1]):
+            return None
+        self._last[file] = now, value
+        return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
+
+
+def _kept(path: Path) -> KeptFile | None:
+    try:
+        return KeptFile(path)
+    except OSError:  # absent, or not for us
+        return None
+
+
+def wanted(level: Level, points: Iterator[Datapoint]) -> Iterator[Datapoint]:
+    """Yield the points that are wanted."""
+    return (point for point in points if point.metric.level <= level)

@@ -1,0 +1,247 @@
+"""Cards in sysfs, and what a watched tree uses of them."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.amd import AmdCollector
+from agent.collectors.amd.card import find
+from agent.datapoint import Level
+from agent.errors import Unavailable
+from agent.testing import check_collector
+
+FDINFO = (
+    "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"
+    "drm-memory-vram:\t{kib} KiB\ndrm-engine-gfx:\t{gfx} ns\ndrm-engine-compute:\t{compute} ns\n"
+)
+
+
+def opened(collector):
+    collector.open()
+    return collector
+
+
+def test_every_reading_of_a_card_is_told_in_the_units_of_the_catalogue(machine, read):
+    machine.card(1)
+    values, problems = read(opened(machine.collector()))
+    assert not problems
+    assert values == pytest.approx(
+        {
+            ("gpu.utilization", "1"): 91,
+            ("gpu.memory.activity", "1"): 66,
+            ("gpu.memory.total", "1"): 12868124672,
+            ("gpu.memory.used", "1"): 1564491776,
+            ("gpu.memory.utilization", "1"): 100 * 1564491776 / 12868124672,
+            ("gpu.power", "1"): 41,
+            ("gpu.power.limit", "1"): 300,
+            ("gpu.power.utilization", "1"): 100 * 41 / 300,
+            ("gpu.temperature", "1"): 45,
+            ("gpu.memory.temperature", "1"): 46,
+            ("gpu.clock.graphics", "1"): 500,
+            ("gpu.clock.memory", "1"): 96,
+            ("gpu.fan.utilization", "1"): 20,
+            ("gpu.energy", "1"): 6122129286992 * 15.259e-6,
+            ("gpu.ecc.corrected", "1"): 3,
+            ("gpu.ecc.uncorrected", "1"): 0,
+            ("gpu.state", "1"): 1,
+        }
+    )
+
+
+def test_the_contract_is_kept_at_every_level(machine):
+    machine.card(0)
+    machine.card(1)
+    for level in Level:
+        assert check_collector(machine.collector(level))
+
+
+def test_a_card_of_another_vendor_and_a_connector_are_no_cards(machine, read):
+    machine.card(0, {"vendor": "0x1a03"})
+    machine.card(2)
+    machine.put("class/drm/card2-DP-1/status", "connected")
+    machine.put("class/drm/renderD128/device/vendor", "0x1002")
+    assert {gpu for _, gpu in read(opened(machine.collector()))[0]} == {"2"}
+
+
+def test_a_card_that_sleeps_is_not_read_and_wakes_by_itself(machine, read):
+    machine.card(0, {"power/runtime_status": "suspended"})
+    collector = opened(machine.collector())
+    for file, *_ in collector._cards["0"]._files:
+        file.close()  # to read it would be a problem
+    assert read(collector) == ({}, [])
+    assert "1 asleep" in collector.describe()
+    machine.put("class/drm/card0/device/power/runtime_status", "active")
+    collector = opened(machine.collector())
+    assert read(collector)[0]["gpu.state", "0"] == 1
+
+
+def test_an_mi300_has_no_edge_and_another_name_of_its_power(machine, read):
+    machine.card(0, temp1_label=None, power1_average=None, power1_input=612000000)
+    values, _ = read(opened(machine.collector()))
+    assert (values["gpu.temperature", "0"], values["gpu.power", "0"]) == (47, 612)
+
+
+def test_a_second_die_has_neither_power_nor_limit(machine, read):
+    machine.card(0, power1_cap=0, power1_average=0)
+    assert not [name for name, _ in read(opened(machine.collector()))[0] if name.startswith("gpu.power")]
+
+
+@pytest.mark.parametrize(
+    ("content", "offset"), [(1, 24), (2, 24), (3, 24), (4, 24), (5, 88), (6, 16), (7, 24), (0, None), (9, None)]
+)
+def test_the_energy_is_where_the_table_of_its_revision_has_it(machine, read, content, offset):
+    table = bytearray(b"\xff" * 128)
+    struct.pack_into("<HBB", table, 0, 128, 1, content)
+    if offset:
+        struct.pack_into("<Q", table, offset, 65536)
+    machine.card(0, {"gpu_metrics": bytes(table)})
+    assert read(opened(machine.collector()))[0].get(("gpu.energy", "0")) == (
+        pytest.approx(1.0, rel=1e-4) if offset else None
+    )
+
+
+@pytest.mark.parametrize("energy", [0, 2**64 - 1])
+def test_an_energy_of_nothing_is_no_energy(machine, read, energy):
+    machine.card(0, {"gpu_metrics": struct.pack("<HBB20xQ", 120, 1, 3, energy)})
+    assert ("gpu.energy", "0") not in read(opened(machine.collector()))[0]
+
+
+def test_each_file_that_says_rubbish_costs_only_its_own_value_and_one_sentence(machine, read):
+    machine.card(0)
+    whole, _ = read(opened(machine.collector()))
+    folder = machine.sys / "class/drm/card0/device"
+    for name in ("gpu_busy_percent", "mem_info_vram_used", "hwmon/hwmon0/power1_average", "hwmon/hwmon0/temp1_input"):
+        before = (folder / name).read_bytes()
+        for rubbish in (b"", b"N/A\n", b"n/a", b"\xff\xfe", b"-5\n", b"nan", b"inf", b"9" * 30, b"9" * 400):
+            (folder / name).write_bytes(rubbish)
+            values, problems = read(opened(machine.collector()))
+            assert len(problems) <= 1
+            assert len(values) >= len(whole) - 3
+            for key, value in values.items():
+                assert 0 <= value < 1e12, key
+        (folder / name).write_bytes(before)
+
+
+def test_a_table_that_ends_early_is_no_energy(machine, read):
+    for length in range(32):
+        machine.card(0, {"gpu_metrics": struct.pack("<HBB20xQ", 120, 1, 3, 65536)[:length]})
+        values, _ = read(opened(machine.collector()))
+        assert ("gpu.energy", "0") not in values
+        assert values["gpu.utilization", "0"] == 91
+
+
+def test_a_counter_that_falls_is_held_back_once_and_then_begins_anew(machine):
+    machine.card(0)
+    collector = opened(machine.collector())
+
+    def corrected(at):
+        machine.now += 10_000_000_000
+        return [(p.value, p.since) for p in collector.collect(at) if p.metric.name == "gpu.ecc.corrected"]
+
+    assert corrected(1) == [(3, 1)]
+    machine.put("class/drm/card0/device/ras/umc_err_count", "ue: 0\nce: 0")
+    assert corrected(2) == []
+    assert corrected(3) == [(0, 3)]
+
+
+def test_where_there_is_nothing_it_says_where_it_looked(machine):
+    with pytest.raises(Unavailable, match=r"class/drm; .*module/amdgpu.* are absent"):
+        machine.collector().open()
+
+
+def test_the_tree_has_the_sum_of_its_uses_and_the_busier_engine(machine, read):
+    machine.card(1)
+    machine.process(10, 1, FDINFO.format(client=5, kib=1024, gfx=0, compute=1000))
+    machine.process(
+        11,
+        10,
+        FDINFO.format(client=5, kib=1024, gfx=0, compute=1000),
+        FDINFO.format(client=6, kib=2048, gfx=0, compute=0),
+    )
+    machine.process(99, 1, FDINFO.format(client=9, kib=4096, gfx=0, compute=0))
+    collector = opened(machine.collector(pid=10))
+    share = collector._share
+    share._clock = lambda: machine.now
+    values, _ = read(collector)
+    assert values["gpu.process.memory.used", "1"] == 3 * 2**20
+    assert values["gpu.process.memory.utilization", "1"] == pytest.approx(100 * 3 * 2**20 / 12868124672)
+    assert ("gpu.process.utilization", "1") not in values, "a share needs two readings"
+    machine.now += 10_000_000_000
+    for pid in (10, 11):
+        (machine.proc / f"{pid}/fdinfo/3").write_text(
+            FDINFO.format(client=5, kib=1024, gfx=10**9, compute=1000 + 4 * 10**9)
+        )
+    assert read(collector)[0]["gpu.process.utilization", "1"] == pytest.approx(40)
+    machine.now += 10_000_000_000
+    for pid in (10, 11):
+        (machine.proc / f"{pid}/fdinfo/3").write_text(FDINFO.format(client=5, kib=1024, gfx=0, compute=0))
+    assert read(collector)[0]["gpu.process.utilization", "1"] == 0
+
+
+def test_what_the_compute_driver_counts_is_memory_and_makes_the_engines_unknown(machine, read):
+    machine.card(1)
+    machine.put("class/kfd/kfd/topology/nodes/1/gpu_id", 4711)
+    machine.put("class/kfd/kfd/topology/nodes/1/properties", "location_id 256\ndomain 0\ndrm_render_minor 128")
+    machine.put("class/kfd/kfd/proc/10/vram_4711", 5 * 2**20)
+    machine.process(10, 1, FDINFO.format(client=5, kib=1024, gfx=0, compute=0))
+    collector = opened(machine.collector(pid=10))
+    for _ in range(2):
+        values, _ = read(collector)
+        machine.now += 10_000_000_000
+    assert values["gpu.process.memory.used", "1"] == 5 * 2**20
+    assert ("gpu.process.utilization", "1") not in values
+
+
+def test_a_tree_that_uses_no_card_has_no_share(machine, read):
+    machine.card(1)
+    machine.process(10, 1, "pos: 0\n", "drm-driver: i915\n", FDINFO.format(client="x", kib=1, gfx=0, compute=0))
+    values, problems = read(opened(machine.collector(pid=10)))
+    assert not problems
+    assert not [name for name, _ in values if name.startswith("gpu.process")]
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(errno.ENODEV, 0), (errno.EBUSY, None), (errno.EPERM, None), (errno.EIO, None)]
+)
+def test_a_card_that_answers_nothing_is_lost_only_where_the_kernel_says_so(machine, read, code, state):
+    class Failing:
+        path = Path("gpu_busy_percent")
+
+        def read(self):
+            raise OSError(code, "failing")
+
+        def close(self):
+            pass
+
+    machine.card(0)
+    machine.card(1)
+    collector = opened(machine.collector())
+    card = collector._cards["0"]
+    card._files = [(Failing(), metric, factor) for _, metric, factor in card._files]
+    values, problems = read(collector)
+    assert {key: value for key, value in values.items() if key[1] == "0"} == (
+        {} if state is None else {("gpu.state", "0"): 0}
+    )
+    assert values["gpu.utilization", "1"] == 91
+    assert len(problems) == (code not in (errno.EBUSY, errno.EPERM))
+    machine.now += 301_000_000_000
+    if state == 0:
+        assert read(collector)[0]["gpu.state", "0"] == 1, "it came back"
+
+
+def test_the_cards_of_this_machine_are_those_that_the_pci_bus_lists():
+    sys = Path("/sys")
+    mine = {device.resolve().name for _, device in find(sys)}
+    listed = {
+        path.name
+        for path in sys.glob("bus/pci/devices/*")
+        if (path / "vendor").read_text() == "0x1002\n" and list(path.glob("drm/card*"))
+    }
+    assert mine == listed
+    if not listed:
+        with pytest.raises(Unavailable):
+            AmdCollector(AmdCollector.Config(root=Path("/nonexistent"), path="/nonexistent")).open()

@@ -1,0 +1,245 @@
+"""amdsmi, amd-smi and rocm-smi, where sysfs shows no card."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.collectors.amd.metrics import number
+from agent.collectors.amd.tools import Trouble, amd_smi, rocm_smi
+from agent.errors import Unavailable
+from agent.testing import check_collector
+
+FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
+
+
+def told(cards):
+    return {gpu: {metric.name: value for metric, value in readings.items()} for gpu, readings in cards.items()}
+
+
+def test_amd_smi_of_rocm_7_is_understood():
+    cards = told(amd_smi((FIXTURES / "amdsmi_metric_rocm7_two_radeon.json").read_bytes()))
+    assert cards["0"] == pytest.approx(
+        {
+            "gpu.utilization": 91,
+            "gpu.memory.activity": 66,
+            "gpu.memory.total": 30576 * 2**20,
+            "gpu.memory.used": 20450 * 2**20,
+            "gpu.temperature": 54,
+            "gpu.memory.temperature": 70,
+            "gpu.power": 214,
+            "gpu.energy": 0,
+            "gpu.clock.graphics": 2774,
+            "gpu.clock.memory": 1258,
+            "gpu.fan.utilization": 49.8,
+            "gpu.ecc.corrected": 0,
+            "gpu.ecc.uncorrected": 0,
+        }
+    )
+
+
+def test_the_bare_list_of_older_amd_smi_says_the_same():
+    whole = (FIXTURES / "amdsmi_metric_rocm721_mi300x_trimmed.json").read_bytes()
+    bare = json.dumps(json.loads(whole)["gpu_data"]).encode()
+    assert amd_smi(bare) == amd_smi(b"[WARN] odd\nWARNING: {x\n" + whole) == amd_smi(whole)
+    assert told(amd_smi(whole))["1"] == {
+        "gpu.utilization": 0,
+        "gpu.memory.total": 196592 * 2**20,
+        "gpu.memory.used": 284 * 2**20,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("telegraf_rx6700xt_rocm430", {"gpu.power": 6, "gpu.memory.used": 1622728704, "gpu.memory.activity": 0}),
+        ("telegraf_rx6700xt_rocm602", {"gpu.power.limit": 211, "gpu.power": None, "gpu.clock.graphics": 500}),
+        ("telegraf_mi100_rocm571", {"gpu.power": 39, "gpu.temperature": 31, "gpu.memory.total": 34342961152}),
+        ("telegraf_vega-10-XT", {"gpu.fan.utilization": 13, "gpu.memory.temperature": 92, "gpu.memory.activity": None}),
+        ("wandb_mi210_rocm5", {"gpu.energy": pytest.approx(93668579.2586811), "gpu.memory.utilization": None}),
+        ("wandb_mi250_rocm6_one_card", {"gpu.power": 91, "gpu.power.limit": 560, "gpu.memory.utilization": 0}),
+    ],
+)
+def test_rocm_smi_of_every_version_is_understood(name, expected):
+    card = told(rocm_smi((FIXTURES / f"{name}.json").read_bytes()))["0"]
+    assert {key: card.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem)
+def test_an_answer_cut_anywhere_is_refused_or_true(path):
+    parse = amd_smi if path.name.startswith("amdsmi") else rocm_smi
+    data = path.read_bytes()
+    whole = parse(data)
+    for end in range(0, len(data), 97 if len(data) > 4000 else 1):
+        try:
+            cards = parse(data[:end])
+        except Trouble:
+            continue
+        for gpu, readings in cards.items():
+            assert readings.items() <= whole[gpu].items()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "N/A",
+        "n/a",
+        "N/A (Secondary die)",
+        None,
+        "",
+        True,
+        [],
+        {},
+        {"value": "N/A", "unit": "W"},
+        {"value": 1, "unit": "mW"},
+        "12W extra",
+        10**400,
+        float("nan"),
+        float("inf"),
+        "9" * 400,
+    ],
+)
+def test_what_is_no_number_is_absent(value):
+    assert number(value, "w") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["gpu_data", "gpu", "usage", "gfx_activity", "card0", "value"]), inner, max_size=4
+            )
+        ),
+    )
+)
+def test_json_of_any_shape_is_refused_or_read(value):
+    for parse in (amd_smi, rocm_smi):
+        with suppress(Trouble):
+            assert parse(json.dumps(value).encode())
+
+
+def test_an_answer_is_told_once_and_the_next_one_after_the_pace(machine, read, until):
+    machine.tool("amd-smi", f"echo run >> {machine.root}/runs; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json")
+    collector = machine.collector(pace=60)
+    collector._clock = lambda: time.monotonic_ns() + machine.now
+    collector.open()
+    values, problems = read(collector)
+    assert not problems
+    assert values["gpu.memory.utilization", "0"] == pytest.approx(100 * 20450 / 30576)
+    assert ("gpu.energy", "0") not in values, "0.0 J is what a card says that counts none"
+    assert ("gpu.power.utilization", "0") not in values
+    assert read(collector) == ({}, [])
+    machine.now += 61 * 10**9
+    until(lambda: read(collector)[0])
+    assert (machine.root / "runs").read_text() == "run\nrun\n"
+    collector.close()
+
+
+def test_the_contract_is_kept_with_a_tool(machine):
+    machine.tool("rocm-smi", f"echo WARNING: deprecated; cat {FIXTURES}/telegraf_mi100_rocm571.json")
+    assert len({point.dims for point in check_collector(machine.collector())}) > 1
+
+
+def test_a_stale_program_that_ends_with_0_gives_way_to_the_next(machine, read):
+    machine.tool("amd-smi", "echo Invalid platform")
+    machine.tool("rocm-smi", f"cat {FIXTURES}/wandb_mi210_rocm5.json")
+    collector = machine.collector()
+    collector.open()
+    assert "rocm-smi" in collector.describe()
+    assert read(collector)[0]["gpu.temperature", "0"] == 33
+    collector.close()
+
+
+def test_programs_of_no_use_are_named_with_what_they_said(machine):
+    machine.tool("amd-smi", "echo Invalid platform")
+    machine.tool("rocm-smi", "echo No AMD GPUs specified; exit 2")
+    with pytest.raises(
+        Unavailable, match=r"amd-smi printed no JSON: 'Invalid platform'.*rocm-smi printed no JSON.*exit code 2"
+    ):
+        machine.collector().open()
+
+
+def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
+    machine.tool(
+        "amd-smi", f"[ -e {machine.root}/hang ] && exec sleep 60; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json"
+    )
+    collector = machine.collector(pace=1, patience=5)
+    collector._clock = lambda: time.monotonic_ns() + machine.now
+    collector.open()
+    assert read(collector)[0]
+    (machine.root / "hang").touch()
+    machine.now += 2 * 10**9
+    begun = time.monotonic()
+    assert read(collector) == ({}, [])
+    assert time.monotonic() - begun < 1
+    machine.now += 6 * 10**9
+    assert read(collector) == ({}, ["amd-smi gave no answer in 5 s"])
+    collector.close()
+
+
+def test_a_program_that_hangs_at_first_is_unavailable(machine):
+    machine.tool("amd-smi", "exec sleep 60")
+    with pytest.raises(Unavailable, match="gave no answer in"):
+        machine.collector(patience=0.2).open()
+
+
+def test_a_program_that_floods_is_stopped(machine):
+    machine.tool("amd-smi", "exec cat /dev/zero")
+    with pytest.raises(Unavailable, match="printed too much"):
+        machine.collector(patience=20).open()
+
+
+LIBRARY = """
+class AmdSmiException(Exception): pass
+class AmdSmiTemperatureType: EDGE, JUNCTION, VRAM = 0, 1, 2
+class AmdSmiTemperatureMetric: CURRENT = 0
+class AmdSmiClkType: GFX, MEM = 0, 1
+def amdsmi_init(): pass
+def amdsmi_get_processor_handles(): return ["a", "b"]
+def amdsmi_get_gpu_activity(h): return {"gfx_activity": 94, "umc_activity": "N/A"}
+def amdsmi_get_gpu_vram_usage(h): return {"vram_total": 196592, "vram_used": 17153}
+def amdsmi_get_power_info(h): return {"average_socket_power": "N/A", "current_socket_power": 612, "socket_power": 65535}
+def amdsmi_get_temp_metric(h, kind, metric):
+    if kind == 0: raise AmdSmiException("not supported")
+    return 63
+def amdsmi_get_clock_info(h, kind): return {"clk": 2100}
+"""
+
+
+def test_the_library_of_the_machine_is_asked_before_any_program(machine, read, monkeypatch):
+    import sys
+
+    folder = machine.root / "opt/rocm/share/amd_smi/amdsmi"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(LIBRARY)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    machine.tool("amd-smi", f"touch {machine.root}/ran")
+    collector = machine.collector()
+    try:
+        collector.open()
+        values, problems = read(collector)
+        collector.close()
+    finally:
+        sys.modules.pop("amdsmi", None)
+    assert not problems
+    assert not (machine.root / "ran").exists()
+    assert {name: value for (name, gpu), value in values.items() if gpu == "1"} == {
+        "gpu.utilization": 94,
+        "gpu.memory.total": 196592 * 2**20,
+        "gpu.memory.used": 17153 * 2**20,
+        "gpu.memory.utilization": pytest.approx(100 * 17153 / 196592),
+        "gpu.power": 612,
+        "gpu.temperature": 63,
+        "gpu.memory.temperature": 63,
+        "gpu.clock.graphics": 2100,
+        "gpu.clock.memory": 2100,
+    }

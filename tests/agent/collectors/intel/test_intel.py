@@ -1,0 +1,252 @@
+"""Cards of Intel's in sysfs, what a watched tree uses of them, and xpu-smi."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.intel import IntelCollector
+from agent.collectors.intel.xpu_smi import discovered, dumped
+from agent.datapoint import Level
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+
+FIXTURES = Path(__file__).parents[3] / "fixtures/intel"
+SECOND = 1_000_000_000
+DISCOVERY = '{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:03:00.0"}]}'
+I915 = "drm-driver:\ti915\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-resident-local0:\t1024 KiB\ndrm-engine-render:\t{render} ns\ndrm-engine-video:\t99999999999 ns\n"
+XE = "drm-driver:\txe\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-resident-vram0:\t2 MiB\ndrm-cycles-ccs:\t{cycles}\ndrm-total-cycles-ccs:\t{total}\ndrm-engine-capacity-ccs:\t2\n"
+
+
+class Machine:
+    def __init__(self, root):
+        self.root, self.sys, self.proc, self.bin = root, root / "sys", root / "proc", root / "bin"
+        for folder in (self.sys / "class/drm", self.proc, self.bin):
+            folder.mkdir(parents=True)
+        self.now = SECOND
+
+    def put(self, path, value):
+        path = self.sys / "class/drm" / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+    def card(self, index, **files):
+        self.put(f"card{index}/device/vendor", "0x8086")
+        self.put(f"card{index}/device/uevent", f"DRIVER=xe\nPCI_SLOT_NAME=0000:0{index}:00.0")
+        self.put(f"card{index}/device/power/runtime_status", "active")
+        for name, value in files.items():
+            self.put(f"card{index}/device/hwmon/hwmon1/{name}", value)
+
+    def xe(self, index):
+        self.card(
+            index,
+            energy1_input=5_000_000,
+            power1_max=190_000_000,
+            temp2_label="pkg",
+            temp2_input=41000,
+            temp3_label="vram",
+            temp3_input=50000,
+        )
+        self.put(f"card{index}/device/tile0/gt0/freq0/act_freq", 2050)
+        for gt, name in (0, "gt0-rc"), (1, "gt1-mc"):
+            self.put(f"card{index}/device/tile0/gt{gt}/gtidle/name", name)
+            self.put(f"card{index}/device/tile0/gt{gt}/gtidle/idle_residency_ms", 1000)
+
+    def process(self, pid, fdinfo):
+        folder = self.proc / str(pid)
+        (folder / "fd").mkdir(parents=True, exist_ok=True)
+        (folder / "fdinfo").mkdir(exist_ok=True)
+        (folder / "stat").write_text(f"{pid} (train) S 1 " + " ".join(["0"] * 45) + "\n")
+        if not (folder / "fd/3").is_symlink():
+            (folder / "fd/3").symlink_to("/dev/dri/renderD128")
+        (folder / "fdinfo/3").write_text(fdinfo)
+
+    def tool(self, script):
+        path = self.bin / "xpu-smi"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def collector(self, level=Level.ALL, **more):
+        collector = IntelCollector(IntelCollector.Config(sys=self.sys, proc=self.proc, path=str(self.bin), **more))
+        collector.level, collector._clock = level, lambda: self.now
+        collector.open()
+        return collector
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def read(collector, at=7):
+    values, problems = {}, []
+    try:
+        for point in collector.collect(at):
+            values[point.metric.name, point.dims["gpu"]] = point.value
+    except PartlyCollected as partly:
+        problems = list(partly.problems)
+    return values, problems
+
+
+def test_a_card_of_xe_tells_power_from_energy_and_utilization_from_idleness(machine):
+    machine.xe(3)
+    collector = machine.collector()
+    values, problems = read(collector)
+    assert not problems
+    assert values == {
+        ("gpu.clock.graphics", "3"): 2050,
+        ("gpu.energy", "3"): 5,
+        ("gpu.power.limit", "3"): 190,
+        ("gpu.temperature", "3"): 41,
+        ("gpu.memory.temperature", "3"): 50,
+    }
+    machine.now += 2 * SECOND
+    machine.put("card3/device/hwmon/hwmon1/energy1_input", 105_000_000)
+    machine.put("card3/device/tile0/gt0/gtidle/idle_residency_ms", 1500)
+    values, _ = read(collector)
+    assert values["gpu.power", "3"] == 50
+    assert values["gpu.power.utilization", "3"] == pytest.approx(100 * 50 / 190)
+    assert values["gpu.utilization", "3"] == 75
+
+
+def test_a_card_of_i915_has_no_utilization_and_its_counter_may_begin_anew(machine):
+    machine.card(0, energy1_input=5_000_000)
+    machine.put("card0/gt/gt0/rps_act_freq_mhz", 0)
+    collector = machine.collector()
+    assert read(collector, at=1)[0] == {("gpu.clock.graphics", "0"): 0, ("gpu.energy", "0"): 5}
+    machine.now += SECOND
+    machine.put("card0/device/hwmon/hwmon1/energy1_input", 1_000_000)
+    points = list(collector.collect(2))
+    assert [(p.metric.name, p.since) for p in points if p.metric.name != "gpu.clock.graphics"] == [("gpu.energy", 2)]
+
+
+def test_the_contract_is_kept_at_every_level(machine):
+    machine.xe(3)
+    for level in Level:
+        collector = machine.collector(level)
+        assert level < Level.DETAILED or check_collector(collector)
+        check_collector(collector)
+
+
+def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
+    machine.xe(3)
+    machine.put("card3/device/power/runtime_status", "suspended")
+    machine.tool(f"touch {machine.root}/ran")
+    collector = machine.collector()
+    for file in collector._cards[0]._all():
+        file.close()
+    assert read(collector) == ({}, [])
+    assert collector._xpu._child is None
+
+
+def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
+    machine.card(0)
+    machine.put("card1/device/vendor", "0x10de")
+    with pytest.raises(Unavailable, match="class/drm"):
+        machine.collector()
+
+
+@pytest.mark.parametrize("rubbish", ["", "N/A", "-1", "1e3", "\ufffd", "9" * 400])
+def test_rubbish_in_a_file_costs_its_own_value(machine, rubbish):
+    machine.xe(3)
+    machine.put("card3/device/hwmon/hwmon1/energy1_input", rubbish)
+    values, _ = read(machine.collector())
+    assert ("gpu.energy", "3") not in values
+    assert values["gpu.temperature", "3"] == 41
+
+
+def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
+    machine.xe(3)
+    machine.process(10, I915.format(render=0))
+    collector = machine.collector(pid=10)
+    collector._share._clock = lambda: machine.now
+    values, _ = read(collector)
+    assert values["gpu.process.memory.used", "3"] == 2**20
+    assert ("gpu.process.utilization", "3") not in values
+    machine.now += 10 * SECOND
+    machine.process(10, I915.format(render=3 * SECOND))
+    assert read(collector)[0]["gpu.process.utilization", "3"] == pytest.approx(30)
+    machine.now += 10 * SECOND
+    machine.process(10, I915.format(render=0))
+    assert ("gpu.process.utilization", "3") not in read(collector)[0]
+
+
+def test_the_tree_of_xe_has_its_share_of_the_cycles_of_all_such_engines(machine):
+    machine.xe(3)
+    machine.process(10, XE.format(cycles=100, total=1000))
+    collector = machine.collector(pid=10)
+    assert read(collector)[0]["gpu.process.memory.used", "3"] == 2 * 2**20
+    machine.now += 10 * SECOND
+    machine.process(10, XE.format(cycles=1100, total=3000))
+    assert read(collector)[0]["gpu.process.utilization", "3"] == pytest.approx(25)
+
+
+def test_a_captured_dump_is_read_by_its_header():
+    found = dumped((FIXTURES / "xpu_smi_v1_dump.csv").read_bytes())
+    assert {n: {m.name: v for m, v in readings.items()} for n, readings in found.items()} == {
+        0: {"gpu.utilization": 0, "gpu.power": 14.61, "gpu.clock.graphics": 0}
+    }
+
+
+def test_columns_that_moved_or_are_empty_are_no_matter():
+    data = b"Warning: old\nGPU Memory Used (MiB), DeviceId, Xe Link Throughput (kB/s), GPU Power (W)\n24, 1, , N/A\n , 2, 5, 7.5\nhalf"
+    assert {n: {m.name: v for m, v in r.items()} for n, r in dumped(data).items()} == {
+        1: {"gpu.memory.used": 24 * 2**20},
+        2: {"gpu.power": 7.5},
+    }
+
+
+@given(st.binary(max_size=200))
+def test_any_output_is_read_or_ignored(data):
+    assert isinstance(dumped(b"DeviceId, GPU Power (W)\n" + data), dict)
+    assert isinstance(discovered(b"{" + data), dict)
+
+
+def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):
+    machine.xe(3)
+    dump = "Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Memory Used (MiB)\\n06:14:46.000, 0, 12.00, 14.61, 24\\n"
+    machine.tool(f"[ $1 = discovery ] && echo 'warning' && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
+    collector = machine.collector()
+    collector._clock = time.monotonic_ns
+
+    def told():
+        values, problems = read(collector)
+        assert not problems
+        return values if ("gpu.memory.used", "3") in values else None
+
+    values = until(told)
+    assert values["gpu.memory.used", "3"] == 24 * 2**20
+    assert values.get(("gpu.power", "3")) != 14.61, "sysfs has a counter of energy for that"
+    collector.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exec sleep 60", "no answer in time"),
+        ("echo Error: no device", "told of no GPU: 'Error: no device'"),
+        ("exec cat /dev/zero", "printed too much"),
+    ],
+)
+def test_an_xpu_smi_of_no_use_delays_no_tick_and_costs_no_other_value(machine, until, script, said):
+    machine.xe(3)
+    machine.tool(script)
+    collector = machine.collector(patience=0.3 if "sleep" in script else 20)
+    collector._clock = time.monotonic_ns
+    heard = []
+
+    def told():
+        begun = time.thread_time()
+        values, problems = read(collector)
+        assert time.thread_time() - begun < 1
+        assert values["gpu.temperature", "3"] == 41
+        heard.extend(problems)
+        return heard
+
+    until(told)
+    assert said in heard[0]
+    collector.close()
