@@ -1,0 +1,206 @@
+"""
+Intel Gaudi, as one kept `hl-smi` tells it.
+
+https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html
+Starting hl-smi is slow, so it is started once and prints a row for each device every interval (-l). Columns are known
+by the names in the header; without one they are as asked for. Tested with a fake hl-smi and the captured rows of a
+Gaudi 3; not yet with a Gaudi.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from agent.child import Child, find, quoted
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import PartlyCollected, Unavailable
+
+# fmt: off
+UTILIZATION: Final = gauge(
+    "gpu.utilization", "%", "Share of the driver's last sample period in which a kernel ran.", Level.BASIC, ("gpu",))
+MEMORY_UTILIZATION: Final = gauge(
+    "gpu.memory.utilization", "%", "Memory in use, of the memory of the device.", Level.BASIC, ("gpu",))
+MEMORY_USED: Final = gauge(
+    "gpu.memory.used", "By", "Memory in use, without what the driver keeps for itself.", Level.BASIC, ("gpu",))
+MEMORY_TOTAL: Final = gauge("gpu.memory.total", "By", "Memory of the device.", Level.DETAILED, ("gpu",))
+TEMPERATURE: Final = gauge("gpu.temperature", "Cel", "Temperature of the chip.", Level.BASIC, ("gpu",))
+POWER: Final = gauge(
+    "gpu.power", "W", "Power of the board, from its energy where that is counted.", Level.BASIC, ("gpu",))
+POWER_UTILIZATION: Final = gauge(
+    "gpu.power.utilization", "%", "Power of the board, of the limit that is enforced.", Level.BASIC, ("gpu",))
+POWER_LIMIT: Final = gauge("gpu.power.limit", "W", "Power limit that is enforced.", Level.DETAILED, ("gpu",))
+# fmt: on
+
+VENDOR: Final = b"0x1da3"
+"""PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
+UNITS: Final = {
+    "memory.total": "MiB",
+    "memory.used": "MiB",
+    "power.draw": "W",
+    "temperature.aip": "C",
+    "utilization.aip": "%",
+    "power.max": "W",
+}
+QUERIES: Final = ["index", *UNITS], ["index", *list(UNITS)[:-1]]
+"""The second is for a hl-smi that refuses power.max, which its documentation does not list, and a capture has."""
+PLACE: Final = Path("/usr/bin/hl-smi")
+STALE: Final = 3
+"""Periods after which a row is no news any more."""
+CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
+HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
+
+Columns = list[tuple[str, str | None]]
+"""Name and unit of each; the unit is None where each cell has its own."""
+
+
+class GaudiCollector(Collector):
+    """Reads the rows of hl-smi, which it runs; what it tells of a device is as of its last row."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where hl-smi is, and how often it prints."""
+
+        path: Path | None = None
+        """The program hl-smi; looked for in PATH and in /usr/bin unless set."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; the period of hl-smi is as many whole seconds."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+
+    metrics: ClassVar[Sequence[Metric]] = (
+        UTILIZATION,
+        MEMORY_UTILIZATION,
+        MEMORY_USED,
+        MEMORY_TOTAL,
+        TEMPERATURE,
+        POWER,
+        POWER_UTILIZATION,
+        POWER_LIMIT,
+    )
+
+    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the configuration, and a clock (s) that never goes back."""
+        self._config, self._clock = config, clock
+        self._period = max(1, int(config.interval))
+        self._child: Child | None = None
+        self._columns: Columns = []
+        self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
+        """Of each device when it was heard, its dimensions, and what it said."""
+
+    def open(self) -> None:
+        """Start hl-smi; raise Unavailable where there is none, or no device for it."""
+        self.close()
+        if not _present(folder := self._config.sys / "bus/pci/devices"):
+            raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
+        path = find("hl-smi", self._config.path, PLACE)
+        child = Child(self._ask(path, 0), silence=STALE * self._period)
+        try:
+            child.start(self._clock())
+        except OSError as problem:
+            raise Unavailable(f"{path} cannot be started: {problem.strerror}") from problem
+        self._child = child
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield what the last row of each device says, as long as it is news."""
+        assert self._child is not None
+        now = self._clock()
+        lines = self._child.lines(now)
+        problems = self._child.problems()
+        for line in lines:
+            self._take(line, now, problems)
+        if not self._rows:
+            self._child.command = self._ask(self._child.command[0], self._child.failures)
+        for heard, dims, row in self._rows.values():
+            if now - heard < STALE * self._period:
+                for metric, value in values(row):
+                    yield metric.point(at, value, dims)
+        if problems:
+            raise PartlyCollected(list(dict.fromkeys(problems)))
+
+    def describe(self) -> str:
+        """Say what is run, and what it told of."""
+        return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
+
+    def close(self) -> None:
+        """End hl-smi."""
+        if self._child:
+            self._child.close()
+        self._child, self._rows, self._columns = None, {}, []
+
+    def _ask(self, path: str | Path, failures: int) -> list[str | Path]:
+        """Return the command: one query and the other by turns, as long as none had an answer."""
+        return [path, "-Q", ",".join(QUERIES[failures % 2]), "-f", "csv", "-l", str(self._period)]
+
+    def _take(self, line: bytes, now: float, problems: list[str]) -> None:
+        cells = [cell.strip() for cell in line.decode(errors="replace").split(",")]
+        if columns := header(cells):
+            self._columns = columns
+            return
+        columns = self._columns or [(name, None) for name in QUERIES[0][: len(cells)]]
+        index = dict(zip((name for name, _ in columns), cells, strict=False)).get("index", "")
+        known = len(cells) == len(columns) >= len(QUERIES[1]) or self._columns == columns
+        if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
+            problems.append(f"hl-smi printed what is no row: {quoted(line)}")
+            return
+        read: dict[str, float] = {}
+        for (name, unit), cell in zip(columns, cells, strict=True):
+            if name in UNITS and any(map(str.isdigit, cell)):  # else it is N/A, in some spelling
+                try:
+                    read[name] = number(cell, unit, UNITS[name])
+                except ValueError:
+                    problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
+        dims = self._rows[index][1] if index in self._rows else Dimensions(gpu=index)
+        self._rows[index] = now, dims, read
+
+
+def header(cells: Sequence[str]) -> Columns:
+    """Return the columns that a header names, none where it is no header: `index, memory.used [MiB], …`."""
+    columns = [(match[1].lower(), match[2]) for cell in cells if (match := HEADER.fullmatch(cell))]
+    return columns if len(columns) == len(cells) and ("index", None) in columns else []
+
+
+def number(cell: str, unit: str | None, expected: str) -> float:
+    """Return the number in a cell whose own unit, or that of its column, is the expected one; raise ValueError."""
+    match = CELL.fullmatch(cell)
+    if not match or (match[2] or unit) != expected:
+        raise ValueError(cell)
+    return float(match[1])
+
+
+def values(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
+    """Yield what a row says in our units: MiB become bytes, and shares are taken of what is there."""
+    total, used = row.get("memory.total", 0.0), row.get("memory.used")
+    limit, power = row.get("power.max", 0.0), row.get("power.draw")
+    if (busy := row.get("utilization.aip")) is not None and busy <= 100:
+        yield UTILIZATION, busy
+    if used is not None:
+        yield MEMORY_USED, used * 2**20
+        if used <= total != 0:
+            yield MEMORY_UTILIZATION, 100 * used / total
+    if total:
+        yield MEMORY_TOTAL, total * 2**20
+    if temperature := row.get("temperature.aip"):
+        yield TEMPERATURE, temperature
+    if power is not None:
+        yield POWER, power
+        if limit:
+            yield POWER_UTILIZATION, min(100.0, 100 * power / limit)
+    if limit:
+        yield POWER_LIMIT, limit
+
+
+def _present(folder: Path) -> bool:
+    """Tell whether a device of ours is on the bus."""
+    for file in folder.glob("*/vendor"):
+        try:
+            if file.read_bytes().strip() == VENDOR:
+                return True
+        except OSError:  # it was taken out
+            continue
+    return False

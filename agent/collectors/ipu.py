@@ -1,0 +1,257 @@
+"""
+Graphcore IPUs, through the library gcipuinfo or, where Python cannot import that, the program gc-monitor.
+
+https://docs.graphcore.ai/projects/command-line-tools/en/latest/device-attributes.html lists the attributes, which are
+strings with units in both. gcipuinfo is part of the Poplar SDK, whose enable.sh sets PYTHONPATH. Where in the JSON of
+`gc-monitor --json` the devices stand is not documented: each object with an id and one of our attributes is taken for
+one. Tested with doubles of both and documented attributes; not yet with an IPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+from agent.child import Child, find, quoted
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import PartlyCollected, Unavailable
+from agent.tree import ProcTree, PsutilTree
+
+IPU: Final = ("ipu",)
+ATTRIBUTES: Final = {
+    "average board temp": (gauge("ipu.board.temperature", "Cel", "Mean of the board's sensors.", dims=IPU), "C"),
+    "average die temp": (gauge("ipu.die.temperature", "Cel", "Mean of the chip's sensors.", dims=IPU), "C"),
+    "clock": (gauge("ipu.clock", "MHz", "Clock of the IPU.", dims=IPU), "MHz"),
+    "ipu power": (gauge("ipu.power", "W", "Power of the IPU.", dims=IPU), "W"),
+    "ipu utilisation": (gauge("ipu.utilization", "%", "Share of time in which the IPU worked.", dims=IPU), "%"),
+    "ipu utilisation (session)": (
+        gauge("ipu.session.utilization", "%", "The same, since a process attached to the IPU.", dims=IPU),
+        "%",
+    ),
+    "link speed": (gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU), "GT/s"),
+}
+"""Metric and unit by the attribute's name."""
+USER: Final = "user process id"
+VALUE: Final = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(C|MHz|W|%|GT/s)\s*")
+STALE: Final = 3
+"""Periods after which what gc-monitor said is no news any more."""
+SLOW: Final = 10.0
+"""Seconds between two runs of gc-monitor, at least."""
+LARGEST: Final = 4 << 20
+"""Bytes that one run may print."""
+WARNINGS: Final = 32
+"""Places in what it prints at which the JSON may begin, at most."""
+DEEPEST: Final = 8
+"""Objects within objects that are looked into."""
+
+Devices = list[Mapping[str, object]]
+
+
+class Source(Protocol):
+    """Where the attributes come from."""
+
+    def read(self, problems: list[str]) -> Devices:
+        """Return what is known now of each device; add to `problems` what went wrong."""
+        ...
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class Library:
+    """The module gcipuinfo, in this process; a call that hangs costs this collector's thread."""
+
+    def __init__(self) -> None:
+        """Look for devices; raise ImportError, RuntimeError, or LookupError where there is none."""
+        self._info = importlib.import_module("gcipuinfo").gcipuinfo()
+        self._info.setUpdateMode(True)  # else it says for ever what it saw first
+        if not self._info.getDevices():
+            raise LookupError("no device")
+
+    def read(self, problems: list[str]) -> Devices:
+        """Return all devices."""
+        try:
+            devices = self._info.getDevices()
+        except RuntimeError as problem:
+            problems.append(f"gcipuinfo: {quoted(str(problem).encode())}")
+            return []
+        return [device for device in devices if isinstance(device, Mapping)]
+
+    def close(self) -> None:
+        """Leave it to the library, which has no call for it."""
+
+    def __str__(self) -> str:
+        return "gcipuinfo"
+
+
+class Monitor:
+    """The program gc-monitor, which prints once and ends: run again and again, and never waited for."""
+
+    def __init__(self, path: Path, period: float, clock: Callable[[], float]) -> None:
+        """Start it; raise OSError."""
+        self._clock, self._stale = clock, STALE * period
+        self._child = Child([path, "--json"], silence=self._stale, every=period)
+        self._lines: list[bytes] = []
+        self._devices: Devices = []
+        self._heard = clock()
+        self._child.start(self._heard)
+
+    def read(self, problems: list[str]) -> Devices:
+        """Return what the last run told, as long as it is news."""
+        now = self._clock()
+        failures = self._child.failures
+        self._lines += self._child.lines(now)
+        problems += self._child.problems()
+        if self._child.finished:
+            try:
+                self._devices, self._heard = parsed(b"\n".join(self._lines)), now
+            except ValueError as problem:
+                problems.append(str(problem))
+        if large := sum(map(len, self._lines)) > LARGEST:
+            problems.append(f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over")
+        if large or self._child.finished or self._child.failures != failures:
+            self._lines = []
+        return self._devices if now - self._heard < self._stale else []
+
+    def close(self) -> None:
+        """End it."""
+        self._child.close()
+
+    def __str__(self) -> str:
+        return str(self._child.command[0])
+
+
+class IpuCollector(Collector):
+    """Reads every IPU of the current partition, or those that the watched process tree uses."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Which IPUs, and how they are read."""
+
+        path: Path | None = None
+        """The program gc-monitor, to be run instead of asking the library; looked for in PATH unless set."""
+        watched: bool = False
+        """Read only the IPUs that the process tree of --pid, or of the command that was started, uses."""
+        pid: int | None = None
+        """First process of the watched tree; filled from --pid."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; gc-monitor runs every ten seconds at most."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+
+    metrics: ClassVar[Sequence[Metric]] = tuple(metric for metric, _ in ATTRIBUTES.values())
+
+    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the configuration, and a clock (s) that never goes back."""
+        self._config, self._clock = config, clock
+        self._source: Source | None = None
+        self._tree: ProcTree | None = None
+        self._dims: dict[str, Dimensions] = {}
+
+    def open(self) -> None:
+        """Find the IPUs; raise Unavailable."""
+        self.close()
+        config = self._config
+        if config.watched and config.pid is not None:
+            kind = ProcTree if sys.platform == "linux" else PsutilTree
+            try:
+                self._tree = kind(config, config.pid, detailed=False)
+            except ProcessLookupError:
+                raise Unavailable(f"process {config.pid} is not in {config.proc}") from None
+        self._source = self._find()
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield what is known of each device."""
+        assert self._source is not None
+        problems: list[str] = []
+        devices = self._source.read(problems)
+        pids = self._pids() if self._config.watched else None
+        seen: set[str] = set()
+        for device in devices:
+            index = device.get("id")
+            if not isinstance(index, str) or not re.fullmatch("[0-9]{1,5}", index) or index in seen:
+                problems.append("a device has no id of its own")
+                continue
+            seen.add(index)
+            if pids is None or str(device.get(USER)) in pids:
+                dims = self._dims.setdefault(index, Dimensions(ipu=index))
+                for metric, value in values(device, problems):
+                    yield metric.point(at, value, dims)
+        if problems:
+            raise PartlyCollected(list(dict.fromkeys(problems)))
+
+    def describe(self) -> str:
+        """Say what is asked, and of how many devices it told so far."""
+        return f"{self._source}, {len(self._dims)} devices" if self._source else ""
+
+    def close(self) -> None:
+        """Let go of what is asked."""
+        if self._source:
+            self._source.close()
+        self._source = self._tree = None
+        self._dims = {}
+
+    def _find(self) -> Source:
+        config, why = self._config, "not asked"
+        if config.path is None:
+            try:
+                return Library()
+            except (ImportError, LookupError, RuntimeError) as problem:
+                why = str(problem)
+        try:
+            path = find("gc-monitor", config.path)
+        except Unavailable as problem:
+            raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
+        try:
+            return Monitor(path, max(SLOW, config.interval), self._clock)
+        except OSError as problem:
+            raise Unavailable(f"{path} cannot be started: {problem.strerror}") from problem
+
+    def _pids(self) -> set[str]:
+        """Return the pids of the watched tree as the attributes have them, none where nobody is left."""
+        return {str(pid) for pid in self._tree.pids()} if self._tree and self._tree.read(rescan=False) else set()
+
+
+def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[Metric, float]]:
+    """Yield what the attributes of a device say; text without a digit is N/A in some spelling, and says nothing."""
+    for name, (metric, unit) in ATTRIBUTES.items():
+        text = device.get(name)
+        if text is None or (isinstance(text, str) and not any(map(str.isdigit, text))):
+            continue
+        match = VALUE.fullmatch(text) if isinstance(text, str) else None
+        value = float(match[1]) if match and match[2] == unit else None
+        if value is None or (value < 0 and unit != "C") or (value > 100 and unit == "%"):
+            problems.append(f"{name} is {quoted(repr(text).encode())}")
+        else:
+            yield metric, value
+
+
+def parsed(text: bytes) -> Devices:
+    """Return the devices in what gc-monitor printed, which warnings may precede; raise ValueError without any."""
+    for start in islice(re.finditer(rb"^[ \t]*[{\[]", text, re.MULTILINE), WARNINGS):
+        try:
+            if found := list(_devices(json.loads(text[start.start() :]), DEEPEST)):
+                return found
+        except (ValueError, RecursionError):
+            continue
+    raise ValueError(f"gc-monitor printed nothing of a device: {quoted(text)}")
+
+
+def _devices(value: Any, depth: int) -> Iterator[Mapping[str, object]]:
+    """Yield the objects in `value` that have an id and one of our attributes; ids may be numbers there."""
+    if isinstance(value, dict) and type(value.get("id")) in (str, int) and not ATTRIBUTES.keys().isdisjoint(value):
+        yield {**value, "id": str(value["id"]), USER: str(value.get(USER))}
+    elif isinstance(value, dict | list) and depth:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _devices(inner, depth - 1)

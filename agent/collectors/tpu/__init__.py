@@ -1,0 +1,178 @@
+"""
+Google TPUs, as the runtime inside the training process tells it.
+
+libtpu serves gRPC without credentials on a fixed port of the machine, and only while a workload runs: without one
+there is no value. The messages are those of tpu_metric_service.proto:
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . They are a few
+bytes, so message.py encodes and decodes them. Where grpcio is not installed but the user's libtpu is, its SDK is asked;
+it alone tells the use of the tensor cores. Tested with a real gRPC server and a double of the SDK; not yet with a TPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from agent.collector import Collector
+from agent.collectors.tpu.message import Values
+from agent.collectors.tpu.runtime import CORE, DUTY, TOTAL, USED, Sdk, Service, Source
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import PartlyCollected, Unavailable
+
+# fmt: off
+DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
+MEMORY_USED: Final = gauge("tpu.memory.used", "By", "High-bandwidth memory in use.", dims=("tpu",))
+MEMORY_TOTAL: Final = gauge("tpu.memory.total", "By", "High-bandwidth memory of the device.", dims=("tpu",))
+MEMORY_UTILIZATION: Final = gauge("tpu.memory.utilization", "%", "Share of the memory in use.", dims=("tpu",))
+TENSORCORE: Final = gauge(
+    "tpu.tensorcore.utilization", "%", "Operations of the tensor core, of its maximum.", Level.DETAILED, ("tpu",))
+# fmt: on
+
+VENDOR: Final = "0x1ae0"
+"""Google, whose virtual network cards and disks have it, too: so the device counts."""
+CHIPS: Final = {
+    ("0x0027", "0x004e"): ("v2", 2),
+    ("0x0027", "0x004f"): ("v3", 2),
+    ("0x005e", None): ("v4", 1),
+    ("0x0063", None): ("v5e", 1),
+    ("0x0062", None): ("v5p", 1),
+    ("0x006f", None): ("v6e", 1),
+    ("0x0076", None): ("7x", 2),
+}
+"""Name, and devices of a chip, by PCI device and subsystem: tpu_info/device.py of the same repository."""
+
+
+class Chips(NamedTuple):
+    """The TPUs on the bus."""
+
+    name: str
+    number: int
+    devices: int
+    """Of each chip, as the runtime counts."""
+
+
+class TpuCollector(Collector):
+    """Reads the TPUs of this machine as long as a workload uses them; without one there is nothing to tell."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the runtime listens."""
+
+        port: int = 8431
+        """Of the runtime's metrics on this machine; the variable TPU_RUNTIME_METRICS_PORTS of the workload moves it."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+
+    metrics: ClassVar[Sequence[Metric]] = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, TENSORCORE)
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config = config
+        self._chips: Chips | None = None
+        self._source: Source | None = None
+        self._dims: dict[int, Dimensions] = {}
+
+    def open(self) -> None:
+        """Look for TPUs on the bus, and only then for what can be asked; raise Unavailable."""
+        self.close()
+        folder = self._config.sys / "bus/pci/devices"
+        chips = look(folder)
+        if not chips:
+            raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
+        if importlib.util.find_spec("grpc"):
+            self._source = Service(self._config.port)
+        elif importlib.util.find_spec("libtpu"):
+            try:
+                self._source = Sdk()
+            except ImportError as problem:
+                raise Unavailable(f"{problem}; pip install chipwatch[tpu]") from problem
+        else:
+            raise Unavailable("neither grpcio nor libtpu is installed: pip install chipwatch[tpu]")
+        self._chips = chips
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield what the workload's runtime says of each device."""
+        assert self._source is not None
+        assert self._chips is not None
+        problems: list[str] = []
+        found = self._source.read(problems)
+        for metric, index, value in told(found, self._chips.devices, problems):
+            dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
+            yield metric.point(at, value, dims)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def describe(self) -> str:
+        """Say what chips there are, and whether a workload told of devices."""
+        if not self._chips:
+            return ""
+        told = f"{len(self._dims)} devices" if self._dims else "no workload so far"
+        return f"{self._chips.number} chips TPU {self._chips.name}, {self._source}, {told}"
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._source:
+            self._source.close()
+        self._source, self._chips, self._dims = None, None, {}
+
+
+def told(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+    """Yield metric, device and value of what was found, as far as it makes sense."""
+    used, total = found.get(USED, {}), found.get(TOTAL, {})
+    for index, value in sorted(total.items()):
+        if 0 < value < math.inf:
+            yield MEMORY_TOTAL, index, value
+    for index, value in sorted(used.items()):
+        if 0 <= value < math.inf:
+            yield MEMORY_USED, index, value
+            if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
+                yield MEMORY_UTILIZATION, index, 100 * value / whole
+    try:
+        duty = fan_out(found.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+    except ValueError as problem:
+        duty = {}
+        problems.append(str(problem))
+    for metric, shares in ((DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {}))):
+        for index, value in sorted(shares.items()):
+            if 0 <= value <= 100:
+                yield metric, index, value
+
+
+def look(folder: Path) -> Chips | None:
+    """Return the TPUs among the devices on the PCI bus, which is some ten microseconds for each of them."""
+    found = [
+        chip for device in sorted(folder.glob("*")) if _read(device / "vendor") == VENDOR and (chip := _chip(device))
+    ]
+    return Chips(found[0][0], len(found), found[0][1]) if found else None
+
+
+def fan_out(duty: Values, devices: Sequence[int], per_chip: int) -> Values:
+    """
+    Return the duty cycle by device, which is told by chip: a chip of some kinds has two devices.
+
+    Chips and devices are in the same order, as tpu-info takes them; newer runtimes tell it by device already. Raises
+    ValueError where their numbers do not fit: whose value it is would be a guess.
+    """
+    if not duty or (per_chip == 1 and duty.keys() <= set(devices or duty)):
+        return duty
+    share = len(devices) // len(duty)
+    if share not in (1, per_chip) or share * len(duty) != len(devices):
+        raise ValueError("the duty cycle is told of more or fewer chips than have devices")
+    ordered = [duty[chip] for chip in sorted(duty)]
+    return {device: ordered[n // share] for n, device in enumerate(devices)}
+
+
+def _chip(device: Path) -> tuple[str, int] | None:
+    kind = _read(device / "device")
+    return CHIPS.get((kind, None)) or CHIPS.get((kind, _read(device / "subsystem_device")))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip().lower()
+    except OSError:
+        return ""

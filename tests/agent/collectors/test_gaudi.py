@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.collectors import gaudi
+from agent.collectors.gaudi import GaudiCollector, header, number
+from agent.collectors.nvidia.metrics import of_gpu
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+
+CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
+ROWS = CAPTURE.read_text().splitlines()
+NAMES = ["index", "uuid", "name", "driver_version", "memory.total", "memory.used", "memory.free", "power.draw"]
+NAMES += ["power.max", "temperature.aip", "utilization.aip"]
+HEADER = ", ".join(NAMES)
+ASKED = ["index", "memory.total", "memory.used", "power.draw", "temperature.aip", "utilization.aip", "power.max"]
+AT = 1_800_000_000_000_000_000
+MIB = 2**20
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="hl-smi is a shell script here")
+
+
+def said(power, temperature):
+    return [
+        ("gpu.utilization", 0.0),
+        ("gpu.memory.used", 672 * MIB),
+        ("gpu.memory.utilization", 100 * 672 / 131072),
+        ("gpu.memory.total", 131072 * MIB),
+        ("gpu.temperature", temperature),
+        ("gpu.power", power),
+        ("gpu.power.utilization", 100 * power / 850),
+        ("gpu.power.limit", 850.0),
+    ]
+
+
+EXPECTED = {"0": said(226.0, 36.0), "1": said(230.0, 39.0)}
+
+
+def reordered(row):
+    """Return a captured row as our own query would have it."""
+    cells = dict(zip(NAMES, row.split(", "), strict=True))
+    return ", ".join(cells[name] for name in ASKED)
+
+
+def by_device(points):
+    found = {}
+    for point in points:
+        assert point.at == AT
+        found.setdefault(point.dims["gpu"], []).append((point.metric.name, point.value))
+    return found
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    def __init__(self, folder):
+        self.path, self.sys, self.clock, self.collector = folder / "hl-smi", folder / "sys", Clock(), None
+        self.vendor = self.sys / "bus/pci/devices/0000:33:00.0/vendor"
+        self.vendor.parent.mkdir(parents=True)
+        self.vendor.write_text("0x1da3\n")
+
+    def made(self, body="", **config):
+        self.path.write_text(f"#!/bin/sh\n{body}\n")
+        self.path.chmod(0o755)
+        config = {"path": self.path, "sys": self.sys} | config
+        self.collector = GaudiCollector(GaudiCollector.Config(**config), clock=self.clock)
+        return self.collector
+
+    def open(self, body, **config):
+        self.made(body, **config).open()
+
+    def prints(self, *lines, then="exec sleep 60"):
+        said = "\n".join(lines)
+        self.open(f"cat <<'END'\n{said}\nEND\n{then}")
+
+    def tick(self):
+        points = []
+        try:
+            points.extend(self.collector.collect(AT))
+        except PartlyCollected as partly:
+            return by_device(points), list(partly.problems)
+        return by_device(points), []
+
+    def take(self, *lines):
+        """Return what the collector makes of lines, without a child, and what was wrong."""
+        problems = []
+        collector = self.made()
+        for line in lines:
+            collector._take(line if isinstance(line, bytes) else line.encode(), 0.0, problems)
+        rows = {
+            index: [(metric.name, value) for metric, value in gaudi.values(row)]
+            for index, (_, _, row) in collector._rows.items()
+        }
+        return rows, problems
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    if made.collector:
+        made.collector.close()
+
+
+def test_the_names_are_those_of_every_gpu():
+    assert set(GaudiCollector.metrics) <= set(of_gpu())
+
+
+def test_columns_are_known_by_the_names_in_the_header(bench):
+    assert bench.take(HEADER, *ROWS) == (EXPECTED, [])
+
+
+def test_columns_may_change_their_order(bench):
+    backwards = [", ".join(reversed(line.split(", "))) for line in (HEADER, *ROWS)]
+    assert bench.take(*backwards) == (EXPECTED, [])
+
+
+def test_without_a_header_they_are_as_asked_for(bench):
+    assert bench.take(*map(reordered, ROWS)) == (EXPECTED, [])
+
+
+def test_without_a_header_a_row_may_lack_the_power_limit(bench):
+    rows, problems = bench.take(*(reordered(row).rpartition(",")[0] for row in ROWS))
+    assert rows == {index: values[:-2] for index, values in EXPECTED.items()}
+    assert problems == []
+
+
+def test_units_may_stand_in_the_header(bench):
+    head = "index, memory.used [MiB], power.draw [W], utilization.aip [%]"
+    assert bench.take(head, "3, 672, 226, 7.5") == (
+        {"3": [("gpu.utilization", 7.5), ("gpu.memory.used", 672 * MIB), ("gpu.power", 226.0)]},
+        [],
+    )
+
+
+def test_a_number_whose_unit_is_not_known_is_refused(bench):
+    rows, problems = bench.take("index, memory.used, power.draw", "0, 672, 226 kW")
+    assert rows == {"0": []}
+    assert problems == ["hl-smi: memory.used is N", "hl-smi: power.draw is N kW"]
+
+
+@pytest.mark.parametrize("absent", ["N/A", "[N/A]", "[Not Supported]", "-", "", "n/a", "ERR!"])
+def test_what_is_not_available_is_absent_in_any_spelling(bench, absent):
+    assert bench.take(", ".join(["0", *[absent] * 6])) == ({"0": []}, [])
+
+
+def test_a_share_of_the_limit_needs_the_limit(bench):
+    rows, _ = bench.take(reordered(ROWS[0]).replace("850 W", "N/A"))
+    assert [name for name, _ in rows["0"]][-1] == "gpu.power"
+
+
+def test_impossible_values_are_absent(bench):
+    rows, _ = bench.take("0, 100 MiB, 200 MiB, 226 W, 0 C, 101 %, 0 W")
+    assert rows["0"] == [("gpu.memory.used", 200 * MIB), ("gpu.memory.total", 100 * MIB), ("gpu.power", 226.0)]
+
+
+def test_a_row_that_is_cut_anywhere_says_nothing_false(bench):
+    for head, rows in (([HEADER], ROWS), ([], list(map(reordered, ROWS)))):
+        for row in rows:
+            for end in range(len(row)):
+                found, _ = bench.take(*head, row[:end])
+                for index, values in found.items():
+                    assert set(values) <= set(EXPECTED[index])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["No Habana device was found", "0", "x, 1, 2", "-1" + reordered(ROWS[0])[1:], "٣" + reordered(ROWS[0])[1:], b"\xff\xfe\0"],
+)  # fmt: skip
+def test_what_is_no_row_is_said_and_costs_nothing_else(bench, line):
+    rows, problems = bench.take(reordered(ROWS[0]), line, reordered(ROWS[1]))
+    assert rows == EXPECTED
+    assert len(problems) == 1
+    assert problems[0].startswith("hl-smi printed what is no row: ")
+
+
+def test_a_header_has_an_index_and_only_names():
+    assert header(["Index", "memory.used [MiB]"]) == [("index", None), ("memory.used", "MiB")]
+    assert header(["memory.used [MiB]"]) == []
+    assert header(["index", "36 C"]) == []
+
+
+@pytest.mark.parametrize("cell", ["", "36", "36 F", "-1 C", "1e3 C", "nan C", "3 6 C", "0x1 C"])
+def test_a_cell_without_the_right_number_and_unit_is_refused(cell):
+    with pytest.raises(ValueError, match=r".*"):
+        number(cell, None, "C")
+
+
+def test_rows_come_from_one_kept_child(bench, until):
+    bench.open(
+        f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{HEADER}\n{ROWS[0]}\n{ROWS[1]}\nEND\nexec sleep 60",
+        interval=7.9,
+    )
+    assert until(lambda: bench.tick()[0]) == EXPECTED
+    assert bench.tick() == (EXPECTED, [])
+    assert Path(f"{bench.path}.args").read_text() == f"-Q {','.join(ASKED)} -f csv -l 7\n"
+    assert bench.collector.describe() == f"{bench.path} every 7 s, 2 devices"
+
+
+def test_a_row_is_told_until_it_is_three_periods_old(bench, until):
+    bench.prints(HEADER, *ROWS)
+    until(lambda: len(bench.tick()[0]) == 2)
+    bench.clock.now += 14.9
+    assert bench.tick()[0] == EXPECTED
+    bench.clock.now += 0.1
+    assert bench.tick()[0] == {}
+
+
+def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until):
+    short = [reordered(row).rpartition(",")[0] for row in ROWS]
+    bench.open(
+        f'case "$2" in *power.max*) echo "unknown query power.max"; exit 1;; esac\n'
+        f"cat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60"
+    )
+    problems = []
+    until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
+    assert set(problems) == {
+        "hl-smi printed what is no row: unknown query power.max",
+        "hl-smi ended with 1; it is started again later",
+    }
+    bench.clock.now += 2
+    assert until(lambda: bench.tick()[0]) == {index: values[:-2] for index, values in EXPECTED.items()}
+
+
+def test_an_error_text_and_a_clean_end_are_no_value(bench, until):
+    bench.prints("Error: driver is not loaded", then="exit 0")
+    problems = []
+    until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
+    assert bench.tick()[0] == {}
+
+
+def test_the_contract_is_kept(bench, until):
+    bench.prints(HEADER, *ROWS)
+
+    class Patient(GaudiCollector):
+        def collect(self, at):
+            until(lambda: len(self._rows) == 2 or list(super(Patient, self).collect(at)))
+            yield from super().collect(at)
+
+    assert len(check_collector(Patient(bench.collector._config))) == 48
+
+
+def test_without_a_device_on_the_bus_the_tool_is_not_even_looked_for(bench):
+    bench.vendor.write_text("0x10de\n")
+    with pytest.raises(Unavailable, match=rf"no Gaudi: no device of vendor 0x1da3 in {bench.sys}/bus/pci/devices"):
+        bench.open("exit 1")
+
+
+def test_without_the_tool_it_is_named(bench, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(gaudi, "PLACE", Path("/nowhere/else/hl-smi"))
+    with pytest.raises(Unavailable, match="no hl-smi: neither in PATH nor /nowhere/else/hl-smi"):
+        bench.open("", path=None)
+
+
+def test_a_tool_that_cannot_be_run_is_unavailable(bench):
+    collector = bench.made()
+    bench.path.write_text("no program")
+    with pytest.raises(Unavailable, match="hl-smi cannot be started: Exec format error"):
+        collector.open()

@@ -1,0 +1,523 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import struct
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, look, runtime
+from agent.collectors.tpu.message import decode, encode
+from agent.datapoint import Level
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+
+AT = 1_800_000_000_000_000_000
+GIB = 2**30
+USAGE = "tpu.runtime.hbm.memory.usage.bytes"
+TOTAL = "tpu.runtime.hbm.memory.total.bytes"
+DUTY = "tpu.runtime.tensorcore.dutycycle.percent"
+CAPTURE = (Path(__file__).parents[3] / "fixtures/tpu/tpu_info.txt").read_text()
+
+needs_grpc = pytest.mark.skipif(not importlib.util.find_spec("grpc"), reason="grpcio is not installed (extra tpu)")
+
+
+# -- the messages, written independently of the reader: tag and content -----------------------------------------
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def field(number, content):
+    if isinstance(content, bytes):
+        return varint(number << 3 | 2) + varint(len(content)) + content
+    if isinstance(content, float):
+        return varint(number << 3 | 1) + struct.pack("<d", content)
+    return varint(number << 3) + varint(content)
+
+
+def measured(index, value):
+    """Return a Metric: attribute (key, value), time stamp (which we do not need), gauge."""
+    number = field(1, index.encode()) if isinstance(index, str) else field(3, index)
+    gauge = field(1, value) if isinstance(value, float) else field(2, value)
+    attribute = field(1, b"device-id") + field(2, number)
+    return field(1, attribute) + field(2, field(1, 1_753_354_859) + field(2, 5)) + field(3, gauge)
+
+
+def response(values, name="tpu.x"):
+    metrics = b"".join(field(3, measured(index, value)) for index, value in values)
+    return field(1, field(1, name.encode()) + field(2, b"what it is") + metrics)
+
+
+def test_a_request_names_the_metric():
+    assert encode(USAGE) == field(1, USAGE.encode())
+
+
+def test_a_response_has_a_value_for_each_device():
+    assert decode(response([(0, 5), (13, 2**40), (9, 0)])) == {0: 5, 13: 2**40, 9: 0}
+    assert decode(response([(0, 99.5), ("7", 0.0)])) == {0: 99.5, 7: 0.0}
+
+
+def test_a_response_may_be_empty():
+    assert decode(b"") == {}
+    assert decode(response([])) == {}
+
+
+def test_fields_that_are_not_known_are_passed_over():
+    new = field(99, 7) + field(98, b"new") + field(97, 1.5) + varint(96 << 3 | 5) + b"abcd"
+    metric = measured(3, 4) + new
+    assert decode(new + field(1, new + field(3, metric) + new) + new) == {3: 4}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        field(3, field(2, 5)),  # no device
+        field(1, field(2, field(3, 1))),  # no value
+        field(1, field(2, field(3, 2**64 - 1))) + field(3, field(2, 5)),  # a negative device
+        field(1, field(2, field(1, b"x"))) + field(3, field(2, 5)),
+        field(1, field(2, field(3, 1))) + field(3, field(2, 2**64 - 1)),  # a negative number of bytes
+        field(1, field(2, field(3, 1))) + field(3, field(3, b"12")),  # a text
+        field(1, field(2, field(3, 1))) + field(4, field(2, 5)),  # a counter
+        field(1, 7) + field(3, 7),
+    ],
+)
+def test_a_value_that_is_not_clear_is_refused(metric):
+    with pytest.raises(ValueError, match="a value without a device of its own, or a device without a value"):
+        decode(field(1, field(3, metric)))
+
+
+def test_a_device_that_is_told_twice_is_refused():
+    with pytest.raises(ValueError, match="of its own"):
+        decode(response([(1, 5), (1, 6)]))
+
+
+def test_a_response_that_is_cut_anywhere_is_refused():
+    whole = response([(0, 5), (1, 6.5)])
+    for end in range(1, len(whole)):
+        with pytest.raises(ValueError, match="not a message"):
+            decode(whole[:end])
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(data):
+    try:
+        values = decode(data)
+    except ValueError:
+        return
+    assert all(isinstance(index, int) and isinstance(value, int | float) for index, value in values.items())
+
+
+@given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1) | st.floats(), max_size=8))
+def test_what_is_written_is_read(values):
+    assert repr(decode(response(values.items()))) == repr(values)
+
+
+# -- the bus ----------------------------------------------------------------------------------------------------
+
+
+def plug(sys_folder, address, vendor, device, subsystem=None):
+    folder = sys_folder / "bus/pci/devices" / address
+    folder.mkdir(parents=True)
+    for name, text in (("vendor", vendor), ("device", device), ("subsystem_device", subsystem)):
+        if text:
+            (folder / name).write_text(f"{text}\n")
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A /sys with a virtual network card and a disk of the same vendor, and something else."""
+    plug(tmp_path, "0000:00:03.0", "0x1ae0", "0x0042")
+    plug(tmp_path, "0000:00:04.0", "0x1ae0", "0x001f")
+    plug(tmp_path, "0000:00:05.0", "0x10de", "0x0063")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("ids", "chip"), CHIPS.items())
+def test_every_kind_of_chip_is_known(host, ids, chip):
+    plug(host, "0000:00:06.0", "0x1ae0", *ids)
+    plug(host, "0000:00:07.0", "0x1AE0", *ids)
+    assert look(host / "bus/pci/devices") == (chip[0], 2, chip[1])
+
+
+def test_network_cards_of_the_vendor_are_no_tpus(host):
+    assert look(host / "bus/pci/devices") is None
+    with pytest.raises(Unavailable, match=r"no TPU: no such device of vendor 0x1ae0 in .*/bus/pci/devices"):
+        TpuCollector(TpuCollector.Config(sys=host)).open()
+
+
+def test_this_machine_can_be_looked_at():
+    folder = Path("/sys/bus/pci/devices")
+    ids = {(d / "vendor").read_text().strip() for d in folder.glob("*")} if folder.exists() else set()
+    assert look(folder) is None or "0x1ae0" in ids
+
+
+# -- the fan-out ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("duty", "devices", "per_chip", "expected"),
+    [
+        ({0: 50.0, 1: 60.0}, [0, 1], 1, {0: 50.0, 1: 60.0}),
+        ({0: 50.0, 1: 60.0}, [0, 1, 2, 3], 2, {0: 50.0, 1: 50.0, 2: 60.0, 3: 60.0}),
+        ({5: 60.0, 4: 50.0}, [8, 9, 12, 13], 2, {8: 50.0, 9: 50.0, 12: 60.0, 13: 60.0}),
+        ({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}, [0, 1, 2, 3], 2, {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}),  # told by device already
+        ({0: 1.0, 1: 2.0}, [8, 9], 1, {8: 1.0, 9: 2.0}),
+        ({9: 2.0}, [8, 9], 1, {9: 2.0}),
+        ({3: 2.0}, [], 1, {3: 2.0}),
+        ({}, [0, 1], 2, {}),
+    ],
+)
+def test_the_duty_cycle_of_a_chip_is_that_of_its_devices(duty, devices, per_chip, expected):
+    assert fan_out(duty, devices, per_chip) == expected
+
+
+@pytest.mark.parametrize(
+    ("duty", "devices", "per_chip"),
+    [({0: 1.0}, [0, 1, 2, 3], 2), ({7: 1.0}, [8, 9], 1), ({0: 1.0, 1: 2.0}, [0], 2), ({0: 1.0}, [], 2), ({0: 1.0, 1: 1.0}, [0, 1, 2], 2)],
+)  # fmt: skip
+def test_numbers_that_do_not_fit_are_no_reason_to_guess(duty, devices, per_chip):
+    with pytest.raises(ValueError, match="more or fewer chips"):
+        fan_out(duty, devices, per_chip)
+
+
+# -- the service ------------------------------------------------------------------------------------------------
+
+
+class Runtime:
+    """A gRPC server on the loopback that answers as the runtime in a training process does."""
+
+    def __init__(self):
+        self.answers, self.server, self.asked = {}, None, []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def start(self):
+        import grpc
+
+        def get(request, context):
+            self.asked.append(request)
+            for name, answer in self.answers.items():
+                if request == field(1, name.encode()):
+                    return answer() if callable(answer) else answer
+            return context.abort(grpc.StatusCode.NOT_FOUND, "unsupported metric")
+
+        handlers = {"GetRuntimeMetric": grpc.unary_unary_rpc_method_handler(get)}
+        self.server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        self.server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("tpu.monitoring.runtime.RuntimeMetricService", handlers)]
+        )
+        assert self.server.add_insecure_port(f"127.0.0.1:{self.port}") == self.port
+        self.server.start()
+
+    def stop(self):
+        if self.server:
+            self.server.stop(None).wait()
+            self.server = None
+
+
+@pytest.fixture
+def service():
+    made = Runtime()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def v6e(host, service):
+    """A collector on a host with four chips of v6e."""
+    for n in range(4):
+        plug(host, f"0000:00:1{n}.0", "0x1ae0", "0x006f")
+    collector = TpuCollector(TpuCollector.Config(sys=host, port=service.port))
+    yield collector
+    collector.close()
+
+
+def tick(collector):
+    found, problems = {}, []
+    try:
+        for point in collector.collect(AT):
+            assert point.at == AT
+            found.setdefault(point.dims["tpu"], {})[point.metric.name] = point.value
+    except PartlyCollected as partly:
+        problems = list(partly.problems)
+    return found, problems
+
+
+def captured(part):
+    """Return used and total bytes, and duty cycle, by chip, of the table of tpu-info that is number `part`."""
+    table = CAPTURE.split("TPU Runtime Utilization")[part].split("TensorCore Utilization")[0]
+    rows = re.findall(r"\| (\d+) +\| +([\d.]+) GiB / ([\d.]+) GiB +\| +([\d.]+)% \|", table)
+    return {
+        int(chip): (int(float(used) * GIB), int(float(total) * GIB), float(duty)) for chip, used, total, duty in rows
+    }
+
+
+def answers(values):
+    return {
+        USAGE: response([(chip, used) for chip, (used, _, _) in values.items()]),
+        TOTAL: response([(chip, total) for chip, (_, total, _) in values.items()]),
+        DUTY: response([(chip, duty) for chip, (_, _, duty) in values.items()]),
+    }
+
+
+def expected(values):
+    return {
+        str(chip): {
+            "tpu.memory.total": total,
+            "tpu.memory.used": used,
+            "tpu.memory.utilization": 100 * used / total,
+            "tpu.duty_cycle": duty,
+        }
+        for chip, (used, total, duty) in values.items()
+    }
+
+
+@needs_grpc
+@pytest.mark.parametrize(("part", "chips"), [(1, [0, 1, 2, 3]), (2, [8, 9, 12, 13])])
+def test_what_a_workload_tells_is_read_over_grpc(v6e, service, part, chips):
+    values = captured(part)
+    assert list(values) == chips
+    service.answers = answers(values)
+    service.start()
+    v6e.open()
+    assert tick(v6e) == (expected(values), [])
+    assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, 4 devices"
+
+
+@needs_grpc
+def test_without_a_workload_there_is_no_value_and_nothing_wrong(v6e, service):
+    v6e.open()
+    assert tick(v6e) == ({}, [])
+    assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, no workload so far"
+
+
+@needs_grpc
+def test_a_workload_may_come_and_go(v6e, service):
+    values = captured(1)
+    service.answers = answers(values)
+    v6e.open()
+    assert tick(v6e) == ({}, [])
+    for _ in range(2):
+        service.start()
+        assert tick(v6e) == (expected(values), [])
+        service.stop()
+        assert tick(v6e) == ({}, [])
+
+
+@needs_grpc
+def test_lists_may_be_empty_while_a_workload_begins(v6e, service):
+    service.answers = dict.fromkeys((USAGE, TOTAL, DUTY), b"")
+    service.start()
+    v6e.open()
+    assert tick(v6e) == ({}, [])
+
+
+@needs_grpc
+def test_a_metric_that_is_not_supported_costs_only_itself(v6e, service):
+    values = captured(1)
+    service.answers = answers(values)
+    del service.answers[TOTAL]
+    service.start()
+    v6e.open()
+    found, problems = tick(v6e)
+    assert found["0"] == {"tpu.memory.used": values[0][0], "tpu.duty_cycle": 100.0}
+    assert problems == [f"{TOTAL}: NOT_FOUND"]
+
+
+@needs_grpc
+def test_a_message_that_is_none_costs_only_itself(v6e, service):
+    service.answers = answers(captured(1)) | {USAGE: b"\xff\xff"}
+    service.start()
+    v6e.open()
+    found, problems = tick(v6e)
+    assert found["3"] == {"tpu.memory.total": int(31.25 * GIB), "tpu.duty_cycle": 100.0}
+    assert problems == [f"{USAGE}: not a message"]
+
+
+@needs_grpc
+def test_a_runtime_that_hangs_is_waited_for_once_a_tick(v6e, service, monkeypatch):
+    monkeypatch.setattr(runtime, "CALL", 0.05)
+    freed = threading.Event()
+    service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
+    service.start()
+    v6e.open()
+    try:
+        assert tick(v6e) == ({}, [f"{USAGE}: DEADLINE_EXCEEDED"])
+        assert len(service.asked) <= 1
+    finally:
+        freed.set()
+
+
+@needs_grpc
+def test_another_service_on_the_port_is_no_value(v6e, service):
+    with socket.create_server(("127.0.0.1", service.port)) as server:
+
+        def serve():
+            while True:
+                try:
+                    taken, _ = server.accept()
+                except OSError:
+                    return
+                with taken:
+                    taken.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        v6e.open()
+        assert tick(v6e)[0] == {}
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@needs_grpc
+def test_no_proxy_is_asked_for_this_machine(v6e, service, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
+    service.answers = answers(captured(1))
+    service.start()
+    v6e.open()
+    assert len(tick(v6e)[0]) == 4
+
+
+@needs_grpc
+def test_a_chip_with_two_devices_shares_its_duty_cycle(host, service):
+    for n in range(2):
+        plug(host, f"0000:00:1{n}.0", "0x1ae0", "0x0027", "0x004f")
+    service.answers = {USAGE: response([(n, 0) for n in range(4)]), DUTY: response([(0, 12.5), (1, 75.0)])}
+    service.answers[TOTAL] = response([(n, 16 * GIB) for n in range(4)])
+    service.start()
+    collector = TpuCollector(TpuCollector.Config(sys=host, port=service.port))
+    collector.open()
+    found, problems = tick(collector)
+    collector.close()
+    assert [found[str(n)]["tpu.duty_cycle"] for n in range(4)] == [12.5, 12.5, 75.0, 75.0]
+    assert found["2"]["tpu.memory.utilization"] == 0.0
+    assert problems == []
+
+
+@needs_grpc
+def test_impossible_values_are_absent(v6e, service):
+    service.answers = {
+        USAGE: response([(0, 5), (1, float("nan")), (2, -1.0), (3, float("inf"))]),
+        TOTAL: response([(0, 4), (1, 0), (2, float("inf")), (3, float("nan"))]),
+        DUTY: response([(0, 100.5), (1, float("nan")), (2, -1.0), (3, 0.0)]),
+    }
+    service.start()
+    v6e.open()
+    assert tick(v6e) == (
+        {"0": {"tpu.memory.total": 4, "tpu.memory.used": 5}, "3": {"tpu.duty_cycle": 0.0}},
+        [],
+    )
+
+
+@needs_grpc
+def test_the_contract_is_kept(v6e, service):
+    service.answers = answers(captured(1))
+    service.start()
+    assert len(check_collector(v6e)) == 48
+
+
+# -- the SDK, and neither ---------------------------------------------------------------------------------------
+
+SDK = """
+DATA = {data!r}
+
+class tpumonitoring:
+    class Metric:
+        def __init__(self, name):
+            if name not in DATA:
+                raise RuntimeError(name)
+            self.name = name
+        def data(self):
+            return DATA[self.name]
+    get_metric = Metric
+"""
+
+
+@pytest.fixture
+def sdk(tmp_path, monkeypatch):
+    """Make a libtpu that can be imported, where grpcio cannot."""
+
+    def make(data, error=""):
+        folder = tmp_path / "site/libtpu"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "sdk.py").write_text(error or SDK.format(data=data))
+        for name in ("libtpu", "libtpu.sdk"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(folder.parent)
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
+    yield make
+    for name in ("libtpu", "libtpu.sdk"):
+        sys.modules.pop(name, None)
+
+
+def test_without_grpcio_the_sdk_of_the_user_is_asked(v6e, sdk):
+    sdk({"hbm_capacity_usage": ["1024", "0"], "hbm_capacity_total": ["4096", "4096"], "duty_cycle_pct": ["50.00", "0.00"], "tensorcore_util": ["13.60", "0.0"]})  # fmt: skip
+    v6e.level = Level.ALL
+    v6e.open()
+    shares = {"tpu.memory.total": 4096, "tpu.memory.utilization": 25.0, "tpu.tensorcore.utilization": 13.6}
+    assert tick(v6e) == (
+        {
+            "0": shares | {"tpu.memory.used": 1024, "tpu.duty_cycle": 50.0},
+            "1": {
+                "tpu.memory.used": 0,
+                "tpu.memory.total": 4096,
+                "tpu.memory.utilization": 0,
+                "tpu.duty_cycle": 0,
+                "tpu.tensorcore.utilization": 0,
+            },
+        },
+        [],
+    )
+    assert v6e.describe() == "4 chips TPU v6e, libtpu, 2 devices"
+
+
+def test_an_sdk_without_a_workload_has_no_value(v6e, sdk):
+    sdk({name: [] for name in runtime.SDK_NAMES.values()})
+    v6e.open()
+    assert tick(v6e) == ({}, [])
+
+
+def test_an_sdk_that_says_something_else_costs_only_that(v6e, sdk):
+    sdk({"hbm_capacity_usage": ["N/A"], "hbm_capacity_total": None, "duty_cycle_pct": ["7.5"]})
+    v6e.open()
+    assert tick(v6e) == (
+        {"0": {"tpu.duty_cycle": 7.5}},
+        [
+            "libtpu: hbm_capacity_usage: ValueError",
+            "libtpu: hbm_capacity_total: TypeError",
+            "libtpu: tensorcore_util: RuntimeError",
+        ],
+    )
+
+
+def test_an_sdk_that_cannot_be_loaded_is_unavailable(v6e, sdk):
+    sdk({}, error="raise ImportError('libtpu.so: cannot open')")
+    with pytest.raises(Unavailable, match=r"libtpu.so: cannot open; pip install chipwatch\[tpu\]"):
+        v6e.open()
+
+
+def test_with_neither_it_says_what_to_install(v6e, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"neither grpcio nor libtpu is installed: pip install chipwatch\[tpu\]"):
+        v6e.open()
+
+
+def test_libtpu_is_never_touched_where_there_is_no_tpu(host, sdk):
+    sdk({}, error="raise SystemExit('it aborts here')")
+    with pytest.raises(Unavailable, match="no TPU"):
+        TpuCollector(TpuCollector.Config(sys=host)).open()
