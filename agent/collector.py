@@ -24,6 +24,9 @@ class Collector(Protocol):
     metrics: ClassVar[Sequence[Metric]]
     """All that `collect` may yield: the catalogue is made of these."""
 
+    dynamic: ClassVar[bool] = False
+    """Its metrics are what it finds elsewhere, under names that are not ours; `metrics` declares none."""
+
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
 

@@ -55,6 +55,12 @@ def value_of(hint: Any, value: Any, path: str, *, strict: bool = True) -> Any:
     """Return `value` as `hint` says; raise ConfigError naming `path`, what was expected, and what came."""
     if value == "" and type(None) in typing.get_args(hint):
         return None  # TOML has no null: an empty text says "not set"
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(value, Mapping):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return convert(hint, value, path)
+        if origin in TABLE_TYPES and isinstance(args[1], type) and dataclasses.is_dataclass(args[1]):
+            return {key: value_of(args[1], item, path_of(path, key)) for key, item in value.items()}
     try:
         return msgspec.convert(value, hint, strict=strict, dec_hook=_special)
     except msgspec.ValidationError as problem:

@@ -498,3 +498,30 @@ def test_the_one_wrong_item_deep_inside_is_named():
 
 def test_a_choice_of_types_is_spelt_out():
     assert refusal(convert, Nested, {"limit": 1.5}, "c") == "c.limit: expected a whole number or a text, got 1.5"
+
+
+ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (ENDPOINT | {"intervall": 3}, "endpoints.a.intervall: no such option; did you mean interval?"),
+        (ENDPOINT | {"interval": "x"}, "endpoints.a.interval: expected a number, got 'x'"),
+        ({"url": 3}, "endpoints.a.url: expected a text, got 3"),
+        (3, "endpoints.a: expected"),
+    ],
+)
+def test_a_table_within_a_table_is_refused_by_its_whole_path(table, says):
+    cls = plugins.load(plugins.COLLECTORS, "openmetrics")
+    config = Config(collectors={"openmetrics": {"endpoints": {"a": table}}})
+    with pytest.raises(ConfigError) as told:
+        plugin_config(cls, "collectors", "openmetrics", config, {})
+    assert str(told.value).startswith(f"collectors.openmetrics.{says}")
+
+
+def test_a_table_within_a_table_is_built():
+    cls = plugins.load(plugins.COLLECTORS, "openmetrics")
+    config = Config(collectors={"openmetrics": {"endpoints": {"a": ENDPOINT | {"interval": 3}}}})
+    (endpoint,) = plugin_config(cls, "collectors", "openmetrics", config, {}).endpoints.values()
+    assert (endpoint.url, endpoint.interval) == (ENDPOINT["url"], 3.0)

@@ -21,6 +21,7 @@ from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
+from tests.bench.openmetrics import large_page
 from tests.bench.reading import host_set, many_cores, process_tree
 from tests.bench.series import many_series
 from tests.bench.ticking import growth, whole_tick
@@ -42,6 +43,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "gpus": eight_gpus,
     "gpu-memory": gpu_memory,
     "amd": eight_cards,
+    "openmetrics": large_page,
 }
 
 

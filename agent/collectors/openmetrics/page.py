@@ -1,0 +1,297 @@
+"""
+A page of metrics in text 0.0.4 or OpenMetrics 1.0, line by line.
+
+https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md and
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. More is taken than these allow,
+as long as it can be read in one way only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import isfinite
+from typing import Final
+
+from agent.collectors.openmetrics.endpoint import Answer, Endpoint, Filter
+from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+
+STALE: Final = 300 * 10**9
+"""Nanoseconds after which a sample that tells its own time is old: Prometheus' lookback."""
+LINES_PER_SERIES: Final = 20
+"""Lines that are looked at for each series that may be taken: a bound on memory for pages that filters thin out."""
+
+QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
+SERIES: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
+"""Name and labels."""
+REST: Final = re.compile(r'[ \t]*+([^\s#{}"]++)(?:[ \t]++([^\s#]++))?+[ \t\r]*+(?:#.*)?')
+"""Value, time and an exemplar."""
+LABEL: Final = re.compile(rf"\s*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|{QUOTED})\s*+(?:=\s*+{QUOTED})?\s*+(?:,|$)\s*+")
+META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED})(?:[ \t]++(.*))?')
+NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
+ESCAPE: Final = re.compile(r'\\([\\"n])')
+UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J", "celsius": "Cel", "watts": "W"}
+"""Units of OpenMetrics as the words that sinks know; not `percent`, which nothing keeps between 0 and 100."""
+
+BORN: Final = "born"
+"""A sample that says when a counter began."""
+_COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": BORN}
+SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
+    "counter": {"_total": Kind.COUNTER, "_created": BORN},
+    "histogram": {**_COUNTS, "_bucket": None},
+    "summary": _COUNTS,
+    "gaugehistogram": {
+        "_gsum": Kind.GAUGE, "_gcount": Kind.GAUGE, "_sum": Kind.GAUGE, "_count": Kind.GAUGE, "_bucket": None},
+    "info": {"_info": Kind.GAUGE},
+}  # fmt: skip
+"""What a sample is whose name is that of its family and a suffix; None: not kept."""
+
+
+_make: Final = Datapoint._make
+"""The tuple as it is: a call with keywords and defaults costs twice as much, and a page has thousands."""
+
+
+class _Birth:
+    """When the counters of a family with the same labels began to count (ns), if the page says so."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+
+    def say(self, seconds: float) -> None:
+        """Take what the page says, unless it is no moment."""
+        self.at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
+
+
+class _Series:
+    """A series of the page, and where it stood."""
+
+    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "since")
+
+    def __init__(self, metric: Metric, dims: Dimensions, birth: _Birth | None) -> None:
+        self.metric, self.dims, self.birth = metric, dims, birth
+        self.seen = -1
+        self.last = -1.0
+        self.since = 0
+        self.born: int | None = None
+
+    def count(self, value: float, at: int) -> Datapoint:
+        """
+        Return a reading of a counter.
+
+        Where the page does not say when it began, that is the first reading, or the first after a step back.
+        """
+        assert self.birth is not None
+        if self.birth.at != self.born:
+            self.born = self.birth.at
+            self.since = at if self.born is None else min(self.born, at)
+        elif value < self.last or self.last < 0:
+            self.since = at
+        self.last = value
+        return _make((self.metric, value, self.dims, at, self.since, None, None, None))
+
+
+class Reader:
+    """Reads the pages of one endpoint; what a series' text means is found out once."""
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        """Take the name and the limits of the endpoint."""
+        self._name, self._most = name, endpoint.max_series
+        self._filter = Filter(endpoint.filters)
+        self._comments: Sequence[str] = ()
+        self._meta: dict[str, dict[str, str]] = {}
+        self._texts: dict[str, _Series | None] = {}
+        """What the text of a series, as it stands in the page, means; None: not wanted."""
+        self._born: dict[str, _Birth] = {}
+        """The same for what says when a counter began."""
+        self._series: dict[tuple[Metric, Dimensions], _Series] = {}
+        self._births: dict[tuple[str, Dimensions], _Birth] = {}
+        self._metrics: dict[Metric, Metric] = {}
+        self._bad = ""
+        """The first line that was bad, kept for as long as there are some: so it is said once."""
+        self._page = self._bad_page = self._twice_page = 0
+
+    def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
+        """Return the points of a page, stamped `at`, and a sentence for each kind of trouble in it."""
+        problems: list[str] = []
+        lines = self._lines(answer, problems)
+        comments = [line for line in lines if line[:1] == "#"]
+        if comments != self._comments:
+            self._describe(comments)
+        if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
+            problems.append("the page lacks the # EOF of OpenMetrics, so it may have been cut")
+        samples = [line for line in lines if line and line[0] != "#"]
+        scale = 1_000_000_000 if answer.openmetrics else 1_000_000
+        # A list, since what says when a counter began may stand below it.
+        found = list(islice(self._found(samples, scale, at), self._most + 1))
+        if len(found) > self._most:
+            found.pop()
+            problems.append(f"the page has more than {self._most} series (max_series); the rest is left out")
+        self._complain(problems)
+        points = [
+            _make((series.metric, value, series.dims, at, None, None, None, None))
+            if series.birth is None
+            else series.count(value, at)
+            for series, value in found
+            if series.birth is None or value >= 0
+        ]
+        self._forget(2 * len(samples) + 1000)
+        return points, problems
+
+    def _complain(self, problems: list[str]) -> None:
+        """Add what was wrong with lines of this page."""
+        if self._bad_page != self._page:
+            self._bad = ""
+        else:
+            problems.append(f"lines that are no sample are left out; the first was {self._bad[:80]!r}")
+        if self._twice_page == self._page:
+            problems.append("the page holds a series twice; the first is taken")
+
+    def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
+        most = LINES_PER_SERIES * self._most
+        lines = answer.body.decode(errors="replace").split("\n", most)
+        if len(lines) > most:
+            problems.append(f"the page has more than {most} lines (20 x max_series); those after them are left out")
+            lines.pop()
+        elif not answer.whole or answer.openmetrics:
+            lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # what has no end may have been cut
+        return lines
+
+    def _found(self, lines: Iterable[str], scale: int, at: int) -> Iterator[tuple[_Series, float]]:
+        """Yield the series that are there and wanted, each once, with their values, of which all are finite."""
+        self._page += 1
+        page, texts = self._page, self._texts
+        for line in lines:
+            head, _, number = line.rpartition(" ")
+            try:
+                try:
+                    series = texts[head]
+                except KeyError:
+                    series, number = self._sample(line, scale, at)
+                if series is None:
+                    continue
+                value = float(number) if "_" not in number else _number(number)  # a call for each would be dear
+            except ValueError:
+                self._bad = self._bad or line
+                self._bad_page = page
+                continue
+            if series.seen == page:
+                self._twice_page = page
+            elif isfinite(value):
+                series.seen = page
+                yield series, value
+
+    def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
+        """Return what a line speaks of, if it is wanted, and its value as text; raise ValueError if it is no sample."""
+        named = SERIES.match(line)
+        rest = named and REST.fullmatch(line, named.end())
+        if not named or not rest:
+            if line.isspace():
+                return None, ""
+            raise ValueError(line)
+        text = named[0].strip()
+        if text not in self._texts and text not in self._born:
+            self._learn(text, named[1], named[2])
+        number, time = rest.groups()
+        if text in self._born:
+            self._born[text].say(_number(number))
+        stale = time is not None and at - _number(time) * scale > STALE
+        return None if stale else self._texts.get(text), number
+
+    def _learn(self, text: str, name: str, braces: str | None) -> None:
+        """Find out what the text of a series means; raise ValueError."""
+        name, labels = _labels(name, braces or "")
+        kind, family = self._kind(name)
+        meta = self._meta.get(family, {})
+        own = {key: value for key, value in labels.items() if value}  # an empty label is no label
+        if "endpoint" in own:
+            own["exported_endpoint"] = own.pop("endpoint")
+        dims = Dimensions(own, endpoint=self._name)
+        if kind is BORN:
+            self._born[text] = self._births.setdefault((family, dims), _Birth())
+            return
+        if kind is None or not self._filter.takes(f"{self._name}.{name}", labels):
+            self._texts[text] = None
+            return
+        assert isinstance(kind, Kind)
+        unit = "1" if name != family and name.endswith("count") else UNITS.get(meta.get("UNIT", ""), "1")
+        metric = Metric(name, kind, unit, _sentence(meta.get("HELP", "")), dims=tuple(dims))
+        metric = self._metrics.setdefault(metric, metric)
+        if (metric, dims) not in self._series:
+            family = family.removesuffix("_total")
+            birth = self._births.setdefault((family, dims), _Birth()) if kind is Kind.COUNTER else None
+            self._series[metric, dims] = _Series(metric, dims, birth)
+        self._texts[text] = self._series[metric, dims]
+
+    def _kind(self, name: str) -> tuple[Kind | str | None, str]:
+        """Return what a sample is, and the family that it belongs to."""
+        base, _, suffix = name.rpartition("_")
+        suffix = f"_{suffix}"
+        for family in (base, f"{base}_total") if suffix == "_created" else (base,):
+            kinds = SUFFIXES.get(self._meta.get(family, {}).get("TYPE", ""), {})
+            if suffix in kinds and (kinds[suffix] is BORN or "TYPE" not in self._meta.get(name, {})):
+                return kinds[suffix], base
+        return (Kind.COUNTER if self._meta.get(name, {}).get("TYPE") == "counter" else Kind.GAUGE), name
+
+    def _describe(self, comments: Sequence[str]) -> None:
+        """Take what the comments say of the families; where that is new, all is to be found out anew."""
+        self._comments = comments
+        meta: dict[str, dict[str, str]] = {}
+        for match in map(META.match, comments):
+            if match:
+                word, plain, quoted, text = match.groups()
+                meta.setdefault(plain or _plain(quoted), {}).setdefault(word, (text or "").strip())
+        if meta != self._meta:
+            self._meta = meta
+            self._texts.clear()
+            self._born.clear()
+
+    def _forget(self, most: int) -> None:
+        """Forget what is gone, once it is more than what is there."""
+        if len(self._texts) + len(self._born) > most or len(self._series) > most:
+            self._texts.clear()
+            self._born.clear()
+            self._series = {key: series for key, series in self._series.items() if series.seen == self._page}
+            alive = {series.birth for series in self._series.values()}
+            self._births = {key: birth for key, birth in self._births.items() if birth in alive}
+            self._metrics = {metric: metric for metric, _ in self._series}
+
+
+def _labels(name: str, braces: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the labels of a series; raise ValueError."""
+    labels: dict[str, str] = {}
+    end = 0
+    while end < len(braces.rstrip()):
+        match = LABEL.match(braces, end)
+        if not match:
+            raise ValueError(braces)
+        plain, quoted, value = match.groups()
+        key = plain or _plain(quoted or "")
+        if value is None and quoted and not name and not end:
+            name = key  # a name beyond the old alphabet stands in the braces
+        elif value is None or not key or key in labels:
+            raise ValueError(braces)
+        else:
+            labels[key] = _plain(value)
+        end = match.end()
+    if not name or (not NAME.fullmatch(name) and not braces.lstrip().startswith('"')):
+        raise ValueError(name)
+    return name, labels
+
+
+def _number(text: str) -> float:
+    """Return a number; raise ValueError, also for the underscores that Python allows."""
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
+def _plain(text: str) -> str:
+    return ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(_plain(text).split()).rstrip(" .")
+    return f"{text[0].upper()}{text[1:]}." if text else "Scraped."

@@ -1,0 +1,277 @@
+"""The collector and its scrapes, against real servers on loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.openmetrics import OpenmetricsCollector
+from agent.collectors.openmetrics.endpoint import Endpoint
+from agent.config import ConfigError, convert
+from agent.datapoint import Kind
+from agent.errors import PartlyCollected, Unavailable
+from tests.doubles.exporter import OPENMETRICS, Exporter
+
+LONG = 20.0
+T4 = Path(__file__).parents[3] / "fixtures/openmetrics/dcgm_exporter_t4_gke.prom"
+SECRET = "s3cr3t-value"
+
+
+@pytest.fixture
+def exporter():
+    with Exporter() as running:
+        yield running
+
+
+@pytest.fixture
+def opened():
+    collectors = []
+
+    def make(**endpoints):
+        made = {name: of if isinstance(of, Endpoint) else Endpoint(url=of) for name, of in endpoints.items()}
+        collector = OpenmetricsCollector(OpenmetricsCollector.Config(endpoints=made))
+        collector.open()
+        collectors.append(collector)
+        return collector
+
+    yield make
+    for collector in collectors:
+        collector.close()
+
+
+def tick(collector, at=7):
+    points, problems = [], []
+    try:
+        points.extend(collector.collect(at))  # keeps what came before an exception
+    except PartlyCollected as partly:
+        problems = list(partly.problems)
+    return points, problems
+
+
+def until(collector, *, points=False, problems=False):
+    """Tick until there are points, or problems; return both."""
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
+        found = tick(collector)
+        if (points and found[0]) or (problems and found[1]):
+            return found
+    raise AssertionError("neither came")
+
+
+def test_without_an_endpoint_there_is_nothing_to_read():
+    with pytest.raises(Unavailable, match=r"\[collectors\.openmetrics\.endpoints\.NAME\]"):
+        OpenmetricsCollector(OpenmetricsCollector.Config()).open()
+
+
+def test_names_and_labels_are_kept_and_empty_labels_are_none(exporter, opened):
+    exporter.page = T4.read_text()
+    points, problems = until(opened(dcgm=exporter.url), points=True)
+    assert problems == []
+    power = [p for p in points if p.metric.name == "DCGM_FI_DEV_POWER_USAGE"]
+    assert power[0].value == 30.137
+    assert dict(power[0].dims) == {
+        "endpoint": "dcgm", "gpu": "0", "UUID": "GPU-c601d117-58ff-cd30-ae20-529ab192ba51", "device": "nvidia0",
+        "modelName": "Tesla T4", "Hostname": "gke-gke-dcgm-default-pool-eb7746d2-6vkd",
+    }  # fmt: skip
+    assert tuple(power[0].dims) == power[0].metric.dims
+    assert power[0].metric.help == "Power draw (in W)."
+    assert {p.at for p in points} == {7}
+
+
+def test_what_it_accepts_is_negotiated(exporter, opened):
+    exporter.page, exporter.kind, exporter.zipped = (
+        "# TYPE a counter\na_total 5\na_created 2\n# EOF\n",
+        OPENMETRICS,
+        True,
+    )
+    points, problems = until(opened(e=exporter.url), points=True)
+    assert (problems, [(p.metric.kind, p.value, p.since) for p in points]) == ([], [(Kind.COUNTER, 5, 7)])
+    asked = exporter.requests[0]
+    assert asked["accept"].startswith("application/openmetrics-text;version=1.0.0")
+    assert "text/plain;version=0.0.4" in asked["accept"]
+    assert (asked["accept-encoding"], asked["path"]) == ("gzip", "/metrics")
+
+
+def test_a_series_that_vanished_has_no_value(exporter, opened):
+    exporter.page = "a 1\nb 2\n"
+    collector = opened(e=exporter.url)
+    assert len(until(collector, points=True)[0]) == 2
+    exporter.page = "b 3\n"
+    deadline = time.monotonic() + LONG
+    while (names := [p.metric.name for p in until(collector, points=True)[0]]) != ["b"]:
+        assert time.monotonic() < deadline, names
+
+
+TROUBLES = {
+    "hang": "no whole answer in 0.3 s",
+    "trickle_head": "no whole answer in 0.3 s",
+    "trickle_body": "no whole answer in 0.3 s",
+    "promise_more": "the answer was cut",
+    "promise_huge": "the page has more than 100000 bytes (max_bytes)",
+    "huge": "the page has more than 100000 bytes (max_bytes)",
+    "bomb": "the page has more than 100000 bytes (max_bytes)",
+    "cut_gzip": "the answer was cut",
+    "no_gzip": "the answer says that it is gzip, and is not",
+    "fail": "the answer is status 500",
+    "html": "the answer is text/html, not metrics",
+    "redirect": "the answer is a redirect, which is not followed",
+    "no_http": "no answer that HTTP allows (BadStatusLine)",
+}
+
+
+@pytest.mark.parametrize(("how", "why"), TROUBLES.items())
+def test_an_endpoint_that_fails_says_why_and_costs_nothing_else(exporter, opened, how, why):
+    exporter.answer = getattr(exporter, how)
+    timeout = 0.3 if why.startswith("no whole") else LONG
+    with Exporter("fine 1\n") as other:
+        collector = opened(bad=Endpoint(exporter.url, timeout=timeout, max_bytes=100_000), good=other.url)
+        points = until(collector, points=True)[0]
+        problems = until(collector, problems=True)[1]
+    assert [p.metric.name for p in points] == ["fine"]
+    assert problems == [f"endpoint bad ({exporter.url}): {why}"]
+    assert exporter.sent < 50_000_000
+
+
+def test_an_endpoint_that_nobody_serves_says_so(opened):
+    with Exporter() as gone:
+        url = gone.url
+    assert until(opened(e=url), problems=True)[1] == [f"endpoint e ({url}): Connection refused"]
+
+
+def test_a_page_that_comes_late_is_yielded_by_a_later_reading_and_one_scrape_runs_at_a_time(exporter, opened):
+    exporter.answer = exporter.hang
+    collector = opened(slow=Endpoint(exporter.url, timeout=LONG))
+    for _ in range(3):
+        assert tick(collector) == ([], [])
+    exporter.gate.set()
+    assert [p.value for p in until(collector, points=True)[0]] == [1.0]
+    assert exporter.most_at_once == 1
+
+
+def test_a_reading_does_not_wait_for_endpoints_one_after_the_other(exporter, opened):
+    exporter.answer = exporter.hang
+    collector = opened(**{f"e{n}": Endpoint(exporter.url, timeout=LONG) for n in range(12)})
+    begun = time.monotonic()
+    tick(collector)
+    assert time.monotonic() - begun < 4
+
+
+def test_a_scrape_that_outlives_its_timeout_is_told(exporter, opened, monkeypatch):
+    collector = opened(e=Endpoint(exporter.url, timeout=0.01))
+    gate = threading.Event()
+    monkeypatch.setattr("socket.create_connection", lambda *a, **k: gate.wait(LONG))
+    try:
+        problems = until(collector, problems=True)[1]
+    finally:
+        gate.set()
+    assert problems == [f"endpoint e ({exporter.url}): a scrape does not come back"]
+
+
+def test_an_endpoint_has_its_own_interval(exporter, opened):
+    collector = opened(e=Endpoint(exporter.url, interval=1000))
+    until(collector, points=True)
+    assert [tick(collector) for _ in range(3)] == [([], [])] * 3
+    assert len(exporter.requests) == 1
+
+
+def test_headers_come_from_the_environment_or_a_file_and_are_never_told(exporter, opened, tmp_path, monkeypatch):
+    monkeypatch.setenv("KEY", SECRET)
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    made = Endpoint(
+        f"{exporter.url}?key={SECRET}",
+        headers={"X-Plain": "yes", "X-Key": {"env": "KEY"}, "X-File": {"file": str(tmp_path / "token")}},
+        bearer_token_file=tmp_path / "token",
+    )
+    collector = opened(e=made)
+    until(collector, points=True)
+    asked = exporter.requests[0]
+    assert (asked["x-plain"], asked["x-key"], asked["x-file"]) == ("yes", SECRET, SECRET)
+    assert asked["authorization"] == f"Bearer {SECRET}"
+    assert asked["path"] == f"/metrics?key={SECRET}"
+    (tmp_path / "token").write_text(f"{SECRET}\nX-Evil: 1\n")
+    problems = until(collector, problems=True)[1]
+    assert "holds what HTTP does not allow" in problems[0]
+    assert SECRET not in problems[0] + collector.describe()
+    (tmp_path / "token").unlink()
+    deadline = time.monotonic() + LONG
+    while "cannot read" not in until(collector, problems=True)[1][0]:
+        assert time.monotonic() < deadline
+
+
+def test_no_proxy_stands_between(exporter, opened, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert until(opened(e=exporter.url), points=True)[0]
+
+
+def test_it_says_what_it_found(exporter, opened):
+    exporter.page = "a 1\nb 2\n"
+    collector = opened(dcgm=exporter.url)
+    assert collector.describe() == "1 endpoint: dcgm (no page)"
+    until(collector, points=True)
+    assert collector.describe() == "1 endpoint: dcgm (2 series)"
+    collector.close()
+    assert collector.describe() == ""
+
+
+WRONG = {
+    "url cannot be read": {"url": "http://[::1/metrics"},
+    "url is to be http": {"url": "file:///etc/passwd"},
+    "is to be http://HOST": {},
+    "url holds a user's name": {"url": f"http://me:{SECRET}@host/metrics"},
+    "percent-encoded": {"url": f"http://host/a b{SECRET}"},
+    "is no regular expression": {"url": "http://h/", "filters": ["(" ]},
+    "seconds above 0": {"url": "http://h/", "timeout": 0},
+    "at least 1": {"url": "http://h/", "max_series": 0},
+    "key_file is the key of": {"url": "http://h/", "key_file": "/k"},
+    "is no name of a header": {"url": "http://h/", "headers": {"a b": "c"}},
+    "not for the configuration": {"url": "http://h/", "headers": {"Host": "c"}},
+    "is to be a text": {"url": "http://h/", "headers": {"X-A": {"vault": SECRET}}},
+    "holds what HTTP does not allow": {"url": "http://h/", "headers": {"X-A": f"{SECRET}\r\nX-B: 1"}},
+    "itself the header Authorization": {"url": "http://h/", "bearer_token_file": "/t", "headers": {"authorization": "x"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "table"), WRONG.items())
+def test_what_cannot_be_is_refused_with_its_place_and_no_secret(sentence, table):
+    with pytest.raises(ConfigError) as refused:
+        convert(OpenmetricsCollector.Config, {"endpoints": {"one": table}}, "collectors.openmetrics")
+    assert "collectors.openmetrics" in str(refused.value)
+    assert "endpoints.one" in str(refused.value)
+    assert sentence in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_table_of_the_file_becomes_an_endpoint():
+    table = {"url": "http://h:9400/metrics", "filters": {"dcgm.*": {"gpu": "0|1"}}, "interval": 15,
+             "headers": {"X-A": {"env": "A"}, "X-B": "b"}, "ca_file": "/ca.pem"}  # fmt: skip
+    config = convert(OpenmetricsCollector.Config, {"endpoints": {"dcgm": table}}, "collectors.openmetrics")
+    made = config.endpoints["dcgm"]
+    assert isinstance(made, Endpoint)
+    assert (made.interval, made.ca_file, made.filters) == (15, Path("/ca.pem"), {"dcgm.*": {"gpu": "0|1"}})
+    assert "X-A" not in repr(made)
+
+
+def test_certificates_are_checked_unless_told_otherwise(opened, tmp_path):
+    import shutil
+    import ssl
+    import subprocess
+
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key,
+         "-out", cert, "-days", "2", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with Exporter("fine 1\n", tls=context) as exporter:
+        assert "TLS: self" in until(opened(e=exporter.url), problems=True)[1][0]
+        for trusting in (Endpoint(exporter.url, ca_file=cert), Endpoint(exporter.url, insecure=True)):
+            assert [p.value for p in until(opened(e=trusting), points=True)[0]] == [1.0]
+        missing = until(opened(e=Endpoint(exporter.url, ca_file=tmp_path / "none.pem")), problems=True)[1][0]
+        assert f"TLS: {tmp_path / 'none.pem'}: No such file" in missing

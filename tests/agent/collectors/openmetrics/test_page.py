@@ -1,0 +1,412 @@
+"""The parser: its rules one by one, its bad input, and prometheus_client's parser as the other opinion."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.collectors.openmetrics.endpoint import Answer, Endpoint, Filter
+from agent.collectors.openmetrics.page import Reader
+from agent.datapoint import Kind
+
+FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"
+PAGES = sorted(FIXTURES.glob("*.prom"))
+SECOND = 10**9
+NOW = 1_800_000_000 * SECOND
+GAUGE, COUNTER = Kind.GAUGE, Kind.COUNTER
+
+
+def answer(text, *, openmetrics=False, whole=True):
+    return Answer(text.encode() if isinstance(text, str) else text, openmetrics, whole)
+
+
+def reader(**options):
+    return Reader("e", Endpoint(**options))
+
+
+def read(text, at=NOW, **how):
+    points, problems = reader().read(answer(text, **how), at)
+    assert problems == []
+    return points
+
+
+def told(points):
+    """Return (name, labels without the endpoint) -> value."""
+    return {
+        (p.metric.name, tuple(kv for kv in p.dims.items_sorted if kv != ("endpoint", "e"))): p.value for p in points
+    }
+
+
+def only(text, **how):
+    (point,) = read(text, **how)
+    return point
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "labels", "value"),
+    [
+        ("a 1", "a", {}, 1),
+        ("  a\t1  ", "a", {}, 1),
+        ("a 1\r", "a", {}, 1),
+        ('a{b="c"} 1.5e3', "a", {"b": "c"}, 1500),
+        ('a{b="c",} 1', "a", {"b": "c"}, 1),
+        ('a { b = "c" , d = "e" } 1', "a", {"b": "c", "d": "e"}, 1),
+        ('a{b="c"}1', "a", {"b": "c"}, 1),
+        ("a{} -0.5", "a", {}, -0.5),
+        (r'a{b="\\ \" \n \x"} 1', "a", {"b": '\\ " \n \\x'}, 1),
+        (r'a{b="c\\"} 1', "a", {"b": "c\\"}, 1),
+        ('a{b="} # , {"} 1', "a", {"b": "} # , {"}, 1),
+        ('a{b="x y z"} 1 1799999999000', "a", {"b": "x y z"}, 1),
+        ('a{b=""} 1', "a", {}, 1),
+        ('a{endpoint="x"} 1', "a", {"exported_endpoint": "x"}, 1),
+        ('{"a.b"} 1', "a.b", {}, 1),
+        ('{"a.b",c="d","e.f"="g"} 1', "a.b", {"c": "d", "e.f": "g"}, 1),
+        ("a:b_c9 0x", None, None, None),
+    ],
+)
+def test_a_line_is_a_name_labels_and_a_value(line, name, labels, value):
+    points, problems = reader().read(answer(line + "\n"), NOW)
+    if name is None:
+        assert (points, len(problems)) == ([], 1)
+        return
+    assert problems == []
+    assert told(points) == {(name, tuple(sorted(labels.items()))): value}
+
+
+@pytest.mark.parametrize("value", ["NaN", "nan", "+Inf", "-Inf"])
+def test_what_is_not_finite_is_absent(value):
+    assert read(f"a {value}\nb 1\n")[0].metric.name == "b"
+
+
+@pytest.mark.parametrize("word", ["gauge", "untyped", "unknown", "info", "stateset", "nonsense"])
+def test_whatever_is_no_counter_is_a_gauge(word):
+    assert only(f"# TYPE a {word}\na 1\n").metric.kind is GAUGE
+
+
+def test_without_a_word_on_it_a_sample_is_a_gauge_of_no_unit():
+    metric = only("a_total 1\n").metric
+    assert (metric.kind, metric.unit, metric.help, metric.dims) == (GAUGE, "1", "Scraped.", ("endpoint",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# TYPE a counter\na_total 4\n", "# TYPE a_total counter\na_total 4\n", "# TYPE a_total\tcounter\na_total 4"],
+)
+def test_counters_are_known_with_and_without_total(text):
+    point = only(text)
+    assert (point.metric.name, point.metric.kind, point.value, point.since) == ("a_total", COUNTER, 4, NOW)
+
+
+def test_unit_and_help_are_those_of_the_family():
+    text = "# TYPE a_seconds counter\n# UNIT a_seconds seconds\n# HELP a_seconds how \\n  long. \na_seconds_total 1\n# EOF\n"
+    metric = only(text, openmetrics=True).metric
+    assert (metric.unit, metric.help) == ("s", "How long.")
+
+
+def test_histograms_and_summaries_are_counters_of_sum_and_count_and_quantiles_are_gauges():
+    found = {
+        (p.metric.name, p.dims.get("quantile")): p.metric.kind
+        for name in ("histogram", "summary")
+        for p in read((FIXTURES / f"{name}.prom").read_text())
+    }
+    took = "prometheus_rule_evaluation_duration_seconds"
+    assert found == {
+        ("prometheus_tsdb_compaction_chunk_range_sum", None): COUNTER,
+        ("prometheus_tsdb_compaction_chunk_range_count", None): COUNTER,
+        (took, "0.5"): GAUGE, (took, "0.9"): GAUGE, (took, "0.99"): GAUGE,
+        (f"{took}_sum", None): COUNTER, (f"{took}_count", None): COUNTER,
+    }  # fmt: skip
+
+
+def test_gauge_histograms_are_gauges():
+    text = '# TYPE a gaugehistogram\na_bucket{le="1"} 2\na_gsum 3\na_gcount 2\n# EOF\n'
+    assert {p.metric.name: p.metric.kind for p in read(text, openmetrics=True)} == {"a_gsum": GAUGE, "a_gcount": GAUGE}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# TYPE a counter\na_total{b="c"} 4 # {trace="x y"} 1.5 7\na_created{b="c"} 1.5\n# EOF\n',
+        '# TYPE a_total counter\na_total{b="c"} 4\n# TYPE a_created gauge\na_created{b="c"} 1.5\n',
+    ],
+)
+def test_created_says_since_when_a_counter_counts(text):
+    point = only(text, openmetrics="EOF" in text)
+    assert (point.value, point.since) == (4, 1_500_000_000)
+
+
+def test_created_in_the_future_is_now():
+    assert only("# TYPE a counter\na_total 4\na_created 1900000000\n# EOF\n", openmetrics=True).since == NOW
+
+
+def test_a_counter_keeps_its_since_until_it_goes_back():
+    one = reader()
+    since = [
+        one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].since
+        for n, value in enumerate((5, 5, 7, 2, 3))
+    ]
+    assert since == [NOW, NOW, NOW, NOW + 3, NOW + 3]
+
+
+def test_a_counter_keeps_its_since_when_the_page_gains_a_family():
+    one = reader()
+    one.read(answer("# TYPE a counter\na 1\n"), NOW)
+    (point, _) = one.read(answer("# TYPE a counter\na 2\n# TYPE b gauge\nb 1\n"), NOW + 1)[0]
+    assert (point.value, point.since) == (2, NOW)
+
+
+def test_a_new_birth_is_a_new_life():
+    one = reader()
+    text = "# TYPE a counter\na_total {}\na_created {}\n# EOF\n"
+    one.read(answer(text.format(5, 100), openmetrics=True), NOW)
+    assert one.read(answer(text.format(9, 200), openmetrics=True), NOW + 1)[0][0].since == 200 * SECOND
+
+
+def test_a_type_that_changes_makes_another_metric_of_it():
+    one = reader()
+    kinds = [
+        one.read(answer(f"# TYPE a {word}\na 1\n"), NOW)[0][0].metric.kind for word in ("gauge", "counter", "gauge")
+    ]
+    assert kinds == [GAUGE, COUNTER, GAUGE]
+
+
+def test_a_negative_counter_is_absent():
+    assert read("# TYPE a counter\na -1\n") == []
+
+
+@pytest.mark.parametrize(
+    ("stamp", "openmetrics"), [(str((NOW - 301 * SECOND) // 10**6), False), (str((NOW - 301 * SECOND) / 1e9), True)]
+)
+def test_a_sample_that_says_itself_that_it_is_old_is_absent(stamp, openmetrics):
+    end = "# EOF\n" if openmetrics else ""
+    assert read(f"a 1 {stamp}\n{end}", openmetrics=openmetrics) == []
+    assert len(read(f"a 1 {stamp}\n{end}", at=NOW - 2 * SECOND, openmetrics=openmetrics)) == 1
+
+
+def test_a_series_that_vanished_and_returned_is_there_when_it_is_there():
+    one = reader()
+    assert [len(one.read(answer(text), NOW)[0]) for text in ("a 1\nb 1\n", "b 1\n", "a 1\nb 1\n")] == [2, 1, 2]
+
+
+def test_a_metric_and_its_dimensions_are_made_once():
+    one = reader()
+    first, second = (one.read(answer(f'a{{b="c"}} {n}\n'), NOW)[0][0] for n in (1, 2))
+    assert first.metric is second.metric
+    assert first.dims is second.dims
+
+
+def test_a_series_that_stands_twice_counts_once():
+    points, problems = reader().read(answer('a{b="1",c="2"} 1\na{c="2",b="1"} 2\n'), NOW)
+    assert [p.value for p in points] == [1]
+    assert problems == ["the page holds a series twice; the first is taken"]
+
+
+BAD = ["a", "a b", '{b="c"} 1', 'a{b="c" 1', "a{b=c} 1", 'a{b="c} 1', 'a{b="c",b="d"} 1', 'a{="c"} 1', 'a{b="c"}} 1', "a 1 x",
+       "a 1 2 3", "9a 1", "a-b 1", "a 1_0", "a 1 1_0", "<html>", "a{,} 1", "a{b} 1", "a 0x10", '"a" 1']  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_one_bad_line_costs_itself_and_is_told_once(bad):
+    one = reader()
+    for _ in range(2):
+        points, problems = one.read(answer(f"a_1 1\n{bad}\nz 2\n"), NOW)
+        assert told(points) == {("a_1", ()): 1, ("z", ()): 2}
+        assert problems == [f"lines that are no sample are left out; the first was {bad!r}"]
+
+
+def test_the_same_trouble_is_told_in_the_same_words_while_it_lasts():
+    one = reader()
+    said = [one.read(answer(f"a x{n}\n"), NOW)[1] for n in range(3)]
+    assert said[0] == said[1] == said[2]
+    assert one.read(answer("a 1\n"), NOW)[1] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_a_page_that_was_cut_anywhere_never_gives_another_value(path):
+    body = path.read_bytes()
+    whole = told(read(body.decode()))
+    for end in range(len(body)):
+        points, _ = reader().read(answer(body[:end], whole=False), NOW)
+        assert told(points).items() <= whole.items()
+
+
+def test_openmetrics_that_lacks_its_end_loses_its_last_line_only_and_says_so():
+    points, problems = reader().read(answer("a 1\nb 12", openmetrics=True), NOW)
+    assert told(points) == {("a", ()): 1}
+    assert problems == ["the page lacks the # EOF of OpenMetrics, so it may have been cut"]
+
+
+def test_a_page_may_end_without_a_line_s_end():
+    assert told(read("a 1\nb 12")) == {("a", ()): 1, ("b", ()): 12}
+    assert told(read("a 1\n# EOF", openmetrics=True)) == {("a", ()): 1}
+
+
+def test_bytes_that_are_no_utf8_cost_no_other_line():
+    points, problems = reader().read(answer(b'a{b="\xff"} 1\nc 2\n'), NOW)
+    assert (told(points), problems) == ({("a", (("b", "\ufffd"),)): 1, ("c", ()): 2}, [])
+
+
+def test_series_above_the_limit_are_left_out_and_told():
+    text = "".join(f"a{n} {n}\n" for n in range(10))
+    points, problems = reader(max_series=4).read(answer(text), NOW)
+    assert [p.value for p in points] == [0, 1, 2, 3]
+    assert problems == ["the page has more than 4 series (max_series); the rest is left out"]
+    assert reader(max_series=10).read(answer(text), NOW)[1] == []
+
+
+def test_lines_are_limited_where_filters_leave_nothing():
+    text = "".join(f"a{n} {n}\n" for n in range(100))
+    points, problems = reader(max_series=1, filters=("none",)).read(answer(text), NOW)
+    assert (points, problems) == (
+        [],
+        ["the page has more than 20 lines (20 x max_series); those after them are left out"],
+    )
+
+
+def test_labels_that_change_for_ever_fill_no_memory():
+    one = reader()
+    for n in range(3000):
+        one.read(answer(f'# TYPE a counter\na{{id="{n}"}} 1\na_created{{id="{n}"}} 1\n'), NOW + n)
+    assert len(one._texts) + len(one._series) + len(one._births) + len(one._born) < 5000
+
+
+@pytest.mark.parametrize(
+    ("filters", "taken"),
+    [
+        ((), {"dcgm_temp 0", "dcgm_temp 1", "dcgm_power 0", "go"}),
+        (("dcgm",), {"dcgm_temp 0", "dcgm_temp 1", "dcgm_power 0"}),
+        ((".*temp$", "^e.go$"), {"dcgm_temp 0", "dcgm_temp 1", "go"}),
+        ({"temp": {"gpu": "1"}, "power": {}}, {"dcgm_temp 1", "dcgm_power 0"}),
+        ({"temp|go": {"gpu": ".*"}}, {"dcgm_temp 0", "dcgm_temp 1"}),
+        ({"temp": {"gpu": "0", "other": ".*"}}, set()),
+    ],
+)
+def test_filters_have_the_two_forms_and_search(filters, taken):
+    text = 'dcgm_temp{gpu="0"} 1\ndcgm_temp{gpu="1"} 1\ndcgm_power{gpu="0"} 1\ngo 1\n'
+    points, _ = reader(filters=filters).read(answer(text), NOW)
+    assert {f"{p.metric.name} {p.dims.get('gpu', '')}".strip() for p in points} == taken
+
+
+def test_a_filter_that_is_no_expression_is_refused():
+    with pytest.raises(ValueError, match="no regular expression"):
+        Filter(("(",))
+
+
+@given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
+def test_no_text_whatever_breaks_it(text, openmetrics):
+    points, problems = reader().read(answer(text, openmetrics=openmetrics), NOW)
+    assert all(math.isfinite(p.value) and tuple(p.dims) == p.metric.dims for p in points)
+    assert len(problems) <= 4
+
+
+# -- the other opinion ------------------------------------------------------------------------------------------------
+
+
+def reference(text, *, openmetrics):
+    """Return what prometheus_client reads, with what is ours to leave out left out."""
+    pytest.importorskip("prometheus_client")
+    from prometheus_client import parser
+    from prometheus_client.openmetrics import parser as om
+
+    found = {}
+    parse = om.text_string_to_metric_families if openmetrics else parser.text_string_to_metric_families
+    for family in parse(text):
+        counts = family.type in ("counter", "histogram", "summary")
+        for sample in family.samples:
+            if (sample.name.endswith("_bucket") and "histogram" in family.type) or (
+                counts and sample.name.endswith("_created")
+            ):
+                continue
+            if math.isfinite(sample.value) and not (sample.value < 0 and counts and "quantile" not in sample.labels):
+                labels = tuple(sorted((key, value) for key, value in sample.labels.items() if value))
+                found.setdefault((sample.name, labels), sample.value)
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_captured_pages_mean_what_the_reference_says(path):
+    text = path.read_text()
+    assert told(read(text)) == reference(text, openmetrics=False)
+
+
+ODD_TEXT = """# HELP a help with \\\\ and \\n
+# TYPE a gauge
+a{foo="bar"} 1
+a{foo="b\\\\a\\"z\\n"} 2
+a { foo = "buz" , } -3.5e-3
+a\t4
+# a comment
+#TYPE no comment of ours
+# TYPE s summary
+s{quantile="0.5"} NaN
+s{quantile="1"} 2
+s_sum 3
+s_count 4
+# TYPE h histogram
+h_bucket{le="+Inf"} 3
+h_sum 2
+h_count 3
+# TYPE untyped_thing untyped
+untyped_thing +Inf
+untyped_thing{x="="} 1e10
+nothing_said{y="}"} 5 123456
+"""
+ODD_OPENMETRICS = """# HELP a help \\"quoted\\"
+# TYPE a counter
+# UNIT a_seconds seconds
+a_total{x="1"} 5 # {trace="} 9"} 1 1
+a_created{x="1"} 1.5
+# TYPE i info
+i_info{v="1,2"} 1
+# TYPE st stateset
+st{st="on"} 1
+st{st="off"} 0
+# TYPE gh gaugehistogram
+gh_bucket{le="+Inf"} 3
+gh_gcount 3
+gh_gsum 2
+# TYPE u unknown
+u{x="a b"} 3.0
+# EOF
+""".replace("# UNIT a_seconds seconds\n", "")
+
+
+@pytest.mark.parametrize(("text", "openmetrics"), [(ODD_TEXT, False), (ODD_OPENMETRICS, True)])
+def test_odd_but_valid_pages_mean_what_the_reference_says(text, openmetrics):
+    assert told(read(text, at=0, openmetrics=openmetrics)) == reference(text, openmetrics=openmetrics)
+
+
+names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True).map(lambda name: f"m{name}x")
+label_names = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).map(lambda name: f"{name}l")
+texts = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Zl", "Zp")) | st.sampled_from('\\"\n{},=#'),
+    max_size=12,
+)
+series = st.tuples(names, st.dictionaries(label_names, texts, max_size=4))
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@given(st.lists(st.tuples(series, numbers), max_size=8, unique_by=lambda one: one[0][0]))
+def test_whatever_the_reference_writes_we_read(samples):
+    pytest.importorskip("prometheus_client")
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.openmetrics import exposition
+
+    class Source:
+        def collect(self):
+            for (name, labels), value in samples:
+                family = GaugeMetricFamily(name, "help", labels=list(labels))
+                family.add_metric(list(labels.values()), value)
+                yield family
+
+    registry = CollectorRegistry()
+    registry.register(Source())
+    meant = {(name, tuple(sorted((k, v) for k, v in labels.items() if v))): value
+             for (name, labels), value in samples if math.isfinite(value)}  # fmt: skip
+    assert told(read(generate_latest(registry).decode())) == meant
+    assert told(read(exposition.generate_latest(registry).decode(), openmetrics=True)) == meant
