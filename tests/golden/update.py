@@ -34,7 +34,9 @@ def document() -> str:
     parts = [INTRO]
     for collector, metrics in catalogue().items():
         if not metrics:
-            parts.append(f"## {collector}\n\nThe names and labels that the endpoints give, and the dimension `endpoint`.\n")
+            parts.append(
+                f"## {collector}\n\nThe names and labels that the endpoints give, and the dimension `endpoint`.\n"
+            )
             continue
         parts.append(
             f"## {collector}\n\n| name | kind | unit | level | dimensions | what it is |\n|---|---|---|---|---|---|"
