@@ -76,6 +76,13 @@ class Child:
         self._why: str | None = None
         self._problems: dict[str, None] = {}
 
+    def open(self, now: float) -> None:
+        """Start it for the first time; raise Unavailable where that fails."""
+        try:
+            self.start(now)
+        except OSError as problem:
+            raise Unavailable(f"{self.command[0]} cannot be started: {problem.strerror}") from problem
+
     def start(self, now: float) -> None:
         """Start it at `now` (s, of a clock that never goes back); raise OSError."""
         import subprocess  # noqa: PLC0415, TID251  # costs memory, and only where there is such a tool; no shell

@@ -69,10 +69,7 @@ class AppleCollector(Collector):
         path = find("macmon", self._config.path, *PLACES)
         command: list[str | Path] = [path, "--interval", str(int(1000 * self._period)), "pipe"]
         child = Child(command, silence=STALE * self._period)
-        try:
-            child.start(self._clock())
-        except OSError as problem:
-            raise Unavailable(f"{path} cannot be started: {problem.strerror}") from problem
+        child.open(self._clock())
         self._child = child
 
     def collect(self, at: int) -> Iterator[Datapoint]:

@@ -100,10 +100,7 @@ class GaudiCollector(Collector):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
         path = find("hl-smi", self._config.path, PLACE)
         child = Child(self._ask(path, 0), silence=STALE * self._period)
-        try:
-            child.start(self._clock())
-        except OSError as problem:
-            raise Unavailable(f"{path} cannot be started: {problem.strerror}") from problem
+        child.open(self._clock())
         self._child = child
 
     def collect(self, at: int) -> Iterator[Datapoint]:

@@ -103,7 +103,7 @@ class Monitor:
         self._lines: list[bytes] = []
         self._devices: Devices = []
         self._heard = clock()
-        self._child.start(self._heard)
+        self._child.open(self._heard)
 
     def read(self, problems: list[str]) -> Devices:
         """Return what the last run told, as long as it is news."""
@@ -213,10 +213,7 @@ class IpuCollector(Collector):
             path = find("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
-        try:
-            return Monitor(path, max(SLOW, config.interval), self._clock)
-        except OSError as problem:
-            raise Unavailable(f"{path} cannot be started: {problem.strerror}") from problem
+        return Monitor(path, max(SLOW, config.interval), self._clock)
 
     def _pids(self) -> set[str]:
         """Return the pids of the watched tree as the attributes have them, none where nobody is left."""

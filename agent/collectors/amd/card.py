@@ -12,10 +12,10 @@ from typing import Final
 from agent.collectors.amd import metrics as m
 from agent.collectors.amd.metrics import Readings, Teller
 from agent.datapoint import Metric
+from agent.drm import cards, text
 from agent.procfs import KeptFile
 
 AMD: Final = "0x1002"
-NAME: Final = re.compile(r"card\d+")
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 ABSENT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
 """What amdgpu answers where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
@@ -41,22 +41,11 @@ HWMON_DETAILED: Final[tuple[Spec, ...]] = (
 )
 
 
-def text(path: Path) -> str:
-    """Return what a small file says, or nothing where it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each card of AMD's, in that order; nothing is woken by that."""
-    folder = sys / "class/drm"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    for index in sorted(int(name[4:]) for name in names if NAME.fullmatch(name)):
-        device = folder / f"card{index}/device"
-        if text(device / "vendor") == AMD and "DRIVER=radeon" not in text(device / "uevent"):
-            yield str(index), device
+    """Yield the kernel's number and the device's folder of each card of AMD's, in that order; nothing is woken."""
+    for index, folder in cards(sys, AMD):
+        if "DRIVER=radeon" not in text(folder / "device/uevent"):
+            yield index, folder / "device"
 
 
 class Card:

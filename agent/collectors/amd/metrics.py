@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from agent.counters import Life
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 
 BASIC, DETAILED, GPU = Level.BASIC, Level.DETAILED, ("gpu",)
@@ -76,30 +77,6 @@ def number(value: object, unit: str | None = None) -> float | None:
     if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
         return None
     return number(float(found[1])) if found[2] in ("", unit) else None
-
-
-class Life:
-    """A counter whose beginning nobody tells; a value that fell is held back once, as it may be a slip."""
-
-    __slots__ = ("_fell", "_last", "since")
-
-    def __init__(self) -> None:
-        """Begin with no reading."""
-        self._last: float | None = None
-        self._fell = False
-        self.since = 0
-        """When this life was first read (ns since the epoch)."""
-
-    def take(self, value: float, at: int) -> bool:
-        """Take a reading; tell whether to trust it."""
-        falls = self._last is not None and value < self._last
-        if falls and not self._fell:
-            self._fell = True
-            return False
-        if falls or self._last is None:
-            self.since = at
-        self._last, self._fell = value, False
-        return True
 
 
 class Teller:

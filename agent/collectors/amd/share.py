@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from agent.collectors.amd import metrics as m
-from agent.collectors.amd.card import Card, text
+from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
+from agent.drm import fdinfo, size, text
 from agent.tree import ProcTree
 
-UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 MEMORY: Final = ("drm-resident-vram", "drm-memory-vram")
 """The newer name first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
@@ -47,28 +47,11 @@ class Client:
         self.busy = {name: int(fields[name].split()[0]) for name in ENGINES if name in fields}
 
 
-def size(words: str) -> int:
-    """Return the bytes of `12 KiB`; raise ValueError, KeyError."""
-    value, _, unit = words.partition(" ")
-    return int(value) * UNITS[unit]
-
-
 def clients(proc: Path, pids: Iterable[int]) -> Iterator[Client]:
-    """Yield what the open card files of some processes tell; those of other users only for root."""
-    for pid in pids:
-        folder = f"{proc}/{pid}"
-        try:
-            names = os.listdir(f"{folder}/fd")  # noqa: PTH208  no Path for each of a thousand files
-        except OSError:
-            continue
-        for name in names:
-            try:
-                if not os.readlink(f"{folder}/fd/{name}").startswith("/dev/dri/"):  # noqa: PTH115  the same
-                    continue
-                lines = Path(f"{folder}/fdinfo/{name}").read_text(errors="replace").splitlines()
-                yield Client(pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})
-            except (OSError, KeyError, ValueError, IndexError):
-                continue  # closed meanwhile, or another driver's
+    """Yield what some processes tell of cards of AMD's."""
+    for pid, fields in fdinfo(proc, pids):
+        with suppress(KeyError, ValueError, IndexError):  # another driver's
+            yield Client(pid, fields)
 
 
 class Share:

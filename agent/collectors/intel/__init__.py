@@ -15,6 +15,7 @@ from agent.collectors.intel import card as sysfs
 from agent.collectors.intel.card import Card, wanted
 from agent.collectors.intel.metrics import METRICS, Readings
 from agent.datapoint import Datapoint, Metric
+from agent.drm import cards
 from agent.errors import PartlyCollected, Unavailable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class IntelCollector(Collector):
         """Find the cards; raise Unavailable where there is none."""
         self.close()
         self._looks = 0
-        for index, folder in sysfs.find(self._config.sys):
+        for index, folder in cards(self._config.sys, sysfs.INTEL):
             with suppress(LookupError):  # it has no sensors that we may read
                 self._cards.append(Card(index, folder))
         if not self._cards:

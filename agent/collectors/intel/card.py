@@ -11,10 +11,10 @@ from typing import Final
 from agent.collectors.intel import metrics as m
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Datapoint, Dimensions, Level
+from agent.drm import text
 from agent.procfs import KeptFile
 
 INTEL: Final = "0x8086"
-NAME: Final = re.compile(r"card\d+")
 SECOND: Final = 1_000_000_000
 LEAST: Final = SECOND // 2
 """Over a shorter time counters that move in steps would make a rough rate."""
@@ -26,23 +26,6 @@ MOST: Final = 10_000
 """Watts: no card draws as much."""
 HOTTEST: Final = 250
 """Degrees: no card lives through it."""
-
-
-def text(path: Path) -> str:
-    """Return what a small file says, or nothing where it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def find(sys: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each card of Intel's, in that order; nothing is woken by that."""
-    folder = sys / "class/drm"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    for index in sorted(int(name[4:]) for name in names if NAME.fullmatch(name)):
-        if text(folder / f"card{index}/device/vendor") == INTEL:
-            yield str(index), folder / f"card{index}"
 
 
 class Card:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from agent.collectors.intel import metrics as m
 from agent.collectors.intel.card import Card
 from agent.datapoint import Datapoint
+from agent.drm import fdinfo, size
 from agent.tree import ProcTree
 
 KERNELS: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
-UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class Client(NamedTuple):
@@ -34,33 +34,22 @@ def client(fields: dict[str, str]) -> Client:
     """Parse an fdinfo; raise KeyError, ValueError where it is no use of a card of Intel's."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
-    sizes = [value.partition(" ") for name, value in fields.items() if RESIDENT.fullmatch(name)]
+    sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
     engines = {}
     for name, value in fields.items():
         if found := KERNELS.fullmatch(name):
             kind, engine = found.groups()
             whole = int(fields[f"drm-total-cycles-{engine}"]) if kind == "cycles" else None
             engines[engine] = int(value.split()[0]), whole, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
-    memory = sum(int(value) * UNITS[unit] for value, _, unit in sizes) if sizes else None
+    memory = sum(sizes) if sizes else None
     return Client(fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, engines)
 
 
 def clients(proc: Path, pids: Iterable[int]) -> Iterator[Client]:
-    """Yield what the open card files of some processes tell; those of other users only for root."""
-    for pid in pids:
-        folder = f"{proc}/{pid}"
-        try:
-            names = os.listdir(f"{folder}/fd")  # noqa: PTH208  no Path for each of a thousand files
-        except OSError:
-            continue
-        for name in names:
-            try:
-                if not os.readlink(f"{folder}/fd/{name}").startswith("/dev/dri/"):  # noqa: PTH115  the same
-                    continue
-                lines = Path(f"{folder}/fdinfo/{name}").read_text(errors="replace").splitlines()
-                yield client({key: value.strip() for key, _, value in (line.partition(":") for line in lines)})
-            except (OSError, KeyError, ValueError, IndexError):
-                continue  # closed meanwhile, or another driver's
+    """Yield what some processes tell of cards of Intel's."""
+    for _, fields in fdinfo(proc, pids):
+        with suppress(KeyError, ValueError, IndexError):  # another driver's
+            yield client(fields)
 
 
 class Share:

@@ -9,8 +9,8 @@ import pynvml
 
 from agent.collectors.nvidia.asker import SECOND, Asker, Lost
 from agent.collectors.nvidia.gpm import GRAPHICS, Gpm
-from agent.collectors.nvidia.life import Life
 from agent.collectors.nvidia.metrics import THROTTLES, GpuMetrics, PartMetrics
+from agent.counters import Life
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 
 ALL_LINKS: Final = 0xFFFFFFFF

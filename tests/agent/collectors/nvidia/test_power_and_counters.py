@@ -146,7 +146,7 @@ def test_remapped_rows_are_told_by_cause(gpu):
     st.sets(st.integers(0, 29)),
 )
 def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults):
-    from agent.collectors.nvidia.life import Life
+    from agent.counters import Life
     from agent.datapoint import counter
 
     metric = counter("x", "By", "X.")
