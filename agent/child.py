@@ -85,21 +85,9 @@ class Child:
 
     def start(self, now: float) -> None:
         """Start it at `now` (s, of a clock that never goes back); raise OSError."""
-        import subprocess  # noqa: PLC0415, TID251  # costs memory, and only where there is such a tool; no shell
-
         self._rest, self._tail, self._skipping, self._count = b"", b"", False, 0
         self._started, self._deadline = now, now + self._silence + STARTING
-        self._child = subprocess.Popen(  # noqa: S603  # a fixed name, or what the configuration says
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the agent, which ends it in its own time
-        )
-        for pipe in (self._child.stdout, self._child.stderr):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
+        self._child = begun(self.command)
 
     def lines(self, now: float) -> list[bytes]:
         """Return the lines that are there, none of them blank; start the tool again if that is due."""
@@ -108,8 +96,8 @@ class Child:
             return []
         assert self._child is not None
         code = self._child.poll()  # before it is read: what it printed last is then in the pipe
-        data, drained, closed = _read(self._child.stdout, MOST)
-        self._tail = (self._tail + _read(self._child.stderr, MOST)[0])[-TAIL:]
+        data, drained, closed = read_now(self._child.stdout, MOST)
+        self._tail = (self._tail + read_now(self._child.stderr, MOST)[0])[-TAIL:]
         lines = self._cut(data)
         self._count += len(lines)
         if closed or (drained and code is not None):
@@ -128,17 +116,8 @@ class Child:
     def close(self) -> None:
         """End it, with its own children; safe to call twice. What does not end even by SIGKILL is left alone."""
         child, self._child = self._child, None
-        if child is None:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if child.poll() is None:
-                with suppress(OSError):
-                    os.killpg(child.pid, number)
-                with suppress(_expired()):
-                    child.wait(PATIENCE)
-        for pipe in (child.stdout, child.stderr):
-            if pipe is not None:
-                pipe.close()
+        if child is not None:
+            end(child, signal.SIGTERM, signal.SIGKILL)
 
     def _restart(self, now: float) -> bool:
         if now < self._start_at:
@@ -169,7 +148,7 @@ class Child:
         assert self._child is not None
         with suppress(_expired()):
             self._child.wait(PATIENCE)  # it closes its output a moment before it ends
-        self._tail = (self._tail + _read(self._child.stderr, MOST)[0])[-TAIL:]
+        self._tail = (self._tail + read_now(self._child.stderr, MOST)[0])[-TAIL:]
         code, rest = self._child.poll(), self._rest
         if code == 0 and self._every is not None:
             self.close()
@@ -177,12 +156,11 @@ class Child:
             self._start_at = self._started + self._every
             return [rest] if rest.strip() else []
         # A service manager ends us all by SIGTERM: whether that was meant for us shows at the next tick.
-        self._fail(now, _how(code), told=code != -signal.SIGTERM)
+        self._fail(now, how_ended(code), told=code != -signal.SIGTERM)
         return []
 
     def _fail(self, now: float, how: str, *, told: bool = True) -> None:
-        last = [line for line in (self._tail.rpartition(b"\n")[0] or self._tail).split(b"\n") if line.strip()]
-        said = f" (it said: {quoted(last[-1])})" if last else ""
+        said = said_last(self._tail)
         self.close()
         self.failures = 1 if self._count >= PROVEN else self.failures + 1
         self._start_at = now + min(SLOWEST, 2.0 ** min(self.failures, 16))
@@ -194,7 +172,43 @@ class Child:
         return Path(self.command[0]).name
 
 
-def _read(pipe: IO[bytes] | None, most: int) -> tuple[bytes, bool, bool]:
+def begun(command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+    """Start a tool, whose output can be read without waiting; raise OSError."""
+    import subprocess  # noqa: PLC0415, TID251  # costs memory, and only where there is such a tool; no shell
+
+    child = subprocess.Popen(  # noqa: S603  # a fixed name, or what the configuration says
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for the agent, which ends it in its own time
+    )
+    for pipe in (child.stdout, child.stderr):
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+    return child
+
+
+def tell(child: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a tool and its own children."""
+    with suppress(OSError):
+        os.killpg(child.pid, number)
+
+
+def end(child: subprocess.Popen[bytes], *numbers: int) -> None:
+    """End a tool and its own children by one signal after the other, and let go of it."""
+    for number in numbers:
+        if child.poll() is None:
+            tell(child, number)
+            with suppress(_expired()):
+                child.wait(PATIENCE)
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def read_now(pipe: IO[bytes] | None, most: int) -> tuple[bytes, bool, bool]:
     """Return what is there, about `most` bytes of it, whether that was all for now, and whether the far side closed."""
     assert pipe is not None
     data = bytearray()
@@ -209,7 +223,14 @@ def _read(pipe: IO[bytes] | None, most: int) -> tuple[bytes, bool, bool]:
     return bytes(data), False, False
 
 
-def _how(code: int | None) -> str:
+def said_last(tail: bytes) -> str:
+    """Return the last line on standard error for a message, or nothing."""
+    last = [line for line in (tail.rpartition(b"\n")[0] or tail).split(b"\n") if line.strip()]
+    return f" (it said: {quoted(last[-1])})" if last else ""
+
+
+def how_ended(code: int | None) -> str:
+    """Return for a message how a tool ended that left this code."""
     if code is None:
         return "closed its output"
     return f"ended with {code}" if code >= 0 else f"was ended by signal {-code}"

@@ -1,9 +1,9 @@
-"""AMD GPUs, through sysfs, or else AMD's own tools; docs/amd.md tells what is read and how."""
+"""AMD GPUs, through sysfs, and AMD's own tools for the rest; docs/amd.md tells what is read and how."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from agent.collector import Collector
 from agent.collectors.amd import card as sysfs
 from agent.collectors.amd.card import Card
-from agent.collectors.amd.metrics import METRICS, Teller
+from agent.collectors.amd.metrics import METRICS, Readings, Teller
 from agent.datapoint import Datapoint, Level, Metric
+from agent.errand import Trouble
 from agent.errors import PartlyCollected, Unavailable
 
 if TYPE_CHECKING:
+    from agent.collectors.amd.gaps import Gaps
     from agent.collectors.amd.library import Library
     from agent.collectors.amd.share import Share
     from agent.collectors.amd.tools import Cards, Program
@@ -32,21 +34,23 @@ class AmdCollector(Collector):
     """
     Reads every card that amdgpu drives from files that are kept open; a card that sleeps is left asleep.
 
-    Only where the kernel shows a driver and no card are the library amdsmi, then amd-smi, then rocm-smi asked: the
-    first that tells of a card is kept. `gpu` is the number that the kernel gave the card (/sys/class/drm/cardN), which
-    no card of another vendor has, too; from a tool it is the tool's own number.
+    What they do not tell the library amdsmi, then amd-smi, then rocm-smi are asked for, seldom, and never waited for.
+    `gpu` is the number that the kernel gave the card (/sys/class/drm/cardN), which no card of another vendor has, too.
+
+    Where the kernel shows a driver and no card, the first of the three that tells of a card is kept; from there, `gpu`
+    is the tool's own number.
     """
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Where things are, and how often a tool is asked where there is nothing better."""
+        """Where things are, and how often a tool is asked for what is missing."""
 
         path: str | None = None
         """Folders to look for amd-smi and rocm-smi in, as in $PATH; /opt/rocm/bin and $PATH unless set."""
         pace: float = 15.0
         """Seconds between two questions to a tool."""
         patience: float = 10.0
-        """Seconds that a program may take before it is told to end."""
+        """Seconds that an answer may take before a program is told to end."""
         pid: int | None = None
         """First process of the tree whose own share is told; filled from --pid."""
         proc: Path = Path("/proc")
@@ -63,6 +67,8 @@ class AmdCollector(Collector):
         self._config, self._clock = config, time.monotonic_ns
         self._cards: dict[str, Card] = {}
         self._tool: Library | Program | None = None
+        self._library: Library | None = None
+        self._gaps: Gaps | None = None
         self._tellers: dict[str, Teller] = {}
         self._told: Cards | None = None
         self._share: Share | None = None
@@ -91,15 +97,17 @@ class AmdCollector(Collector):
         if self._tool:
             return f"{len(self._tellers)} GPUs, {self._tool}"
         asleep = sum(card.suspended for card in self._cards.values())
-        return f"{len(self._cards)} GPUs, {self._config.sys}{f', {asleep} asleep' if asleep else ''}"
+        tools = f", {filled}" if (filled := str(self._gaps or "")) else ""
+        return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
         """Close the files, or end the tool."""
         for card in self._cards.values():
             card.close()
-        if self._tool:
-            self._tool.close()
-        self._cards, self._tool, self._share, self._told = {}, None, None, None
+        for tool in (self._tool, self._gaps):
+            if tool:
+                tool.close()
+        self._cards, self._tool, self._gaps, self._share, self._told = {}, None, None, None, None
 
     def _find(self, now: int) -> None:
         self._find_at = now + REFRESH
@@ -119,15 +127,42 @@ class AmdCollector(Collector):
         if seldom:
             self._looks, self._looked = self._looks + 1, now
         problems: list[str] = []
+        read: list[tuple[Card, Readings]] = []
         for card in self._cards.values():
             readings = card.read(seldom=seldom)
             if readings is not None:
-                yield from card.teller.points(at, readings)
+                read.append((card, readings))
                 problems += card.problems.values()
+        told = self._fill(now / SECOND)
+        for card, readings in read:
+            card.complete(readings, told.get(card.slot, {}))
+            yield from card.teller.points(at, readings)
+        if self._gaps:
+            problems += self._gaps.problems
         if seldom and self._share:
             yield from self._share.read(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
+
+    def _fill(self, now: float) -> Mapping[str, Readings]:
+        """Return what a tool has just told of what is missing; none is asked while a card sleeps: it would wake."""
+        cards = self._cards.values()
+        asleep = any(card.suspended for card in cards)
+        missing = {card.slot: card.gaps for card in cards if card.gaps and card.slot and not asleep}
+        if self._gaps is None:
+            if not missing:
+                return {}
+            from agent.collectors.amd.gaps import Gaps  # noqa: PLC0415  only where something is missing
+
+            self._gaps = Gaps(self._config, self._asked_library())
+        return self._gaps.fill(missing, now)
+
+    def _asked_library(self) -> Library:
+        """Return the one library: a call of it that hangs costs one thread, and not one each time we are opened."""
+        from agent.collectors.amd.library import Library  # noqa: PLC0415  only where it is needed
+
+        self._library = self._library or Library(self._config)
+        return self._library
 
     def _ask(self) -> None:
         """Take the first tool that tells of a card; raise Unavailable."""
@@ -136,14 +171,13 @@ class AmdCollector(Collector):
         where = f"no card of AMD's in {config.sys / 'class/drm'}"
         if not any(sign.exists() for sign in signs):
             raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
-        from agent.collectors.amd.library import Library  # noqa: PLC0415  only where it is needed
-        from agent.collectors.amd.tools import Trouble, programs  # noqa: PLC0415  the same
+        from agent.collectors.amd.tools import first, programs  # noqa: PLC0415  only where they are needed
 
-        found: list[Library | Program] = [Library(config), *programs(config)]
+        found: list[Library | Program] = [self._asked_library(), *programs(config)]
         said = []
         for tool in found:
             try:
-                self._told = tool.first()
+                self._told = first(tool)
             except Trouble as trouble:
                 tool.close()
                 said.append(str(trouble))
@@ -155,8 +189,6 @@ class AmdCollector(Collector):
 
     def _from_tool(self, at: int) -> Iterable[Datapoint]:
         """Yield an answer once, in the tick that finds it."""
-        from agent.collectors.amd.tools import Trouble  # noqa: PLC0415  loaded by now
-
         assert self._tool is not None
         told, self._told = self._told, None
         try:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from agent.collectors.amd import metrics as m
-from agent.collectors.amd.metrics import Readings, Teller
+from agent import gpu
+from agent.collectors.amd.metrics import COUNTERS, Readings, Teller
 from agent.datapoint import Metric
 from agent.drm import cards, text
 from agent.procfs import KeptFile
@@ -28,17 +28,34 @@ ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5):
 # https://docs.kernel.org/gpu/amdgpu/thermal.html and https://docs.kernel.org/gpu/amdgpu/driver-misc.html
 Spec = tuple[str, Metric, float]
 BASIC: Final[tuple[Spec, ...]] = (
-    ("gpu_busy_percent", m.UTILIZATION, 1),
-    ("mem_info_vram_used", m.MEMORY_USED, 1),
-    ("mem_info_vram_total", m.MEMORY_TOTAL, 1),
+    ("gpu_busy_percent", gpu.UTILIZATION, 1),
+    ("mem_info_vram_used", gpu.MEMORY_USED, 1),
+    ("mem_info_vram_total", gpu.MEMORY_TOTAL, 1),
 )
-DETAILED: Final[tuple[Spec, ...]] = (("mem_busy_percent", m.MEMORY_ACTIVITY, 1),)
-HWMON_BASIC: Final[tuple[Spec, ...]] = (("power1_cap", m.POWER_LIMIT, 1e-6),)
+DETAILED: Final[tuple[Spec, ...]] = (("mem_busy_percent", gpu.MEMORY_ACTIVITY, 1),)
+HWMON_BASIC: Final[tuple[Spec, ...]] = (("power1_cap", gpu.POWER_LIMIT, 1e-6),)
 HWMON_DETAILED: Final[tuple[Spec, ...]] = (
-    ("freq1_input", m.CLOCK_GRAPHICS, 1e-6),
-    ("freq2_input", m.CLOCK_MEMORY, 1e-6),
-    ("pwm1", m.FAN, 100 / 255),
+    ("freq1_input", gpu.CLOCK_GRAPHICS, 1e-6),
+    ("freq2_input", gpu.CLOCK_MEMORY, 1e-6),
+    ("pwm1", gpu.FAN, 100 / 255),
 )
+
+
+# What the catalogue asks of a card at a level, and of what it is made; read now and then: SELDOM.
+ASKED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC)}) | {
+    gpu.POWER,
+    gpu.TEMPERATURE,
+    gpu.ECC_UNCORRECTED,
+}
+ASKED_DETAILED: Final = frozenset({metric for _, metric, _ in (*DETAILED, *HWMON_DETAILED)}) | {
+    gpu.MEMORY_TEMPERATURE,
+    gpu.ECC_CORRECTED,
+    gpu.ENERGY,
+}
+SELDOM: Final = COUNTERS
+VRAM: Final = frozenset({gpu.MEMORY_USED, gpu.MEMORY_TOTAL})
+FAN: Final = ("pwm1", "fan1_input", "fan1_max")
+"""Where the hwmon shows none of these, there is no fan."""
 
 
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
@@ -59,11 +76,16 @@ class Card:
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.total: float | None = None
-        """Bytes of memory as of the last reading, or None."""
+        """Bytes of memory as they were last told, or None."""
+        self.gaps: frozenset[Metric] = frozenset()
+        """What is asked, and was not read in the last two readings."""
+        self._missing: frozenset[Metric] = frozenset()
+        self._own: set[Metric] = set()
         self.suspended = False
         self.problems: dict[str, str] = {}
         """Of the last reading, by file."""
         self._status = self._kept(device / "power/runtime_status")
+        self._asked = ASKED_BASIC | ASKED_DETAILED if detailed else ASKED_BASIC
         self._files = [(file, metric, factor) for file, metric, factor in self._open()]
         self._ras = self._kept(device / "ras/umc_err_count")
         self._table = self._kept(device / "gpu_metrics") if detailed else None
@@ -80,14 +102,21 @@ class Card:
         for file, metric, factor in self._files:
             if (value := self._value(file)) is not None:
                 readings[metric] = value * factor
-        self.total = readings.get(m.MEMORY_TOTAL)
         answered, gone = bool(readings), self.lost
         if answered or gone:
-            readings[m.STATE] = 1 if answered else 0
+            readings[gpu.STATE] = 1 if answered else 0
         if answered and seldom:
             self._errors(readings)
             self._energy(readings)
+        self._compare(readings if answered else None, seldom=seldom)
         return readings
+
+    def complete(self, readings: Readings, told: Readings) -> None:
+        """Put what a tool told into gaps of the readings; the size of the memory once for all."""
+        readings |= {metric: value for metric, value in told.items() if metric in self.gaps}
+        self.total = readings.get(gpu.MEMORY_TOTAL, self.total)
+        if self.total and gpu.MEMORY_TOTAL in self.gaps:
+            readings[gpu.MEMORY_TOTAL] = self.total
 
     @property
     def lost(self) -> bool:
@@ -100,16 +129,36 @@ class Card:
             if file:
                 file.close()
 
+    def _compare(self, readings: Readings | None, *, seldom: bool) -> None:
+        """Note what is missing; nothing where the card did not answer at all: it is in a reset, or falls asleep."""
+        if readings is None:
+            self.gaps = self._missing = frozenset()
+            return
+        missing = self._asked - readings.keys()
+        if seldom:
+            for metric in (readings.keys() & COUNTERS) - self._own:
+                self._own.add(metric)
+                self.teller.renew(metric)
+        else:
+            missing -= SELDOM - self._missing
+        # A counter is one source's or the other's, never both in turn: they need not begin at the same moment.
+        missing -= self._own
+        if missing & VRAM:
+            missing |= {gpu.MEMORY_UTILIZATION}
+        self.gaps, self._missing = missing & self._missing, missing
+
     def _open(self) -> Iterator[tuple[KeptFile, Metric, float]]:
         folders = sorted(self.device.glob("hwmon/hwmon*"))
         hwmon = folders[0] if folders else self.device / "hwmon/none"
         power = "power1_average" if (hwmon / "power1_average").exists() else "power1_input"  # MI300 has this one only
         labels = {text(path): path.name.replace("_label", "_input") for path in hwmon.glob("temp*_label")}
-        further = [(power, m.POWER, 1e-6), *HWMON_BASIC, *(HWMON_DETAILED if self._detailed else ())]
+        further = [(power, gpu.POWER, 1e-6), *HWMON_BASIC, *(HWMON_DETAILED if self._detailed else ())]
+        if folders and not any((hwmon / name).exists() for name in FAN):
+            self._asked -= {gpu.FAN}
         if chip := labels.get("edge") or labels.get("junction"):  # MI300 has no edge
-            further.append((chip, m.TEMPERATURE, 1e-3))
+            further.append((chip, gpu.TEMPERATURE, 1e-3))
         if self._detailed and "mem" in labels:
-            further.append((labels["mem"], m.MEMORY_TEMPERATURE, 1e-3))
+            further.append((labels["mem"], gpu.MEMORY_TEMPERATURE, 1e-3))
         specs = [(self.device, spec) for spec in (*BASIC, *(DETAILED if self._detailed else ()))]
         for folder, (name, metric, factor) in [*specs, *((hwmon, spec) for spec in further)]:
             if file := self._kept(folder / name):
@@ -148,13 +197,13 @@ class Card:
     def _errors(self, readings: Readings) -> None:
         """Read the RAS account of the memory: `ue: 0` and `ce: 0`."""
         data = (self._ras and self._bytes(self._ras)) or b""
-        for key, metric in (b"ue", m.ECC_UNCORRECTED), (b"ce", m.ECC_CORRECTED):
+        for key, metric in (b"ue", gpu.ECC_UNCORRECTED), (b"ce", gpu.ECC_CORRECTED):
             if found := re.search(rb"^%s:\s*(\d+)\s*$" % key, data, re.MULTILINE):
                 readings[metric] = int(found[1])
 
     def _energy(self, readings: Readings) -> None:
         if self._table and (value := self._parsed(self._table, _energy)) is not None:
-            readings[m.ENERGY] = value * ENERGY_STEP
+            readings[gpu.ENERGY] = value * ENERGY_STEP
 
 
 def _energy(data: bytes) -> int | None:

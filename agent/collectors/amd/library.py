@@ -1,71 +1,102 @@
-"""AMD's library amdsmi, for machines whose sysfs shows no card."""
+"""AMD's library amdsmi, for what sysfs does not tell."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-import time
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final
 
-from agent.collectors.amd import metrics as m
-from agent.collectors.amd.metrics import number
-from agent.collectors.amd.tools import MIB, Cards, Trouble, Wanted, some
+from agent import gpu
+from agent.collectors.amd.metrics import STRONGEST, number
+from agent.collectors.amd.tools import MIB, Cards, Wanted, some
 from agent.datapoint import Metric
-from agent.lane import Lane
+from agent.errand import Trouble
 
-ANSWER: Final = 2.0
-"""Seconds that the library may take."""
 NONE: Final = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """What the library says where it has no value, unless it says "N/A"."""
 
 
 class Library:
-    """The binding amdsmi of the installed ROCm; its calls are made where they may hang."""
+    """The binding amdsmi of the installed ROCm; its calls are made where they may hang, and not waited for."""
 
     def __init__(self, config: Wanted) -> None:
-        """Take where the machine's / is, and how often to ask."""
-        self._root, self._pace, self._asked = config.root, config.pace, 0.0
-        self._lane: Lane[Cards] = Lane(self._read, "amdsmi")
+        """Take where the machine's / is, how often to ask, and how long an answer may take."""
+        self._root, self._pace, self._patience = config.root, config.pace, config.patience
+        self._due = self._deadline = 0.0
+        self._answers: SimpleQueue[Callable[[], Cards]] | None = None
+        self._late = False
         self._smi: ModuleType | None = None
+        self.slots: Mapping[str, str] = {}
 
-    def first(self) -> Cards:
-        """Ask for the first time; raise Trouble."""
-        cards = self.poll(time.monotonic())
-        assert cards is not None
-        return cards
-
-    def poll(self, now: float) -> Cards | None:
-        """Return what it says, or None where it is not its time; raise Trouble."""
-        if self._asked and now < self._asked + self._pace:
-            return None
-        self._asked = now
+    def present(self) -> bool:
+        """Tell whether there is such a library; it is not loaded yet."""
         try:
-            return self._lane.ask(ANSWER)
-        except TimeoutError as error:
-            raise Trouble(str(error)) from None
+            return self._folder.is_dir() or importlib.util.find_spec("amdsmi") is not None
+        except ValueError:  # a module of this name that nobody imported
+            return False
+
+    def poll(self, now: float, *, start: bool = True) -> Cards | None:
+        """As in Tool; `now` in seconds, monotonic."""
+        if self._answers is None:
+            if start and now >= self._due:
+                self._due, self._deadline = now + self._pace, now + self._patience
+                self._late, self._answers = False, SimpleQueue()
+                threading.Thread(target=self._answer, args=(self._answers,), name="amdsmi", daemon=True).start()
+            return None
+        try:
+            answer = self._answers.get_nowait()
+        except Empty:
+            if start and now > self._deadline:  # it is stuck, and so it stays: no second thread for it
+                self._late = True
+                raise Trouble(f"amdsmi gave no answer in {self._patience:g} s") from None
+            return None
+        self._answers = None
+        return None if self._late else answer()
 
     def close(self) -> None:
-        """Let the thread end."""
-        self._lane.close()
+        """Want no answer any more; the next question may come at once."""
+        self._late, self._due = True, 0.0
 
     def __str__(self) -> str:
         """Return its name."""
         return "amdsmi"
 
+    @property
+    def _folder(self) -> Path:
+        return self._root / "opt/rocm/share/amd_smi"
+
+    def _answer(self, answers: SimpleQueue[Callable[[], Cards]]) -> None:
+        try:
+            cards = self._read()
+        except Exception as raised:  # noqa: BLE001  it is the asker's, whatever it is
+            error = raised
+
+            def fail() -> Cards:
+                raise error
+
+            answers.put(fail)
+        else:
+            answers.put(lambda: cards)
+
     def _read(self) -> Cards:
         try:
-            smi = self._smi or _imported(self._root / "opt/rocm/share/amd_smi")
+            smi = self._smi or _imported(self._folder)
         except (ImportError, OSError, AttributeError, KeyError) as error:  # all of these, where its library is absent
             raise Trouble(f"amdsmi cannot be imported: {error!r}") from error
         try:
             if self._smi is None:
                 smi.amdsmi_init()
                 self._smi = smi
-            handles = smi.amdsmi_get_processor_handles()
-            return some({str(n): dict(self._card(handle)) for n, handle in enumerate(handles)})
+            handles = [(str(n), handle) for n, handle in enumerate(smi.amdsmi_get_processor_handles())]
+            slots = {n: slot for n, handle in handles if (slot := self._ask("amdsmi_get_gpu_device_bdf", handle))}
+            self.slots = {n: slot.lower() for n, slot in slots.items() if isinstance(slot, str)}
+            return some({n: dict(self._card(handle)) for n, handle in handles})
         except getattr(smi, "AmdSmiException", OSError) as error:
             raise Trouble(f"amdsmi: {error}") from error
         except AttributeError as error:  # something else of this name
@@ -76,32 +107,50 @@ class Library:
         smi = self._smi
         kinds, clocks = getattr(smi, "AmdSmiTemperatureType", None), getattr(smi, "AmdSmiClkType", None)
         current = getattr(getattr(smi, "AmdSmiTemperatureMetric", None), "CURRENT", None)
-        activity = {"gfx_activity": m.UTILIZATION, "umc_activity": m.MEMORY_ACTIVITY}
+        activity = {"gfx_activity": gpu.UTILIZATION, "umc_activity": gpu.MEMORY_ACTIVITY}
         yield from self._told(activity, "amdsmi_get_gpu_activity", handle)
-        memory = {"vram_total": m.MEMORY_TOTAL, "vram_used": m.MEMORY_USED}  # in MB, which are MiB
+        memory = {"vram_total": gpu.MEMORY_TOTAL, "vram_used": gpu.MEMORY_USED}  # in MB, which are MiB
         for metric, value in self._told(memory, "amdsmi_get_gpu_vram_usage", handle):
             yield metric, value * MIB
-        power = dict.fromkeys(("average_socket_power", "current_socket_power", "socket_power"), m.POWER)
+        power = dict.fromkeys(("average_socket_power", "current_socket_power", "socket_power"), gpu.POWER)
         yield from self._told(power, "amdsmi_get_power_info", handle)
-        for kind, metric in ("JUNCTION", m.TEMPERATURE), ("EDGE", m.TEMPERATURE), ("VRAM", m.MEMORY_TEMPERATURE):
+        for metric, cap in self._told({"power_cap": gpu.POWER_LIMIT}, "amdsmi_get_power_cap_info", handle):
+            yield metric, cap if cap < STRONGEST else cap / 1e6  # in µW or, in other versions, W
+        for kind, metric in ("JUNCTION", gpu.TEMPERATURE), ("EDGE", gpu.TEMPERATURE), ("VRAM", gpu.MEMORY_TEMPERATURE):
             if (of := getattr(kinds, kind, None)) is not None:
                 yield from self._told({"": metric}, "amdsmi_get_temp_metric", handle, of, current)
-        for kind, metric in ("GFX", m.CLOCK_GRAPHICS), ("MEM", m.CLOCK_MEMORY):
+        for kind, metric in ("GFX", gpu.CLOCK_GRAPHICS), ("MEM", gpu.CLOCK_MEMORY):
             if (of := getattr(clocks, kind, None)) is not None:
                 yield from self._told({"clk": metric}, "amdsmi_get_clock_info", handle, of)
-        errors = {"correctable_count": m.ECC_CORRECTED, "uncorrectable_count": m.ECC_UNCORRECTED}
+        errors = {"correctable_count": gpu.ECC_CORRECTED, "uncorrectable_count": gpu.ECC_UNCORRECTED}
         yield from self._told(errors, "amdsmi_get_gpu_total_ecc_count", handle)
+        yield from self._products(handle)
+
+    def _products(self, handle: Any) -> Iterator[tuple[Metric, float]]:
+        """Yield what is made of two answers."""
+        count = self._ask("amdsmi_get_energy_count", handle)  # the key before 6.4, and since; the step is in µJ
+        if isinstance(count, dict) and (step := number(count.get("counter_resolution"))):
+            steps = number(count.get("energy_accumulator", count.get("power")))
+            if steps is not None and steps not in NONE:
+                yield gpu.ENERGY, steps * step * 1e-6
+        if top := number(self._ask("amdsmi_get_gpu_fan_speed_max", handle, 0)):
+            for metric, speed in self._told({"": gpu.FAN}, "amdsmi_get_gpu_fan_speed", handle, 0):
+                yield metric, 100 * speed / top
 
     def _told(self, keys: Mapping[str, Metric], call: str, *args: Any) -> Iterator[tuple[Metric, float]]:
-        """Yield what a call answers under `keys`, or as it is under ""; nothing where it does not exist."""
-        try:
-            answer = getattr(self._smi, call)(*args)
-        except (AttributeError, getattr(self._smi, "AmdSmiException", OSError)):
-            return  # this version, or this card, has no such thing
+        """Yield what a call answers under `keys`, or as it is under ""."""
+        answer = self._ask(call, *args)
         for key, metric in keys.items():
             value = number(answer.get(key) if isinstance(answer, dict) else answer)
             if value is not None and value not in NONE:
                 yield metric, value
+
+    def _ask(self, call: str, *args: Any) -> Any:
+        """Return what a call answers; None where this version, or this card, has no such thing."""
+        try:
+            return getattr(self._smi, call)(*args)
+        except (AttributeError, getattr(self._smi, "AmdSmiException", OSError)):
+            return None
 
 
 def _imported(folder: Path) -> ModuleType:

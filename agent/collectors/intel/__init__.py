@@ -16,6 +16,7 @@ from agent.collectors.intel.card import Card, wanted
 from agent.collectors.intel.metrics import METRICS, Readings
 from agent.datapoint import Datapoint, Metric
 from agent.drm import cards
+from agent.errand import Trouble
 from agent.errors import PartlyCollected, Unavailable
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class IntelCollector(Collector):
         if self._xpu:
             try:
                 told = dict(self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards)))
-            except ValueError as error:
-                problems.append(str(error))
+            except Trouble as trouble:
+                problems.append(str(trouble))
         for card in awake:
             readings = card.read(self._clock())
             # A counter is one source's or the other's, never both in turn: they need not begin at the same moment.

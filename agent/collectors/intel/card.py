@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agent.collectors.intel import metrics as m
+from agent import gpu
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.drm import text
@@ -67,42 +67,42 @@ class Card:
         self.problems = []
         readings: Readings = {}
         found = (
-            (m.CLOCK, self._value(self._clock), 1.0),
-            (m.ENERGY, self._value(self._energy), 1e-6),
-            (m.POWER_LIMIT, self._value(self._limit) or None, 1e-6),
-            (m.TEMPERATURE, self._value(self._chip), 1e-3),
-            (m.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
+            (gpu.CLOCK_GRAPHICS, self._value(self._clock), 1.0),
+            (gpu.ENERGY, self._value(self._energy), 1e-6),
+            (gpu.POWER_LIMIT, self._value(self._limit) or None, 1e-6),
+            (gpu.TEMPERATURE, self._value(self._chip), 1e-3),
+            (gpu.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
         )
         for metric, value, factor in found:
             if value is not None and value >= 0 and (metric.unit != "Cel" or 0 < value * factor < HOTTEST):
                 readings[metric] = value * factor
-        if self._energy and (watts := self._rate(self._energy, readings.get(m.ENERGY), now)) is not None:
-            readings[m.POWER] = watts
+        if self._energy and (watts := self._rate(self._energy, readings.get(gpu.ENERGY), now)) is not None:
+            readings[gpu.POWER] = watts
         idle = [self._rate(file, self._value(file), now) for file in self._idle]  # ms of idleness in a second
         shares = [100 - rate / 10 for rate in idle if rate is not None]
         if shares:
-            readings[m.UTILIZATION] = max(shares)
+            readings[gpu.UTILIZATION] = max(shares)
         return readings
 
     def completed(self, readings: Readings, further: Readings) -> Readings:
         """Return the readings, with those of a tool for what sysfs has no file for."""
-        own = {m.ENERGY, m.POWER} if self._energy else set()
-        own |= {m.UTILIZATION} if self._idle else set()
+        own = {gpu.ENERGY, gpu.POWER} if self._energy else set()
+        own |= {gpu.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in further.items() if metric not in own} | readings
 
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield readings, as far as they can be true, and the share of the power limit."""
-        power, limit = readings.get(m.POWER), readings.get(m.POWER_LIMIT)
+        power, limit = readings.get(gpu.POWER), readings.get(gpu.POWER_LIMIT)
         if power is not None and limit:
-            readings[m.POWER_UTILIZATION] = 100 * power / limit
+            readings[gpu.POWER_UTILIZATION] = 100 * power / limit
         for metric, value in readings.items():
-            if metric is m.ENERGY:
+            if metric is gpu.ENERGY:
                 if self._since is None or value < self._since[1]:  # the driver, or the card, began anew
                     self._since = at, value
                 self._since = self._since[0], value
                 yield Datapoint(metric, value, self.dims, at, self._since[0])
             elif metric.unit != "%":
-                if metric is not m.POWER or value < MOST:
+                if metric is not gpu.POWER or value < MOST:
                     yield Datapoint(metric, value, self.dims, at)
             elif -5 <= value <= 200:  # a little beyond is rounding
                 yield Datapoint(metric, max(0.0, min(100.0, value)), self.dims, at)

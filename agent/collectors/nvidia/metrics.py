@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
+from agent import gpu
 from agent.datapoint import Level, Metric, counter, gauge
 
 BASIC, DETAILED = Level.BASIC, Level.DETAILED
@@ -18,20 +20,13 @@ class PartMetrics:
     def __init__(self, *keys: str) -> None:
         """Declare them."""
         # fmt: off
-        self.utilization = gauge(
-            "gpu.utilization", "%", "Share of the driver's last sample period in which a kernel ran.", BASIC, keys)
-        self.memory_utilization = gauge(
-            "gpu.memory.utilization", "%", "Memory in use, of the memory of the device.", BASIC, keys)
-        self.memory_used = gauge(
-            "gpu.memory.used", "By", "Memory in use, without what the driver keeps for itself.", BASIC, keys)
-        self.memory_total = gauge("gpu.memory.total", "By", "Memory of the device.", DETAILED, keys)
-        self.process_memory_used = gauge(
-            "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses.", BASIC, keys)
-        self.process_memory_utilization = gauge(
-            "gpu.process.memory.utilization", "%", "The same, of the memory of the device.", BASIC, keys)
-        self.process_utilization = gauge(
-            "gpu.process.utilization", "%", "Share of the device's time in which kernels of the watched process tree "
-            "ran.", BASIC, keys)
+        self.utilization = replace(gpu.UTILIZATION, dims=keys)
+        self.memory_utilization = replace(gpu.MEMORY_UTILIZATION, dims=keys)
+        self.memory_used = replace(gpu.MEMORY_USED, dims=keys)
+        self.memory_total = replace(gpu.MEMORY_TOTAL, dims=keys)
+        self.process_memory_used = replace(gpu.PROCESS_MEMORY_USED, dims=keys)
+        self.process_memory_utilization = replace(gpu.PROCESS_MEMORY_UTILIZATION, dims=keys)
+        self.process_utilization = replace(gpu.PROCESS_UTILIZATION, dims=keys)
         self.active = {  # by GPM's number of the metric
             2: gauge("gpu.sm.active", "%", "Time in which a multiprocessor had work, mean of all.", DETAILED, keys),
             3: gauge("gpu.sm.occupancy", "%", "Warps that were resident, of all that could be.", DETAILED, keys),
@@ -59,29 +54,23 @@ class GpuMetrics(PartMetrics):
         """Declare them."""
         super().__init__(*keys)
         # fmt: off
-        self.memory_activity = gauge(
-            "gpu.memory.activity", "%", "Share of the driver's last sample period in which memory was read or "
-            "written.", DETAILED, keys)
-        self.temperature = gauge("gpu.temperature", "Cel", "Temperature of the chip.", BASIC, keys)
-        self.memory_temperature = gauge(
-            "gpu.memory.temperature", "Cel", "Temperature of the memory.", DETAILED, keys)
-        self.power = gauge("gpu.power", "W", "Power of the board, from its energy where that is counted.", BASIC, keys)
-        self.power_utilization = gauge(
-            "gpu.power.utilization", "%", "Power of the board, of the limit that is enforced.", BASIC, keys)
-        self.power_limit = gauge("gpu.power.limit", "W", "Power limit that is enforced.", DETAILED, keys)
-        self.energy = counter("gpu.energy", "J", "Energy that the board used.", DETAILED, keys)
+        self.memory_activity = replace(gpu.MEMORY_ACTIVITY, dims=keys)
+        self.temperature = replace(gpu.TEMPERATURE, dims=keys)
+        self.memory_temperature = replace(gpu.MEMORY_TEMPERATURE, dims=keys)
+        self.power = replace(gpu.POWER, dims=keys)
+        self.power_utilization = replace(gpu.POWER_UTILIZATION, dims=keys)
+        self.power_limit = replace(gpu.POWER_LIMIT, dims=keys)
+        self.energy = replace(gpu.ENERGY, dims=keys)
         self.clocks = {  # by NVML's number of the clock
             1: gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED, keys),
-            2: gauge("gpu.clock.memory", "MHz", "Clock of the memory.", DETAILED, keys),
-            0: gauge("gpu.clock.graphics", "MHz", "Clock of the graphics engine.", DETAILED, keys),
+            2: replace(gpu.CLOCK_MEMORY, dims=keys),
+            0: replace(gpu.CLOCK_GRAPHICS, dims=keys),
         }
-        self.ecc_corrected = counter(
-            "gpu.ecc.corrected", "{error}", "Memory errors that ECC corrected.", DETAILED, keys)
-        self.ecc_uncorrected = counter(
-            "gpu.ecc.uncorrected", "{error}", "Memory errors that ECC could not correct.", BASIC, keys)
+        self.ecc_corrected = replace(gpu.ECC_CORRECTED, dims=keys)
+        self.ecc_uncorrected = replace(gpu.ECC_UNCORRECTED, dims=keys)
         self.encoder = gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED, keys)
         self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
-        self.fan = gauge("gpu.fan.utilization", "%", "Speed of the fan, of its maximum.", DETAILED, keys)
+        self.fan = replace(gpu.FAN, dims=keys)
         self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
         self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
         self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
@@ -96,7 +85,7 @@ class GpuMetrics(PartMetrics):
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Rows of the memory that were replaced, by the kind of error.", DETAILED,
             (*keys, "cause"))
-        self.state = gauge("gpu.state", "1", "1: works; 0: is lost or needs a reset.", BASIC, keys)
+        self.state = replace(gpu.STATE, dims=keys)
         # fmt: on
 
 

@@ -140,7 +140,7 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     for file in collector._cards[0]._all():
         file.close()
     assert read(collector) == ({}, [])
-    assert collector._xpu._child is None
+    assert collector._xpu._errand._child is None
 
 
 def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
@@ -227,7 +227,7 @@ def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("exec sleep 60", "no answer in time"),
+        ("exec sleep 60", "xpu-smi gave no answer in 0.3 s"),
         ("echo Error: no device", "told of no GPU: 'Error: no device'"),
         ("exec cat /dev/zero", "printed too much"),
     ],

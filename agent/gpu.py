@@ -1,0 +1,49 @@
+"""
+What is said of a GPU, or of a chip that counts as one, by the collectors of more than one maker.
+
+One name means one thing: whoever reads `gpu.power` need not know whose card it is. What only one maker's collector
+tells is declared there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.datapoint import Level, Metric, counter, gauge
+
+BASIC, DETAILED, KEYS = Level.BASIC, Level.DETAILED, ("gpu",)
+# fmt: off
+UTILIZATION: Final = gauge(
+    "gpu.utilization", "%", "Share of the last moments in which the device had work.", BASIC, KEYS)
+MEMORY_UTILIZATION: Final = gauge(
+    "gpu.memory.utilization", "%", "Memory in use, of the memory of the device.", BASIC, KEYS)
+MEMORY_USED: Final = gauge("gpu.memory.used", "By", "Memory of the device that is in use.", BASIC, KEYS)
+MEMORY_TOTAL: Final = gauge("gpu.memory.total", "By", "Memory of the device.", DETAILED, KEYS)
+MEMORY_ACTIVITY: Final = gauge(
+    "gpu.memory.activity", "%", "Share of the last moments in which memory was read or written.", DETAILED, KEYS)
+TEMPERATURE: Final = gauge("gpu.temperature", "Cel", "Temperature of the chip.", BASIC, KEYS)
+MEMORY_TEMPERATURE: Final = gauge("gpu.memory.temperature", "Cel", "Temperature of the memory.", DETAILED, KEYS)
+POWER: Final = gauge("gpu.power", "W", "Power that the device draws.", BASIC, KEYS)
+POWER_UTILIZATION: Final = gauge(
+    "gpu.power.utilization", "%", "Power that the device draws, of the limit that is enforced.", BASIC, KEYS)
+POWER_LIMIT: Final = gauge("gpu.power.limit", "W", "Power limit that is enforced.", DETAILED, KEYS)
+ENERGY: Final = counter("gpu.energy", "J", "Energy that the device used.", DETAILED, KEYS)
+CLOCK_MEMORY: Final = gauge("gpu.clock.memory", "MHz", "Clock of the memory.", DETAILED, KEYS)
+CLOCK_GRAPHICS: Final = gauge("gpu.clock.graphics", "MHz", "Clock of the graphics engine.", DETAILED, KEYS)
+ECC_CORRECTED: Final = counter(
+    "gpu.ecc.corrected", "{error}", "Memory errors that ECC corrected.", DETAILED, KEYS)
+ECC_UNCORRECTED: Final = counter(
+    "gpu.ecc.uncorrected", "{error}", "Memory errors that ECC could not correct.", BASIC, KEYS)
+FAN: Final = gauge("gpu.fan.utilization", "%", "Speed of the fan, of its maximum.", DETAILED, KEYS)
+STATE: Final = gauge("gpu.state", "1", "1: works; 0: is lost or needs a reset.", BASIC, KEYS)
+PROCESS_MEMORY_USED: Final = gauge(
+    "gpu.process.memory.used", "By", "Memory of the device that the watched process tree uses.", BASIC, KEYS)
+PROCESS_MEMORY_UTILIZATION: Final = gauge(
+    "gpu.process.memory.utilization", "%", "Memory that the watched process tree uses, of the memory of the device.",
+    BASIC, KEYS)
+PROCESS_UTILIZATION: Final = gauge(
+    "gpu.process.utilization", "%", "Share of the device's time in which it worked for the watched process tree.",
+    BASIC, KEYS)
+# fmt: on
+
+FAMILY: Final[tuple[Metric, ...]] = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

@@ -1,0 +1,512 @@
+"""What sysfs does not tell of a card is asked of AMD's tools, which are real programs here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+import pytest
+
+from agent.collectors.amd.tools import located
+from agent.datapoint import Level
+from agent.testing import check_collector
+
+ROW = {
+    "usage": {"gfx_activity": {"value": 1, "unit": "%"}, "umc_activity": "N/A"},
+    "power": {"socket_power": {"value": 77, "unit": "W"}, "power_limit": "N/A"},
+    "clock": {"gfx_0": {"clk": {"value": 1234, "unit": "MHz"}}},
+    "temperature": {"edge": "N/A", "hotspot": "N/A", "mem": "N/A"},
+    "fan": {"usage": "N/A"},
+    "energy": {"total_energy_consumption": {"value": 0.0, "unit": "J"}},
+    "ecc": {"total_correctable_count": 5, "total_uncorrectable_count": 2},
+    "mem_usage": {"total_vram": {"value": 4096, "unit": "MB"}, "used_vram": {"value": 1024, "unit": "MB"}},
+}
+OLD = {"mem_info_vram_total": None, "mem_info_vram_used": None}
+
+
+class Smi:
+    """amd-smi and rocm-smi, with a log of what they were started for."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def amd(self, cards, then="", **more):
+        """`cards`: PCI addresses in the order of the tool's own numbers; `more` of the second one's row."""
+        self.list([{"gpu": n, "bdf": slot, "uuid": "x"} for n, slot in enumerate(cards)])
+        self.metric([{"gpu": n} | ROW | (more if n else {}) for n, _ in enumerate(cards)])
+        self.machine.tool(
+            "amd-smi",
+            f"echo $1 >> {self.machine.root}/runs; {then}\n"
+            f"echo WARNING: odd; cat {self.machine.root}/$1.json; echo done >> {self.machine.root}/ended",
+        )
+
+    def list(self, rows):
+        (self.machine.root / "list.json").write_text(json.dumps(rows))
+
+    def metric(self, rows):
+        (self.machine.root / "metric.json").write_text(json.dumps({"gpu_data": rows}))
+
+    def rocm(self, **cards):
+        """The rows of the cards, by name."""
+        self.machine.tool("rocm-smi", f"echo rocm >> {self.machine.root}/runs; echo '{json.dumps(cards)}'")
+
+    @property
+    def runs(self):
+        path = self.machine.root / "runs"
+        return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def smi(machine):
+    return Smi(machine)
+
+
+@pytest.fixture
+def opened(machine):
+    """A collector that has looked twice, so that what is missing is known."""
+    made = []
+
+    def make(level=Level.ALL, **more):
+        collector = machine.collector(level, **({"pace": 15, "patience": 10} | more))
+        made.append(collector)
+        collector.open()
+        return collector
+
+    yield make
+    for collector in made:
+        collector.close()
+
+
+def filled(read, collector, until, *keys):
+    """Return the values of the tick in which all `keys` are there."""
+    heard = []
+
+    def told():
+        values, problems = read(collector)
+        heard.extend(problems)
+        return values if all(key in values for key in keys) else None
+
+    values = until(told)
+    assert heard == []
+    return values
+
+
+def settled(read, collector, until):
+    """Tick until no tool runs; return all values that were told, and the problems."""
+    values, problems = {}, []
+
+    def quiet():
+        told, said = read(collector)
+        values.update(told)
+        problems.extend(said)
+        tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
+        return not any(
+            (tool._errand._child if hasattr(tool, "_errand") else tool._answers) is not None for tool in tools
+        )
+
+    read(collector)
+    for _ in range(6):  # the list and then the answer, of each of the three
+        until(quiet)
+    return values, problems
+
+
+def test_what_sysfs_lacks_is_told_by_the_tool_and_nothing_else_of_it(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None, freq1_input=None)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    before, _ = read(collector)
+    assert ("gpu.power", "1") not in before
+    values = filled(read, collector, until, ("gpu.power", "1"))
+    assert values["gpu.power", "1"] == 77
+    assert values["gpu.power.utilization", "1"] == pytest.approx(100 * 77 / 300)
+    assert values["gpu.clock.graphics", "1"] == 1234
+    assert values["gpu.utilization", "1"] == 91, "sysfs has it"
+    assert values["gpu.memory.used", "1"] == 1564491776, "sysfs has it"
+    assert smi.runs == ["list", "metric"]
+    assert "amd-smi metric" in collector.describe()
+
+
+def test_cards_are_joined_by_pci_address_and_not_by_number(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    machine.card(2, power1_average=None)
+    smi.amd(["0000:02:00.0", "0000:01:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
+    values = filled(read, opened(), until, ("gpu.power", "1"), ("gpu.power", "2"))
+    assert (values["gpu.power", "1"], values["gpu.power", "2"]) == (11, 77)
+
+
+@pytest.mark.parametrize("level", Level)
+def test_where_nothing_is_missing_no_tool_is_started_nor_loaded(machine, read, smi, opened, level):
+    machine.card(1)
+    smi.amd(["0000:01:00.0"])
+    collector = opened(level)
+    for _ in range(5):
+        machine.now += 20 * 10**9
+        values, problems = read(collector)
+        assert values
+        assert not problems
+    assert smi.runs == []
+    assert collector._gaps is None
+    assert collector._library is None
+
+
+def test_what_only_a_higher_level_asks_starts_no_tool(machine, read, smi, opened):
+    machine.card(1, {"gpu_metrics": None, "mem_busy_percent": None}, freq1_input=None, freq2_input=None, pwm1=None)
+    smi.amd(["0000:01:00.0"])
+    collector = opened(Level.BASIC)
+    for _ in range(4):
+        machine.now += 20 * 10**9
+        read(collector)
+    assert smi.runs == []
+
+
+def test_a_card_without_a_fan_has_none_and_a_fan_without_a_share_is_asked_for(machine, read, until, smi, opened):
+    machine.card(1, pwm1=None)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    for _ in range(4):
+        read(collector)
+    assert smi.runs == []
+    machine.card(2, pwm1=None, fan1_input=900)
+    smi.amd(["0000:01:00.0", "0000:02:00.0"], fan={"usage": {"value": 30, "unit": "%"}})
+    values = filled(read, opened(), until, ("gpu.fan.utilization", "2"))
+    assert values["gpu.fan.utilization", "2"] == 30
+    assert ("gpu.fan.utilization", "1") not in values
+
+
+def test_a_value_that_lacks_for_one_tick_starts_no_tool(machine, read, smi, opened):
+    machine.card(1)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    read(collector)
+    for text in ("N/A", "41000000", "N/A", "41000000"):
+        machine.put("class/drm/card1/device/hwmon/hwmon1/power1_average", text)
+        machine.now += 20 * 10**9
+        read(collector)
+    assert smi.runs == []
+
+
+def test_a_tool_is_run_at_its_pace_and_its_answer_told_once(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"])
+    collector = opened(pace=60)
+    key = "gpu.power", "1"
+    filled(read, collector, until, key)
+    for _ in range(11):
+        machine.now += 5 * 10**9
+        assert key not in read(collector)[0]
+    assert smi.runs == ["list", "metric"]
+    machine.now += 6 * 10**9
+    filled(read, collector, until, key)
+    assert smi.runs == ["list", "metric", "metric"]
+
+
+def test_a_tool_that_hangs_delays_no_tick_and_the_next_one_fills(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"], then="exec sleep 60")
+    smi.rocm(card0={"PCI Bus": "0000:01:00.0", "Average Graphics Package Power (W)": "33.0"})
+    collector = opened(patience=10)
+    read(collector)
+    read(collector)
+    until(lambda: smi.runs)
+    slowest, said = 0.0, []
+    for _ in range(12):
+        machine.now += 10**9
+        begun = time.monotonic()
+        values, problems = read(collector)
+        slowest = max(slowest, time.monotonic() - begun)
+        said += problems
+        assert values["gpu.utilization", "1"] == 91
+    assert slowest < 0.5
+    assert said == ["amd-smi gave no answer in 10 s"]
+    assert filled(read, collector, until, ("gpu.power", "1"))["gpu.power", "1"] == 33
+    assert smi.runs == ["list", "rocm"]
+
+
+def test_a_tool_that_fails_rests_longer_each_time(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    machine.tool("amd-smi", f"echo run >> {machine.root}/runs; echo Invalid platform")
+    collector = opened(pace=15)
+    values, problems = settled(read, collector, until)
+    assert problems == ["amd-smi printed no JSON: 'Invalid platform'"]
+    assert values["gpu.utilization", "1"] == 91
+    for seconds, runs in ((29, 1), (2, 2), (58, 2), (4, 3)):
+        machine.now += seconds * 10**9
+        settled(read, collector, until)
+        assert len(smi.runs) == runs
+
+
+def test_what_a_tool_does_not_know_it_is_asked_for_again_in_an_hour(machine, read, until, smi, opened):
+    machine.card(1, {"mem_busy_percent": None, "gpu_metrics": None})
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    values, problems = settled(read, collector, until)
+    assert not problems
+    assert ("gpu.energy", "1") not in values, "0.0 J is what a card says that counts none"
+    for _ in range(10):
+        machine.now += 60 * 10**9
+        settled(read, collector, until)
+    assert smi.runs == ["list", "metric"]
+    machine.now += 3600 * 10**9
+    settled(read, collector, until)
+    assert smi.runs == ["list", "metric", "metric"]
+
+
+def test_memory_of_an_old_kernel_is_in_bytes_and_its_size_is_kept(machine, read, until, smi, opened):
+    machine.card(1, OLD)
+    machine.card(2, {"mem_info_vram_total": None})
+    smi.amd(["0000:01:00.0", "0000:02:00.0"])
+    collector = opened(Level.BASIC)
+    values = filled(read, collector, until, ("gpu.memory.used", "1"))
+    assert values["gpu.memory.used", "1"] == 1024 * 2**20
+    assert values["gpu.memory.utilization", "1"] == 25
+    assert values["gpu.memory.used", "2"] == 1564491776
+    values, _ = read(collector)
+    assert ("gpu.memory.used", "1") not in values, "told once"
+    assert values["gpu.memory.utilization", "2"] == pytest.approx(100 * 1564491776 / (4096 * 2**20))
+
+
+def test_where_no_tool_has_bytes_the_share_of_the_memory_is_taken_and_activity_is_no_share(
+    machine, read, until, smi, opened
+):
+    machine.card(1, OLD | {"mem_busy_percent": None})
+    smi.rocm(
+        card3={"PCI Bus": "0000:01:00.0", "GPU Memory Allocated (VRAM%)": "12", "GPU memory use (%)": "55"},
+        system={"Driver version": "6"},
+    )
+    values = filled(read, opened(), until, ("gpu.memory.utilization", "1"))
+    assert values["gpu.memory.utilization", "1"] == 12
+    assert values["gpu.memory.activity", "1"] == 55
+
+
+def test_a_counter_is_one_sources_or_the_others_and_begins_anew_where_sysfs_takes_over(machine, until, smi, opened):
+    machine.card(1, {"ras/umc_err_count": "ue: ?\nce: ?"})
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+
+    def errors(at):
+        return {p.metric.name: (p.value, p.since) for p in collector.collect(at) if ".ecc." in p.metric.name}
+
+    told = until(lambda: errors(1))
+    assert told == {"gpu.ecc.corrected": (5, 1), "gpu.ecc.uncorrected": (2, 1)}
+    machine.put("class/drm/card1/device/ras/umc_err_count", "ue: 0\nce: 1")
+    machine.now += 20 * 10**9
+    assert until(lambda: errors(2)) == {"gpu.ecc.corrected": (1, 2), "gpu.ecc.uncorrected": (0, 2)}
+    machine.put("class/drm/card1/device/ras/umc_err_count", "ue: ?\nce: ?")
+    for at in range(3, 8):
+        machine.now += 20 * 10**9
+        assert errors(at) == {}, "the tool's are another account"
+
+
+def test_errors_that_are_read_seldom_are_not_missing_in_between(machine, read, smi, opened):
+    machine.card(1)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    for _ in range(8):
+        machine.now += 10**9
+        read(collector)
+    assert smi.runs == []
+
+
+def test_no_tool_is_started_while_a_card_sleeps(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    machine.card(2, {"power/runtime_status": "suspended"})
+    smi.amd(["0000:01:00.0", "0000:02:00.0"])
+    collector = opened()
+    for _ in range(4):
+        machine.now += 20 * 10**9
+        assert read(collector)[0]["gpu.utilization", "1"] == 91
+    assert smi.runs == []
+    machine.put("class/drm/card2/device/power/runtime_status", "active")
+    filled(read, collector, until, ("gpu.power", "1"))
+
+
+def test_a_card_that_does_not_answer_at_all_is_not_asked_about(machine, read, smi, opened):
+    machine.card(1)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    folder = machine.sys / "class/drm/card1/device"
+    for path in (*folder.glob("*_*"), *folder.glob("hwmon/hwmon1/*_input"), *folder.glob("hwmon/hwmon1/p*")):
+        path.write_text("N/A")
+    for _ in range(4):
+        machine.now += 20 * 10**9
+        assert read(collector)[0] == {}
+    assert smi.runs == []
+
+
+def test_a_second_die_has_no_power_and_is_not_asked_for_it(machine, read, smi, opened):
+    machine.card(1, power1_cap=0, power1_average=0)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    for _ in range(4):
+        assert not [name for name, _ in read(collector)[0] if name.startswith("gpu.power")]
+    assert smi.runs == []
+
+
+def test_a_limit_of_nothing_is_none(machine, read, until, smi, opened):
+    machine.card(1, power1_cap=None)
+    smi.amd(["0000:01:00.0"], then="")
+    smi.metric([{"gpu": 0} | ROW | {"power": {"power_limit": {"value": 0, "unit": "W"}}}])
+    values, problems = settled(read, opened(), until)
+    assert not problems
+    assert values["gpu.power", "1"] == 41
+    assert ("gpu.power.limit", "1") not in values
+
+
+def test_where_a_card_has_gone_the_numbers_of_the_others_are_learned_anew(machine, read, until, smi, opened):
+    for index in (1, 2):
+        machine.card(index, power1_average=None)
+    smi.amd(["0000:01:00.0", "0000:02:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
+    collector = opened()
+    filled(read, collector, until, ("gpu.power", "2"))
+    smi.list([{"gpu": 0, "bdf": "0000:02:00.0"}])
+    smi.metric([{"gpu": 0} | ROW])
+    machine.now += 20 * 10**9
+    values, problems = settled(read, collector, until)
+    assert problems == ["amd-smi told of other GPUs than it had listed"]
+    assert not [gpu for name, gpu in values if name == "gpu.power"]
+    machine.now += 60 * 10**9
+    values, problems = settled(read, collector, until)
+    assert not problems
+    assert {gpu: value for (name, gpu), value in values.items() if name == "gpu.power"} == {"2": 77}
+
+
+def test_of_the_parts_of_a_divided_card_the_first_speaks_for_it(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0", "0000:01:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
+    assert filled(read, opened(), until, ("gpu.power", "1"))["gpu.power", "1"] == 77
+
+
+def test_the_contract_is_kept_with_a_tool(machine, smi):
+    machine.card(1, OLD | {"ras/umc_err_count": None}, power1_average=None)
+    smi.amd(["0000:01:00.0"])
+    for level in Level:
+        assert check_collector(machine.collector(level))
+
+
+def test_closing_ends_the_tool(machine, read, until, smi, opened):
+    machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"], then="exec sleep 60")
+    collector = opened()
+    read(collector)
+    read(collector)
+    until(lambda: smi.runs)
+    (source,) = collector._gaps._sources
+    child = source._tool._errand._child
+    collector.close()
+    assert child.poll() is not None
+
+
+def test_addresses_are_read_from_every_form_of_a_list():
+    rows = [{"gpu": 0, "bdf": "0000:0A:00.0"}, {"gpu": 1, "bdf": "N/A"}, {"gpu": 2, "bdf": 7}, {"bdf": "0000:0b:00.0"}]
+    expected = {"0": "0000:0a:00.0", "1": "", "2": ""}
+    assert located(json.dumps(rows).encode()) == expected
+    assert located(b"WARNING: x\n" + json.dumps({"gpu_data": rows}).encode()) == expected
+    assert located(b'{"card4": {"PCI Bus": "0000:C3:00.0"}, "card5": {}, "system": {}}') == {
+        "4": "0000:c3:00.0",
+        "5": "",
+    }
+
+
+# -- the library ------------------------------------------------------------------------------------------------
+
+LIBRARY = """
+import threading
+class AmdSmiException(Exception): pass
+HANG = threading.Event()
+CALLS = []
+def amdsmi_init(): pass
+def amdsmi_get_processor_handles(): return ["0000:02:00.0", "0000:01:00.0"]
+def amdsmi_get_gpu_device_bdf(h):
+    CALLS.append(h)
+    return h.upper()
+def amdsmi_get_gpu_activity(h): return {"gfx_activity": 3, "umc_activity": "N/A"}
+def amdsmi_get_power_info(h): return {"average_socket_power": 20 + int(h[6]), "socket_power": "N/A"}
+def amdsmi_get_power_cap_info(h): return {"power_cap": 400000000 if h[6] == "1" else 400}
+def amdsmi_get_gpu_total_ecc_count(h): return {"correctable_count": 4, "uncorrectable_count": 1}
+def amdsmi_get_energy_count(h): return {"energy_accumulator": 1000000, "counter_resolution": 15.3, "timestamp": 1}
+def amdsmi_get_gpu_fan_speed(h, sensor): return 51
+def amdsmi_get_gpu_fan_speed_max(h, sensor): return 255
+"""
+
+
+@pytest.fixture
+def library(machine, monkeypatch):
+    folder = machine.root / "opt/rocm/share/amd_smi/amdsmi"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+    def write(more=""):
+        (folder / "__init__.py").write_text(LIBRARY + more)
+
+    write()
+    yield write
+    sys.modules.pop("amdsmi", None)
+
+
+@pytest.mark.usefixtures("library")
+def test_the_library_fills_before_any_program_is_started(machine, read, until, smi, opened):
+    for index in (1, 2):
+        machine.card(index, {"ras/umc_err_count": None, "gpu_metrics": None}, power1_average=None, power1_cap=None)
+    smi.amd(["0000:01:00.0", "0000:02:00.0"])
+    collector = opened()
+    values = filled(read, collector, until, ("gpu.power", "1"), ("gpu.power", "2"))
+    assert {name: value for (name, gpu), value in values.items() if gpu == "1"}.items() >= {
+        "gpu.power": 21,
+        "gpu.power.limit": 400,
+        "gpu.power.utilization": pytest.approx(100 * 21 / 400),
+        "gpu.ecc.uncorrected": 1,
+        "gpu.ecc.corrected": 4,
+        "gpu.energy": pytest.approx(15.3),
+        "gpu.utilization": 91,
+        "gpu.fan.utilization": 20,
+    }.items()
+    assert (values["gpu.power", "2"], values["gpu.power.limit", "2"]) == (22, 400)
+    settled(read, collector, until)
+    assert smi.runs == []
+    assert "amdsmi" in collector.describe()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_is_asked_only_for_what_the_library_lacks(machine, read, until, smi, opened):
+    machine.card(1, freq1_input=None, power1_average=None)
+    smi.amd(["0000:01:00.0"])
+    values, problems = settled(read, opened(), until)
+    assert not problems
+    assert values["gpu.power", "1"] == 21, "the library's"
+    assert values["gpu.clock.graphics", "1"] == 1234, "the program's"
+    assert smi.runs == ["list", "metric"]
+
+
+def test_a_library_that_cannot_be_loaded_gives_way(read, until, smi, opened, library):
+    library("raise KeyError('ROCM_HOME')\n")
+    smi.machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"])
+    values, problems = settled(read, opened(), until)
+    assert problems == ["amdsmi cannot be imported: KeyError('ROCM_HOME')"]
+    assert values["gpu.power", "1"] == 77
+
+
+def test_a_library_that_hangs_delays_no_tick_and_costs_one_thread(machine, read, until, opened, library):
+    library("def amdsmi_get_gpu_activity(h):\n    HANG.wait(60)\n")
+    machine.card(1, power1_average=None)
+    collector = opened(patience=10)
+    begun, said = time.monotonic(), []
+    for _ in range(200):
+        machine.now += 10**9
+        values, problems = read(collector)
+        assert values["gpu.utilization", "1"] == 91
+        said += problems
+    assert time.monotonic() - begun < 20
+    assert set(said) == {"amdsmi gave no answer in 10 s"}
+    assert 1 < len(said) < 10
+    for _ in range(3):
+        collector.close()
+        collector.open()
+        for _ in range(40):
+            machine.now += 10**9
+            read(collector)
+    assert len([thread for thread in threading.enumerate() if thread.name == "amdsmi"]) == 1
+    sys.modules["amdsmi"].HANG.set()
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "amdsmi"])
