@@ -9,6 +9,7 @@ Gaudi 3; not yet with a Gaudi.
 
 from __future__ import annotations
 
+import atexit
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,24 +19,18 @@ from typing import ClassVar, Final
 
 from agent.child import Child, find, quoted
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import PartlyCollected, Unavailable
-
-# fmt: off
-UTILIZATION: Final = gauge(
-    "gpu.utilization", "%", "Share of the driver's last sample period in which a kernel ran.", Level.BASIC, ("gpu",))
-MEMORY_UTILIZATION: Final = gauge(
-    "gpu.memory.utilization", "%", "Memory in use, of the memory of the device.", Level.BASIC, ("gpu",))
-MEMORY_USED: Final = gauge(
-    "gpu.memory.used", "By", "Memory in use, without what the driver keeps for itself.", Level.BASIC, ("gpu",))
-MEMORY_TOTAL: Final = gauge("gpu.memory.total", "By", "Memory of the device.", Level.DETAILED, ("gpu",))
-TEMPERATURE: Final = gauge("gpu.temperature", "Cel", "Temperature of the chip.", Level.BASIC, ("gpu",))
-POWER: Final = gauge(
-    "gpu.power", "W", "Power of the board, from its energy where that is counted.", Level.BASIC, ("gpu",))
-POWER_UTILIZATION: Final = gauge(
-    "gpu.power.utilization", "%", "Power of the board, of the limit that is enforced.", Level.BASIC, ("gpu",))
-POWER_LIMIT: Final = gauge("gpu.power.limit", "W", "Power limit that is enforced.", Level.DETAILED, ("gpu",))
-# fmt: on
+from agent.gpu import (
+    MEMORY_TOTAL,
+    MEMORY_USED,
+    MEMORY_UTILIZATION,
+    POWER,
+    POWER_LIMIT,
+    POWER_UTILIZATION,
+    TEMPERATURE,
+    UTILIZATION,
+)
 
 VENDOR: Final = b"0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
@@ -52,6 +47,12 @@ QUERIES: Final = ["index", *UNITS], ["index", *list(UNITS)[:-1]]
 PLACE: Final = Path("/usr/bin/hl-smi")
 STALE: Final = 3
 """Periods after which a row is no news any more."""
+PATIENCE: Final = 2.5
+"""Seconds from the start for which readings wait for the first rows."""
+SHARE: Final = 0.8
+"""Of the time between two ticks, what a reading may wait at most."""
+PAUSE: Final = 0.02
+"""Seconds between two looks whether they have come."""
 CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
@@ -89,6 +90,7 @@ class GaudiCollector(Collector):
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
         self._child: Child | None = None
+        self._until = 0.0
         self._columns: Columns = []
         self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
         """Of each device when it was heard, its dimensions, and what it said."""
@@ -101,19 +103,19 @@ class GaudiCollector(Collector):
         path = find("hl-smi", self._config.path, PLACE)
         child = Child(self._ask(path, 0), silence=STALE * self._period)
         child.open(self._clock())
-        self._child = child
+        self._child, self._until = child, time.monotonic() + PATIENCE
+        atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what the last row of each device says, as long as it is news."""
-        assert self._child is not None
+        """Yield what the last row of each device says, as long as it is news; wait a while for the first ones."""
+        problems: list[str] = []
+        until = min(self._until, time.monotonic() + SHARE * self._config.interval)
+        while (self._listen(problems) or not self._rows) and time.monotonic() < until:
+            time.sleep(PAUSE)
+        if not self._rows and not problems and time.monotonic() >= self._until:
+            problems.append("hl-smi has told nothing yet")
         now = self._clock()
-        lines = self._child.lines(now)
-        problems = self._child.problems()
-        for line in lines:
-            self._take(line, now, problems)
-        if not self._rows:
-            self._child.command = self._ask(self._child.command[0], self._child.failures)
-        for heard, dims, row in self._rows.values():
+        for heard, dims, row in list(self._rows.values()):
             if now - heard < STALE * self._period:
                 for metric, value in values(row):
                     yield metric.point(at, value, dims)
@@ -125,10 +127,25 @@ class GaudiCollector(Collector):
         return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
 
     def close(self) -> None:
-        """End hl-smi."""
-        if self._child:
-            self._child.close()
-        self._child, self._rows, self._columns = None, {}, []
+        """End hl-smi; may be called while another thread reads."""
+        atexit.unregister(self.close)
+        child, self._child = self._child, None
+        if child:
+            child.close()
+        self._rows, self._columns = {}, []
+
+    def _listen(self, problems: list[str]) -> bool:
+        """Take the rows that are there; tell whether there were any lines."""
+        child, now = self._child, self._clock()
+        if child is None:
+            return False
+        lines = child.lines(now)
+        problems += child.problems()
+        for line in lines:
+            self._take(line, now, problems)
+        if not self._rows:
+            child.command = self._ask(child.command[0], child.failures)
+        return bool(lines)
 
     def _ask(self, path: str | Path, failures: int) -> list[str | Path]:
         """Return the command: one query and the other by turns, as long as none had an answer."""

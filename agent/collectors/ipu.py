@@ -9,6 +9,7 @@ one. Tested with doubles of both and documented attributes; not yet with an IPU.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import re
@@ -46,6 +47,12 @@ STALE: Final = 3
 """Periods after which what gc-monitor said is no news any more."""
 SLOW: Final = 10.0
 """Seconds between two runs of gc-monitor, at least."""
+PATIENCE: Final = 2.5
+"""Seconds from the start for which readings wait for the first run of gc-monitor to end."""
+SHARE: Final = 0.8
+"""Of the time between two ticks, what a reading may wait at most."""
+PAUSE: Final = 0.02
+"""Seconds between two looks whether it has ended."""
 LARGEST: Final = 4 << 20
 """Bytes that one run may print."""
 WARNINGS: Final = 32
@@ -94,19 +101,36 @@ class Library:
 
 
 class Monitor:
-    """The program gc-monitor, which prints once and ends: run again and again, and never waited for."""
+    """The program gc-monitor, which prints once and ends: run again and again, and only the first run is waited for."""
 
-    def __init__(self, path: Path, period: float, clock: Callable[[], float]) -> None:
-        """Start it; raise OSError."""
-        self._clock, self._stale = clock, STALE * period
+    def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
+        """Start it, for a reading every so many seconds; raise Unavailable."""
+        period = max(SLOW, interval)
+        self._clock, self._interval, self._stale = clock, interval, STALE * period
         self._child = Child([path, "--json"], silence=self._stale, every=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
         self._heard = clock()
+        self._ran = self._closed = False
         self._child.open(self._heard)
+        self._until = time.monotonic() + PATIENCE
+        atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
 
     def read(self, problems: list[str]) -> Devices:
         """Return what the last run told, as long as it is news."""
+        until = min(self._until, time.monotonic() + SHARE * self._interval)
+        self._listen(problems)
+        while not self._ran and time.monotonic() < until:
+            time.sleep(PAUSE)
+            self._listen(problems)
+        if not (self._ran or self._lines or problems) and time.monotonic() >= self._until:
+            problems.append("gc-monitor has told nothing yet")
+        return self._devices if self._clock() - self._heard < self._stale else []
+
+    def _listen(self, problems: list[str]) -> None:
+        """Take what is there."""
+        if self._closed:
+            return
         now = self._clock()
         failures = self._child.failures
         self._lines += self._child.lines(now)
@@ -119,11 +143,12 @@ class Monitor:
         if large := sum(map(len, self._lines)) > LARGEST:
             problems.append(f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over")
         if large or self._child.finished or self._child.failures != failures:
-            self._lines = []
-        return self._devices if now - self._heard < self._stale else []
+            self._lines, self._ran = [], True
 
     def close(self) -> None:
-        """End it."""
+        """End it; may be called while another thread reads."""
+        self._closed = True
+        atexit.unregister(self.close)
         self._child.close()
 
     def __str__(self) -> str:
@@ -213,7 +238,7 @@ class IpuCollector(Collector):
             path = find("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
-        return Monitor(path, max(SLOW, config.interval), self._clock)
+        return Monitor(path, config.interval, self._clock)
 
     def _pids(self) -> set[str]:
         """Return the pids of the watched tree as the attributes have them, none where nobody is left."""

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from agent.collectors import gaudi
 from agent.collectors.gaudi import GaudiCollector, header, number
-from agent.collectors.nvidia.metrics import of_gpu
 from agent.errors import PartlyCollected, Unavailable
+from agent.gpu import FAMILY
 from agent.testing import check_collector
 
 CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
@@ -102,6 +104,13 @@ class Bench:
         return rows, problems
 
 
+def took(bench):
+    """Return the seconds of a reading."""
+    begun = time.monotonic()
+    bench.tick()
+    return time.monotonic() - begun
+
+
 @pytest.fixture
 def bench(tmp_path):
     made = Bench(tmp_path)
@@ -111,7 +120,7 @@ def bench(tmp_path):
 
 
 def test_the_names_are_those_of_every_gpu():
-    assert set(GaudiCollector.metrics) <= set(of_gpu())
+    assert set(GaudiCollector.metrics) <= set(FAMILY)
 
 
 def test_columns_are_known_by_the_names_in_the_header(bench):
@@ -194,6 +203,50 @@ def test_a_cell_without_the_right_number_and_unit_is_refused(cell):
         number(cell, None, "C")
 
 
+def test_the_first_reading_waits_for_the_first_rows_of_all_devices(bench):
+    bench.open(f"sleep 0.2; echo '{HEADER}'; echo '{ROWS[0]}'; echo '{ROWS[1]}'; exec sleep 60")
+    assert bench.tick() == (EXPECTED, [])
+
+
+def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
+    monkeypatch.setattr(gaudi, "PATIENCE", 0.8)
+    bench.open("exec sleep 60")
+    assert 0.7 < took(bench) < 10
+    assert bench.tick() == ({}, ["hl-smi has told nothing yet"])
+    assert min(took(bench) for _n in range(5)) < 0.5
+
+
+def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
+    monkeypatch.setattr(gaudi, "PATIENCE", 60.0)
+    bench.open("exec sleep 60", interval=0.2)
+    assert min(took(bench) for _n in range(3)) < 1.5
+    assert bench.tick() == ({}, [])
+
+
+def test_once_prints_what_comes_after_a_while(bench, agent, tmp_path):
+    said = "\n".join([HEADER, *ROWS])
+    bench.made(f"sleep 0.5; cat <<'END'\n{said}\nEND\nexec sleep 60")
+    config = tmp_path / "agent.toml"
+    config.write_text(f'collector = ["gaudi"]\nsys = "{bench.sys}"\n[collectors.gaudi]\npath = "{bench.path}"\n')
+    done = agent.run("--once", "--level", "all", "--format", "json", "--config", config)
+    assert done.returncode == 0
+    names = {(point["name"], point["dims"].get("gpu")) for point in map(json.loads, done.stdout.splitlines())}
+    assert {(name, index) for index, said in EXPECTED.items() for name, _ in said} <= names
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the pid is looked up in /proc")
+def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, agent, tmp_path, until):
+    bench.made(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    config = tmp_path / "agent.toml"
+    config.write_text(f'collector = ["gaudi"]\nsys = "{bench.sys}"\n[collectors.gaudi]\npath = "{bench.path}"\n')
+    running = agent.start("--format", "json", "--config", config)
+    pid = until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    code, seconds = running.stop()
+    assert code == 0
+    assert seconds < 2
+    until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
 def test_rows_come_from_one_kept_child(bench, until):
     bench.open(
         f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{HEADER}\n{ROWS[0]}\n{ROWS[1]}\nEND\nexec sleep 60",
@@ -214,7 +267,8 @@ def test_a_row_is_told_until_it_is_three_periods_old(bench, until):
     assert bench.tick()[0] == {}
 
 
-def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until):
+def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until, monkeypatch):
+    monkeypatch.setattr(gaudi, "PATIENCE", 0.1)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     bench.open(
         f'case "$2" in *power.max*) echo "unknown query power.max"; exit 1;; esac\n'
@@ -230,22 +284,32 @@ def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until
     assert until(lambda: bench.tick()[0]) == {index: values[:-2] for index, values in EXPECTED.items()}
 
 
-def test_an_error_text_and_a_clean_end_are_no_value(bench, until):
+def test_an_error_text_and_a_clean_end_are_no_value(bench, until, monkeypatch):
+    monkeypatch.setattr(gaudi, "PATIENCE", 0.1)
     bench.prints("Error: driver is not loaded", then="exit 0")
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
     assert bench.tick()[0] == {}
 
 
-def test_the_contract_is_kept(bench, until):
+def test_the_contract_is_kept(bench):
     bench.prints(HEADER, *ROWS)
+    assert len(check_collector(GaudiCollector(bench.collector._config))) == 48
 
-    class Patient(GaudiCollector):
-        def collect(self, at):
-            until(lambda: len(self._rows) == 2 or list(super(Patient, self).collect(at)))
-            yield from super().collect(at)
 
-    assert len(check_collector(Patient(bench.collector._config))) == 48
+def test_one_that_refuses_the_power_limit_is_waited_for_until_it_is_asked_again(bench, monkeypatch):
+    monkeypatch.setattr(gaudi, "PATIENCE", 20.0)
+    short = [reordered(row).rpartition(",")[0] for row in ROWS]
+    made = bench.made(
+        f"case \"$2\" in *power.max*) exit 1;; esac\ncat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60",
+        interval=30.0,
+    )
+    made._clock = time.monotonic
+    made.open()
+    assert bench.tick() == (
+        {index: values[:-2] for index, values in EXPECTED.items()},
+        ["hl-smi ended with 1; it is started again later"],
+    )
 
 
 def test_without_a_device_on_the_bus_the_tool_is_not_even_looked_for(bench):

@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from agent.collectors import ipu
 from agent.collectors.ipu import ATTRIBUTES, IpuCollector, parsed, values
 from agent.errors import PartlyCollected, Unavailable
 from agent.testing import check_collector
@@ -90,6 +92,13 @@ class Bench:
         except PartlyCollected as partly:
             problems = list(partly.problems)
         return found, problems
+
+
+def took(bench):
+    """Return the seconds of a reading."""
+    begun = time.monotonic()
+    bench.tick()
+    return time.monotonic() - begun
 
 
 @pytest.fixture
@@ -251,7 +260,57 @@ def test_output_that_is_cut_anywhere_is_refused():
             parsed(text[:end])
 
 
-def test_the_program_runs_every_ten_seconds_and_is_not_waited_for(bench, until):
+def test_the_first_run_is_waited_for(bench):
+    bench.program(f"sleep 0.2; echo '{json.dumps(DEVICES)}'").open(path=bench.path)
+    assert bench.tick() == (EXPECTED, [])
+
+
+def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
+    monkeypatch.setattr(ipu, "PATIENCE", 0.8)
+    bench.program("exec sleep 60").open(path=bench.path)
+    assert 0.7 < took(bench) < 10
+    assert bench.tick() == ({}, ["gc-monitor has told nothing yet"])
+    assert min(took(bench) for _n in range(5)) < 0.5
+
+
+def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
+    monkeypatch.setattr(ipu, "PATIENCE", 60.0)
+    bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
+    assert min(took(bench) for _n in range(3)) < 1.5
+    assert bench.tick() == ({}, [])
+
+
+def test_a_first_run_that_fails_is_not_waited_for_any_longer(bench, monkeypatch):
+    monkeypatch.setattr(ipu, "PATIENCE", 60.0)
+    bench.program("exit 5").open(path=bench.path, interval=60.0)
+    assert took(bench) < 20
+    assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])
+
+
+def test_once_prints_what_comes_after_a_while(bench, agent):
+    bench.program(f"sleep 0.5; echo '{json.dumps(DEVICES)}'")
+    config = bench.folder / "agent.toml"
+    config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
+    done = agent.run("--once", "--level", "all", "--format", "json", "--config", config)
+    assert done.returncode == 0
+    names = {(point["name"], point["dims"].get("ipu")) for point in map(json.loads, done.stdout.splitlines())}
+    assert {(name, index) for index, said in EXPECTED.items() for name, _ in said} <= names
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the pid is looked up in /proc")
+def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, agent, until):
+    bench.program(f"echo $$ > {bench.folder}/pid; exec sleep 60")
+    config = bench.folder / "agent.toml"
+    config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
+    running = agent.start("--format", "json", "--config", config)
+    pid = until(lambda: (bench.folder / "pid").exists() and (bench.folder / "pid").read_text().strip())
+    code, seconds = running.stop()
+    assert code == 0
+    assert seconds < 2
+    until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+def test_the_program_runs_every_ten_seconds_and_no_later_run_is_waited_for(bench, until):
     text = json.dumps({"devices": DEVICES}, indent=1)
     bench.program(f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{text}\nEND").open(path=bench.path)
     assert until(lambda: bench.tick()[0]) == EXPECTED

@@ -1,0 +1,187 @@
+"""
+The functions of macOS that are called through ctypes, and who owns what they return.
+
+What a function returns that has Create or Copy in its name is ours to release; what one with Get in its name returns
+is not, and lives as long as what it was got from. A NULL given to such a function ends the process, and so does an
+object of another type: whatever is got is looked at first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+from agent.errors import Unavailable
+
+REF: Final = ctypes.c_void_p
+INDEX: Final = ctypes.c_long
+"""CFIndex, and CFTypeID, which has no sign, but is small."""
+UTF8: Final = 0x08000100
+INT64: Final = 4
+"""kCFNumberSInt64Type."""
+LONGEST: Final = 256
+"""Bytes of a text; the longest that is needed has 29."""
+CORE: Final[Mapping[str, tuple[Any, ...]]] = {
+    "CFRelease": (None, REF),
+    "CFGetTypeID": (INDEX, REF),
+    "CFStringGetTypeID": (INDEX,),
+    "CFNumberGetTypeID": (INDEX,),
+    "CFDataGetTypeID": (INDEX,),
+    "CFArrayGetTypeID": (INDEX,),
+    "CFDictionaryGetTypeID": (INDEX,),
+    "CFStringCreateWithCString": (REF, REF, ctypes.c_char_p, ctypes.c_uint32),
+    "CFStringGetCString": (ctypes.c_ubyte, REF, ctypes.c_char_p, INDEX, ctypes.c_uint32),
+    "CFNumberGetValue": (ctypes.c_ubyte, REF, INDEX, REF),
+    "CFDataGetLength": (INDEX, REF),
+    "CFDataGetBytePtr": (REF, REF),
+    "CFArrayGetCount": (INDEX, REF),
+    "CFArrayGetValueAtIndex": (REF, REF, INDEX),
+    "CFArrayCreateMutable": (REF, REF, INDEX, REF),
+    "CFArrayAppendValue": (None, REF, REF),
+    "CFDictionaryGetValue": (REF, REF, REF),
+    "CFDictionaryCreateMutableCopy": (REF, REF, INDEX, REF),
+    "CFDictionarySetValue": (None, REF, REF, REF),
+}
+POOL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "objc_autoreleasePoolPush": (REF,),
+    "objc_autoreleasePoolPop": (None, REF),
+}
+
+Own = Callable[[int | None], int | None]
+
+
+class Libraries(NamedTuple):
+    """Where the functions are; macOS has no such files, but knows the names."""
+
+    core: str = "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation"
+    iokit: str = "/System/Library/Frameworks/IOKit.framework/IOKit"
+    report: str = "/usr/lib/libIOReport.dylib"
+    objc: str = "/usr/lib/libobjc.A.dylib"
+    system: str = "/usr/lib/libSystem.B.dylib"
+
+
+LIBRARIES: Final = Libraries()
+
+
+def bind(path: str, functions: Mapping[str, tuple[Any, ...]]) -> Any:
+    """Return the functions of a library, typed; raise Unavailable where it, or one of them, is not there."""
+    try:
+        library = ctypes.CDLL(path)
+        found = {name: library[name] for name in functions}
+    except (OSError, AttributeError) as problem:
+        raise Unavailable(f"{path} cannot be used: {problem}") from problem
+    for name, (returned, *taken) in functions.items():
+        found[name].restype, found[name].argtypes = returned, taken
+    return SimpleNamespace(**found, library=library)
+
+
+class Foundation:
+    """CoreFoundation; for one thread."""
+
+    def __init__(self, libraries: Libraries) -> None:
+        """Find it; raise Unavailable."""
+        self._cf = bind(libraries.core, CORE)
+        self._objc = bind(libraries.objc, POOL)
+        try:
+            callbacks = ctypes.c_byte.in_dll(self._cf.library, "kCFTypeArrayCallBacks")
+        except ValueError as problem:
+            raise Unavailable(f"{libraries.core} cannot be used: {problem}") from problem
+        self._array_callbacks = ctypes.addressof(callbacks)
+        self._strings: dict[str, int] = {}
+        self._buffer = ctypes.create_string_buffer(LONGEST)
+
+    @contextmanager
+    def scope(self) -> Iterator[Own]:
+        """
+        Yield a function that takes what is ours for the time of the block, and passes it on, NULL too.
+
+        What was autoreleased within, which nobody asked for, but some functions may do, ends with the block, too.
+        """
+        owned: list[int] = []
+
+        def own(ref: int | None) -> int | None:
+            if ref:
+                owned.append(ref)
+            return ref
+
+        pool = self._objc.objc_autoreleasePoolPush()
+        try:
+            yield own
+        finally:
+            for ref in reversed(owned):
+                self._cf.CFRelease(ref)
+            self._objc.objc_autoreleasePoolPop(pool)
+
+    def release(self, ref: int | None) -> None:
+        """Release what is ours and was kept; NULL is nothing."""
+        if ref:
+            self._cf.CFRelease(ref)
+
+    def close(self) -> None:
+        """Release the strings."""
+        while self._strings:
+            self._cf.CFRelease(self._strings.popitem()[1])
+
+    def string(self, text: str) -> int | None:
+        """Return `text` as a CFString, which is kept until `close`; NULL where there is no memory."""
+        if (known := self._strings.get(text)) is not None:
+            return known
+        ref: int | None = self._cf.CFStringCreateWithCString(None, text.encode(), UTF8)
+        if ref:
+            self._strings[text] = ref
+        return ref
+
+    def text(self, ref: int | None) -> str:
+        """Return a CFString's text without blanks around it; "" for NULL, for what is no string, or too long a one."""
+        if not self._is(ref, "String") or not self._cf.CFStringGetCString(ref, self._buffer, LONGEST, UTF8):
+            return ""
+        return self._buffer.value.decode(errors="replace").strip()
+
+    def number(self, ref: int | None) -> int | None:
+        """Return a CFNumber's whole number."""
+        value = ctypes.c_int64()
+        known = self._is(ref, "Number") and self._cf.CFNumberGetValue(ref, INT64, ctypes.byref(value))
+        return value.value if known else None
+
+    def data(self, ref: int | None) -> bytes:
+        """Return the bytes of a CFData."""
+        if not self._is(ref, "Data"):
+            return b""
+        length, start = self._cf.CFDataGetLength(ref), self._cf.CFDataGetBytePtr(ref)
+        return ctypes.string_at(start, length) if start and length > 0 else b""
+
+    def value(self, dictionary: int | None, key: str) -> int | None:
+        """Return what a CFDictionary has under `key`, which is the dictionary's."""
+        if not self._is(dictionary, "Dictionary") or not (string := self.string(key)):
+            return None
+        ref: int | None = self._cf.CFDictionaryGetValue(dictionary, string)
+        return ref
+
+    def dictionaries(self, array: int | None) -> Iterator[int]:
+        """Yield the dictionaries in a CFArray, which are the array's."""
+        if self._is(array, "Array"):
+            for n in range(self._cf.CFArrayGetCount(array)):
+                ref = self._cf.CFArrayGetValueAtIndex(array, n)
+                if self._is(ref, "Dictionary"):
+                    yield ref
+
+    def altered(self, dictionary: int, key: str, refs: list[int]) -> int | None:
+        """Return a copy of a CFDictionary, ours, that has an array of `refs` under `key`; NULL where that fails."""
+        with self.scope() as own:
+            string = self.string(key)
+            array = own(self._cf.CFArrayCreateMutable(None, 0, self._array_callbacks))
+            if not string or not array:
+                return None
+            copy: int | None = self._cf.CFDictionaryCreateMutableCopy(None, 0, dictionary)
+            if copy:
+                for ref in refs:
+                    self._cf.CFArrayAppendValue(array, ref)
+                self._cf.CFDictionarySetValue(copy, string, array)
+            return copy
+
+    def _is(self, ref: int | None, kind: str) -> bool:
+        """Tell whether it is there, and a CF`kind`."""
+        return bool(ref) and self._cf.CFGetTypeID(ref) == getattr(self._cf, f"CF{kind}GetTypeID")()

@@ -1,0 +1,32 @@
+"""What is told of Apple's GPU, and which numbers are readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeGuard
+
+from agent.datapoint import Metric
+from agent.gpu import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
+
+Values = list[tuple[Metric, float]]
+
+METRICS: Final = (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
+LARGEST: Final = {MEMORY_USED: 1e15}
+"""Above that a number is no reading; 1e5 for the others."""
+
+
+def readings(source: str, read: Iterable[tuple[Metric, Any]]) -> Values:
+    """
+    Return those of `read` that are numbers; raise ValueError where that is a machine without a GPU to read.
+
+    A mean of no sensors is 0 Cel, and the mean clock of a GPU that was always off 0 MHz: neither was measured.
+    """
+    values = [(metric, value) for metric, value in read if is_number(value, LARGEST.get(metric, 1e5))]
+    if not any(value for _, value in values):  # an idle GPU has a temperature, and uses some power
+        raise ValueError(f"{source} tells {'only zeros, as in a virtual machine' if values else 'nothing of a GPU'}")
+    return [(metric, value) for metric, value in values if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)]
+
+
+def is_number(value: Any, most: float) -> TypeGuard[float]:
+    """Tell whether it is a number from 0 to `most`; true and false are none, nor is NaN."""
+    return type(value) in (int, float) and 0 <= value <= most

@@ -1,0 +1,180 @@
+"""IOReport, which is private to macOS and what its own powermetrics asks: the GPU's energy and its states."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from agent.collectors.apple.foundation import REF, Foundation, Libraries, bind
+from agent.errors import Unavailable
+
+WORD, INT32, INT64 = ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
+REPORT: Final[Mapping[str, tuple[Any, ...]]] = {
+    "IOReportCopyChannelsInGroup": (REF, REF, REF, WORD, WORD, WORD),
+    "IOReportMergeChannels": (None, REF, REF, REF),
+    "IOReportCreateSubscription": (REF, REF, REF, ctypes.POINTER(REF), WORD, REF),
+    "IOReportCreateSamples": (REF, REF, REF, REF),
+    "IOReportCreateSamplesDelta": (REF, REF, REF, REF),
+    "IOReportChannelGetGroup": (REF, REF),
+    "IOReportChannelGetChannelName": (REF, REF),
+    "IOReportChannelGetUnitLabel": (REF, REF),
+    "IOReportSimpleGetIntegerValue": (INT64, REF, REF),  # a number or a pointer, as one has it or another; 0
+    "IOReportStateGetCount": (INT32, REF),
+    "IOReportStateGetNameForIndex": (REF, REF, INT32),
+    "IOReportStateGetResidency": (INT64, REF, INT32),
+}
+CHANNELS: Final = "IOReportChannels"
+ENERGY: Final = "Energy Model", None, "GPU Energy"
+"""Group, subgroup and name of the channel; its provider is the GPU's own driver."""
+STATES: Final = "GPU Stats", "GPU Performance States", "GPUPH"
+JOULES: Final = {"mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
+"""By the label of the unit, which is not the same on all chips."""
+OFF: Final = frozenset({"OFF", "IDLE", "DOWN"})
+"""States in which the GPU does nothing."""
+SHORTEST: Final = 0.1
+"""Seconds between two samples at least: the energy is counted anew some eight times a second."""
+MOST: Final = 64
+"""States of a channel; 16 is the most that was seen."""
+
+
+class Stretch(NamedTuple):
+    """What the GPU did between two samples; None is not known."""
+
+    power: float | None = None
+    """Watts."""
+    busy: float | None = None
+    """Share of the time (%) in which it was not off."""
+    clock: float | None = None
+    """Mean (Hz) over the time in which it was not off."""
+
+
+class Report:
+    """A subscription to the channels of the GPU, and the last sample of them."""
+
+    def __init__(
+        self, foundation: Foundation, libraries: Libraries, clocks: Sequence[int], clock: Callable[[], float]
+    ) -> None:
+        """Take the clocks (Hz) of the GPU's states, and a clock (s); raise Unavailable."""
+        self._foundation, self._clocks, self._clock = foundation, clocks, clock
+        self._io = bind(libraries.report, REPORT)
+        self._channels = self._subscribed = self._subscription = self._sample = None
+        self._at = 0.0
+        self.names: set[str] = set()
+        """Of the channels that are there."""
+        with foundation.scope():
+            self._channels = self._wanted()
+            if self._channels:
+                subscribed = REF()
+                self._subscription = self._io.IOReportCreateSubscription(
+                    None, self._channels, ctypes.byref(subscribed), 0, None
+                )
+                self._subscribed = subscribed.value
+                self._sample = self._taken()
+        if not self._sample:
+            self.close()
+            raise Unavailable("IOReport has no channel of a GPU" if not self.names else "IOReport refuses its channels")
+
+    def read(self, problems: list[str]) -> Stretch:
+        """Return what happened since the last sample, nothing if that was only just now."""
+        if self._clock() - self._at < SHORTEST:
+            return Stretch()
+        with self._foundation.scope() as own:
+            before, since = self._sample, self._at
+            sample = self._taken()
+            if not sample:
+                problems.append("IOReport gives no sample")
+                return Stretch()
+            own(before)  # our own until now
+            self._sample = sample
+            change = own(self._io.IOReportCreateSamplesDelta(before, sample, None))
+            if not change:
+                problems.append("IOReport gives no difference of two samples")
+            return self._stretch(change, self._at - since, problems)
+
+    def close(self) -> None:
+        """End the subscription."""
+        kept = self._sample, self._subscription, self._subscribed, self._channels
+        self._sample = self._subscription = self._subscribed = self._channels = None
+        for ref in kept:
+            self._foundation.release(ref)
+
+    def _wanted(self) -> int | None:
+        """Return a description of our channels alone, ours: of the 364 of energy that an M5 Max has, we read one."""
+        merged: int | None = None
+        for group, subgroup, name in (ENERGY, STATES):
+            part = self._part(group, subgroup, name)
+            if part and merged:
+                self._io.IOReportMergeChannels(merged, part, None)
+                self._foundation.release(part)
+            else:
+                merged = merged or part
+        return merged
+
+    def _part(self, group: str, subgroup: str | None, name: str) -> int | None:
+        """Return a description of the channels of a group that have this name, ours; None where there is none."""
+        foundation, io = self._foundation, self._io
+        strings = foundation.string(group), foundation.string(subgroup) if subgroup else None
+        if not strings[0] or (subgroup and not strings[1]):
+            return None
+        with foundation.scope() as own:
+            whole = own(io.IOReportCopyChannelsInGroup(*strings, 0, 0, 0))
+            named = [
+                ref
+                for ref in foundation.dictionaries(foundation.value(whole, CHANNELS))
+                if foundation.text(io.IOReportChannelGetChannelName(ref)) == name
+            ]
+            part = foundation.altered(whole, CHANNELS, named) if whole and named else None
+        if part:
+            self.names.add(name)
+        return part
+
+    def _taken(self) -> int | None:
+        """Return a sample, ours, and note when it was taken."""
+        if not self._subscription:
+            return None
+        sample: int | None = self._io.IOReportCreateSamples(self._subscription, self._channels, None)
+        if sample:
+            self._at = self._clock()
+        return sample
+
+    def _stretch(self, change: int | None, seconds: float, problems: list[str]) -> Stretch:
+        foundation, io = self._foundation, self._io
+        energy: float | None = None
+        states: list[tuple[str, int]] = []
+        for ref in foundation.dictionaries(foundation.value(change, CHANNELS)):
+            name = foundation.text(io.IOReportChannelGetChannelName(ref))
+            group = foundation.text(io.IOReportChannelGetGroup(ref))
+            if (group, name) == ENERGY[::2]:
+                unit = foundation.text(io.IOReportChannelGetUnitLabel(ref))
+                count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 where it is no such channel
+                if unit in JOULES:
+                    energy = count * JOULES[unit]  # below 0 where the count fell: that is no reading
+                else:
+                    problems.append(f"IOReport counts the energy in {unit or 'nothing'}")
+            elif (group, name) == STATES[::2]:
+                states = list(self._states(ref))
+        return Stretch(None if energy is None else energy / seconds, *shares(states, self._clocks))
+
+    def _states(self, ref: int) -> Iterator[tuple[str, int]]:
+        for n in range(min(MOST, self._io.IOReportStateGetCount(ref))):
+            name = self._foundation.text(self._io.IOReportStateGetNameForIndex(ref, n))
+            yield name, self._io.IOReportStateGetResidency(ref, n)
+
+
+def shares(states: Sequence[tuple[str, int]], clocks: Sequence[int]) -> tuple[float | None, float | None]:
+    """
+    Return the share of the time (%) in which the GPU was not off, and its mean clock (Hz) then, from times by state.
+
+    States are named P1, P2, … and the clocks stand elsewhere, in the same order. There are more states than clocks on
+    some chips: a state that was used and has no clock leaves the mean unknown.
+    """
+    if not states or any(time < 0 for _, time in states):
+        return None, None
+    active = [time for name, time in states if name not in OFF]
+    total, on = sum(time for _, time in states), sum(active)
+    if not total:
+        return None, None
+    known = on and not any(active[len(clocks) :])
+    clock = sum(time * hz for time, hz in zip(active, clocks, strict=False)) / on if known else None
+    return 100.0 * on / total, clock

@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.apple import AppleCollector
+from agent.collectors.apple.foundation import LIBRARIES, Libraries, bind
+from agent.collectors.apple.registry import frequencies
+from agent.collectors.apple.report import shares
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
+
+AT = 1_800_000_000_000_000_000
+MHZ = 1_000_000
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    try:
+        return build(tmp_path_factory.mktemp("apple"))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def mac(library, monkeypatch):
+    """A Mac without macmon; every test ends with a look at what was wrong with the calls."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("agent.collectors.apple.PLACES", (Path("/nowhere/macmon"),))
+    made = Mac(library)
+    yield made
+    assert made.trouble() == []
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Watch:
+    def __init__(self, mac):
+        self.mac, self.clock = mac, Clock()
+        self.collector = AppleCollector(AppleCollector.Config(), clock=self.clock, libraries=mac.libraries)
+
+    def read(self, seconds=0.0, watts=0.0, **busy):
+        """Let time pass, and return what is read then, by name, and what went wrong."""
+        if seconds:
+            self.clock.now += seconds
+            self.mac.pass_by(seconds, watts, **busy)
+        found = {}
+        try:
+            for point in self.collector.collect(AT):
+                assert (point.at, dict(point.dims)) == (AT, {"gpu": "0"})
+                found[point.metric.name] = point.value
+        except PartlyCollected as partly:
+            return found, list(partly.problems)
+        return found, []
+
+
+@pytest.fixture
+def watch(mac):
+    made = Watch(mac)
+    yield made
+    made.collector.close()
+    assert mac.leaked == 0
+
+
+@pytest.fixture
+def opened(watch):
+    watch.collector.open()
+    return watch
+
+
+# -- what is read -----------------------------------------------------------------------------------------------
+
+
+def test_all_of_the_gpu_is_read_over_the_time_between_two_readings(opened):
+    found, problems = opened.read(4.0, watts=21.5, P1=0.25, P8=0.5)
+    assert found == {
+        "gpu.utilization": pytest.approx(75.0),
+        "gpu.memory.used": 27_443_200,
+        "gpu.temperature": pytest.approx(41.0),
+        "gpu.power": pytest.approx(21.5),
+        "gpu.clock.graphics": pytest.approx((444 * 0.25 + 1398 * 0.5) / 0.75),
+    }
+    assert problems == []
+    assert opened.collector.describe() == "IOReport, IOAccelerator, 3 sensors of the SMC; no macmon"
+
+
+def test_the_first_reading_has_what_needs_no_second_one(opened):
+    assert opened.read() == ({"gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}, [])
+
+
+def test_a_reading_right_after_another_does_not_spoil_the_next_one(opened):
+    opened.read(0.09, watts=900.0, P8=1.0)
+    assert opened.read(0.91, watts=900.0)[0]["gpu.power"] == pytest.approx(900.0)
+
+
+def test_an_idle_gpu_uses_nothing_and_has_no_clock(opened):
+    found, problems = opened.read(1.0)
+    assert (found["gpu.utilization"], found["gpu.power"]) == (0.0, 0.0)
+    assert "gpu.clock.graphics" not in found
+    assert problems == []
+
+
+def test_a_gpu_above_16_5_watts_is_read_as_it_is(opened):
+    assert opened.read(5.0, watts=160.0)[0]["gpu.power"] == pytest.approx(160.0)
+    assert "gpu.power.utilization" not in {metric.name for metric in AppleCollector.metrics}
+
+
+@pytest.mark.parametrize("unit", ["mJ", "uJ", "nJ"])
+def test_the_energy_is_in_the_unit_of_its_channel(mac, watch, unit):
+    mac.tell(energy={"GPU Energy": (unit, 7)})
+    watch.collector.open()
+    assert watch.read(2.0, watts=3.0)[0]["gpu.power"] == pytest.approx(3.0)
+
+
+def test_an_energy_in_another_unit_is_absent_and_said(mac, watch):
+    mac.tell(energy={"GPU Energy": ("kWh", 7)})
+    watch.collector.open()
+    found, problems = watch.read(2.0, watts=3.0, P1=1.0)
+    assert "gpu.power" not in found
+    assert found["gpu.utilization"] == 100.0
+    assert problems == ["IOReport counts the energy in kWh"]
+
+
+def test_a_count_that_fell_is_absent(opened, mac):
+    mac.energy["GPU Energy"] = "nJ", 5
+    opened.clock.now += 1
+    mac.times["P3"] -= 10
+    mac.tell()
+    assert opened.read()[0].keys() == {"gpu.memory.used", "gpu.temperature"}
+    assert opened.read(1.0, watts=2.0)[0]["gpu.power"] == pytest.approx(2.0)
+
+
+def test_a_sensor_that_is_off_or_says_nonsense_does_not_count(opened, mac):
+    mac.tell(sensors=[("Tg04", "flt ", 5.1), ("Tg05", "flt ", 44.0), ("Tg5z", "flt ", math.nan)])
+    assert opened.read()[0]["gpu.temperature"] == 44.0
+    mac.tell(sensors=[("Tg04", "flt ", 0.0)])
+    assert "gpu.temperature" not in opened.read()[0]
+
+
+def test_a_sensor_that_is_gone_does_not_count(opened, mac):
+    mac.tell(sensors=[("Tg05", "flt ", 44.0)])
+    assert opened.read()[0]["gpu.temperature"] == 44.0
+
+
+def test_sensors_are_found_in_a_table_that_is_not_sorted(mac, watch):
+    mac.tell(sensors=[("Tg05", "flt ", 42.0), ("TB0p", "flt ", 50.0), ("FNum", "ui8 ", 0)])
+    watch.collector.open()
+    assert watch.read()[0]["gpu.temperature"] == 42.0
+
+
+def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
+    many = sorted(f"{kind}{n:03}" for kind in "ABCPSV" for n in range(600))
+    mac.tell(sensors=sorted([(key, "ui8 ", 0) for key in many] + [("Tg01", "flt ", 30.0)]))
+    mac.fail(0)
+    watch.collector.open()
+    assert watch.read()[0]["gpu.temperature"] == 30.0
+    assert mac.calls < 150
+
+
+# -- what is not there ------------------------------------------------------------------------------------------
+
+
+def test_a_virtual_machine_has_no_gpu(mac, watch):
+    mac.tell(vm=1)
+    with pytest.raises(Unavailable, match=r"no macmon: .*; no Apple GPU: this is a virtual machine"):
+        watch.collector.open()
+    assert mac.leaked == 0
+
+
+def test_a_system_that_does_not_say_whether_it_is_virtual_is_none(mac, watch):
+    mac.tell(vm=None)
+    watch.collector.open()
+    assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
+
+
+def test_only_zeros_are_no_values(mac, watch):
+    statistics = {"Device Utilization %": 0, "In use system memory": 0}
+    mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
+    watch.collector.open()
+    assert watch.read(1.0) == ({}, ["macOS tells only zeros, as in a virtual machine"])
+
+
+def test_without_ioreport_the_registry_says_how_busy_it_is(mac, watch):
+    mac.tell(energy={}, times=None)
+    watch.collector.open()
+    expected = {"gpu.utilization": 57, "gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}
+    assert watch.read() == (expected, [])
+    assert watch.collector.describe() == "IOAccelerator, 3 sensors of the SMC; no macmon"
+
+
+def test_without_states_the_registry_says_how_busy_it_is(mac, watch):
+    mac.tell(times=None)
+    watch.collector.open()
+    found, _ = watch.read(1.0, watts=4.0)
+    assert (found["gpu.utilization"], found["gpu.power"]) == (57, pytest.approx(4.0))
+
+
+def test_without_the_energy_model_the_rest_is_there(mac, watch):
+    mac.tell(energy={"CPU Energy": ("mJ", 5)})
+    watch.collector.open()
+    mac.energy["GPU Energy"] = "nJ", 0
+    found, problems = watch.read(1.0, P2=1.0)
+    assert (found["gpu.utilization"], found["gpu.clock.graphics"]) == (100.0, 612.0)
+    assert "gpu.power" not in found
+    assert problems == []
+
+
+def test_without_an_smc_there_is_no_temperature(mac, watch):
+    mac.tell(smc=None)
+    watch.collector.open()
+    assert watch.read()[0] == {"gpu.memory.used": 27_443_200}
+    assert watch.collector.describe() == "IOReport, IOAccelerator; no macmon"
+
+
+@pytest.mark.parametrize("clocks", [None, "", "00", table((0,)), table((444, 0, 612)), table((612, 444)), table((5,))])
+def test_without_a_table_of_clocks_there_is_no_clock(mac, watch, clocks):
+    mac.tell(clocks=clocks)
+    watch.collector.open()
+    found, _ = watch.read(1.0, P1=0.5)
+    assert found["gpu.utilization"] == pytest.approx(50.0)
+    assert "gpu.clock.graphics" not in found
+
+
+@pytest.mark.parametrize(
+    "statistics", [None, {}, "a string", {"Device Utilization %": "57", "In use system memory": "1"}]
+)
+def test_statistics_of_another_shape_are_absent(mac, watch, statistics):
+    mac.tell(statistics=statistics)
+    watch.collector.open()
+    assert watch.read()[0].keys() == {"gpu.temperature"}
+
+
+@pytest.mark.parametrize("busy", [101, -1])
+def test_an_impossible_share_is_absent(mac, watch, busy):
+    mac.tell(times=None, statistics={"Device Utilization %": busy, "In use system memory": 5})
+    watch.collector.open()
+    assert "gpu.utilization" not in watch.read()[0]
+
+
+def test_without_any_of_it_there_is_no_gpu(mac, watch):
+    mac.tell(energy={}, times=None, statistics=None)
+    reason = "no Apple GPU: IOReport has no channel of a GPU, and no IOAccelerator has statistics"
+    with pytest.raises(Unavailable, match=reason):
+        watch.collector.open()
+    assert mac.leaked == 0
+
+
+@pytest.mark.parametrize("part", Libraries._fields)
+def test_a_library_that_is_not_there_is_said(mac, part):
+    libraries = mac.libraries._replace(**{part: "/nowhere/lib.dylib"})
+    collector = AppleCollector(AppleCollector.Config(), libraries=libraries)
+    if part == "report":
+        collector.open()  # the registry and the SMC still tell something
+        collector.close()
+    else:
+        with pytest.raises(Unavailable, match=r"/nowhere/lib\.dylib cannot be used"):
+            collector.open()
+    assert mac.leaked == 0
+
+
+def test_a_function_that_is_not_there_is_said(library):
+    with pytest.raises(Unavailable, match=r"cannot be used: .*IOReportOfTomorrow"):
+        bind(str(library), {"IOReportOfTomorrow": (None,)})
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
+def test_where_macos_has_its_libraries_is_nothing_elsewhere(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
+        AppleCollector(AppleCollector.Config(), libraries=LIBRARIES).open()
+
+
+# -- ownership, and calls that fail -----------------------------------------------------------------------------
+
+
+def test_a_thousand_readings_leave_nothing_behind(opened, mac):
+    opened.read(1.0, watts=1.0, P1=0.5)
+    before = mac.alive
+    for n in range(1000):
+        found, problems = opened.read(1.0, watts=n, P1=0.5)
+        assert (len(found), problems) == (5, [])
+    assert mac.alive == before
+    opened.collector.close()
+    assert mac.leaked == 0
+
+
+def test_a_hundred_openings_leave_nothing_behind(watch, mac):
+    for _n in range(100):
+        watch.collector.open()
+        watch.read(1.0)
+        watch.collector.close()
+        watch.collector.close()
+        assert mac.leaked == 0
+
+
+def whole_life(watch):
+    """Open, read four times, close; return how often it was read."""
+    read = 0
+    with suppress(Unavailable):
+        watch.collector.open()
+        for _n in range(4):
+            watch.read(1.0, watts=5.0, P1=0.25, P8=0.25)
+            read += 1
+    watch.collector.close()
+    return read
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
+def test_no_call_that_fails_ends_the_agent_or_leaves_anything_behind(watch, mac, for_ever):
+    mac.fail(0)
+    assert whole_life(watch) == 4
+    many = mac.calls
+    assert many > 300
+    for nth in range(1, many + 1):
+        mac.fail(nth, for_ever=for_ever)
+        whole_life(watch)
+        mac.fail(0)
+        assert (mac.leaked, mac.trouble()) == (0, []), nth
+
+
+def test_after_a_call_that_failed_the_next_reading_is_whole(opened, mac):
+    opened.read(1.0)
+    mac.fail(0)
+    opened.read(1.0, P1=0.5)
+    many = mac.calls
+    told = set()
+    for nth in range(1, many + 1):
+        mac.fail(nth)
+        found, problems = opened.read(1.0, watts=6.0, P1=0.5)
+        assert found.get("gpu.power", 6.0) == pytest.approx(6.0, rel=1e-3)
+        told.update(problems)
+        mac.fail(0)
+        found, problems = opened.read(1.0, watts=6.0, P1=0.5)
+        assert (len(found), problems) == (5, []), nth
+    assert told == {
+        "IOReport gives no sample",
+        "IOReport gives no difference of two samples",
+        "IOReport counts the energy in nothing",
+    }
+
+
+def test_a_sample_that_failed_makes_the_next_one_longer(opened, mac):
+    mac.fail(1)
+    assert "gpu.power" not in opened.read(1.0, watts=30.0)[0]
+    mac.fail(0)
+    assert opened.read(1.0, watts=10.0)[0]["gpu.power"] == pytest.approx(20.0)
+
+
+def test_the_double_sees_what_a_mac_would_not_survive(library):
+    """So that an empty list of troubles means something."""
+    program = """
+import ctypes, sys
+from pathlib import Path
+from agent.collectors.apple.foundation import Foundation
+from tests.doubles.apple.mac import Mac
+mac = Mac(Path(sys.argv[1]))
+cf = Foundation(mac.libraries)
+string = cf.string("x")
+for call in (lambda: cf._cf.CFArrayGetCount(None), lambda: cf._cf.CFArrayGetCount(string), lambda: cf.release(string),
+             lambda: cf.release(string), lambda: cf._cf.CFStringCreateWithCString(7, b"x", 0)):
+    call()
+print(mac.leaked, *mac.trouble(), sep=chr(10))
+"""
+    done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "1",
+        "CFArrayGetCount: NULL",
+        "CFArrayGetCount: an object of another type",
+        "CFRelease: a dead object",
+        "CFStringCreateWithCString: !allocator",
+        "CFStringCreateWithCString: encoding == 0x08000100",
+    ]
+
+
+def test_the_contract_is_kept(mac, watch):
+    class Busy(AppleCollector):
+        def collect(self, at):
+            watch.clock.now += 1
+            mac.pass_by(1.0, 5.0, P1=0.5)
+            yield from super().collect(at)
+
+    points = check_collector(Busy(AppleCollector.Config(), clock=watch.clock, libraries=mac.libraries))
+    assert len(points) == 15
+
+
+# -- sums -------------------------------------------------------------------------------------------------------
+
+
+def test_clocks_are_those_of_the_table_without_off():
+    assert frequencies(bytes.fromhex(table(CLOCKS))) == [mhz * MHZ for mhz in CLOCKS[1:]]
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_table_that_is_cut_has_its_whole_entries(cut):
+    assert frequencies(bytes.fromhex(table(CLOCKS))[:-cut]) == [mhz * MHZ for mhz in CLOCKS[1:-1]]
+
+
+@pytest.mark.parametrize("hz", [4_608_000, 99_999_999, 4_100_000_000, 3])
+def test_numbers_that_are_no_clocks_are_none(hz):
+    assert frequencies(struct.pack("<IIII", 0, 400, hz, 700)) == []
+
+
+def test_a_state_beyond_the_table_leaves_the_clock_unknown():
+    assert shares([("OFF", 50), ("P1", 25), ("P2", 25), ("P3", 0)], [100, 300]) == (50.0, 200.0)
+    assert shares([("OFF", 50), ("P1", 25), ("P2", 24), ("P3", 1)], [100, 300]) == (50.0, None)
+
+
+@pytest.mark.parametrize("states", [[], [("OFF", 0), ("P1", 0)], [("OFF", 5), ("P1", -1)]])
+def test_times_that_cannot_be_say_nothing(states):
+    assert shares(states, [100]) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["OFF", "IDLE", "DOWN"])
+def test_states_without_work_are_known_by_name(name):
+    assert shares([(name, 3), ("P1", 1)], [100]) == (25.0, 100.0)
