@@ -3,57 +3,105 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from statistics import fmean
+from typing import Final, NamedTuple
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
-from agent.profiles import MACHINE, NONE, PROFILES, Name
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
+from agent.profiles import COPIES, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
+
+MOST: Final = 100_000
+"""Series that are known at once; beyond that those are forgotten that did not come while as many others did."""
+IN_USE: Final = 30 * 10**9
+"""Nanoseconds for which a GPU counts as used after the tree's share of it was told, which may be every 10 s only."""
+ENDPOINT: Final = "endpoint"
+"""What was scraped has this among its own dimensions, and no other metric has."""
+OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
+"""What tells the tree's share of a GPU, with the dimensions of what the GPU tells of itself."""
+PART: Final = "mig"
+"""The dimension of a part of a GPU: who uses the part uses the whole."""
+
+_Key = tuple[str, Dimensions]
+_make: Final = Datapoint._make
+"""The tuple as it is: a call with keywords and defaults costs twice as much."""
+
+
+class _Series(NamedTuple):
+    """How a series goes by its other name."""
+
+    metric: Metric | None
+    """None: its own."""
+    dims: Dimensions
+    factor: float = 1.0
+    lives: list[tuple[int, float]] | None = None
+    """Of a counter that is to begin at 0: since when, and from what on; before that, if it went back, the same."""
+
+
+_STAYS: Final = _Series(None, NO_DIMENSIONS)
 
 
 class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that the profile lacks keeps its own.
 
-    Counters begin at 0 with the first point of this process, as they do in the tools whose names these are.
-    Used by one thread.
+    Counters begin at 0 with the first point of this process, as they do in the tools whose names these are, but for
+    what was scraped. Used by one thread, which may bring a point again.
     """
 
-    def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE) -> None:
-        """Take a profile of PROFILES, and what it calls the dimensions of the machine."""
-        self._profile, self._machine = profile, machine
-        self._known: dict[tuple[str, Dimensions], tuple[Metric, Dimensions, float, float, int] | None] = {}
-        self._relabelled: dict[tuple[str, Dimensions], Dimensions] = {}
+    def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE, scraped: str = "") -> None:
+        """Take a profile of PROFILES, and what it calls the dimensions of the machine and what was scraped."""
+        self._profile, self._machine, self._scraped = profile, machine, scraped
+        self._known: dict[_Key, _Series] = {}
+        self._before: dict[_Key, _Series] = {}
+        self._numbers: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the point under its other name."""
-        name = self._profile.get(point.metric.name)
-        if name is None:
-            return self._relabel(point) if self._machine else point
-        key = (point.metric.name, point.dims)
-        if key not in self._known:
-            self._known[key] = self._learn(name, point) if name.suits(point.dims) else None
-        known = self._known[key]
-        if known is None:
-            return self._relabel(point) if self._machine else point
-        metric, dims, factor, base, since = known
-        summary, increase = point.summary, point.increase
+        metric, value, dims, at, since, start, summary, increase = point
+        if not (metric.name in self._profile or self._machine or (self._scraped and ENDPOINT in metric.dims)):
+            return point
+        series = self._known.get((metric.name, dims)) or self._recall(point)
+        if series is _STAYS:
+            return point
+        theirs, dims, factor, lives = series
+        if lives:
+            since, base = lives[0]
+            if at < since or value < base:
+                since, base = _life(lives, at, value)
+            value -= base
         if factor != 1.0:
-            if summary is not None:
-                summary = summary._replace(
-                    sum=summary.sum * factor,
-                    minimum=summary.minimum * factor,
-                    maximum=summary.maximum * factor,
-                    values=tuple(value * factor for value in summary.values),
-                )
+            value *= factor
             increase = None if increase is None else increase * factor
-        value = (point.value - base) * factor
-        if metric.kind is Kind.GAUGE:
-            return Datapoint(metric, value, dims, point.at, None, point.start, summary)
-        if value < 0:  # the counter began anew: so does ours
-            self._known[key] = (metric, dims, factor, 0.0, point.at)
-            value, since = point.value * factor, point.at
-        return Datapoint(metric, value, dims, point.at, since, point.start, None, increase)
+            summary = summary and summary._replace(
+                sum=summary.sum * factor,
+                minimum=summary.minimum * factor,
+                maximum=summary.maximum * factor,
+                values=tuple(value * factor for value in summary.values),
+            )
+        return _make((theirs or metric, value, dims, at, since, start, summary, increase))
 
-    def _learn(self, name: Name, point: Datapoint) -> tuple[Metric, Dimensions, float, float, int]:
+    def _recall(self, point: Datapoint) -> _Series:
+        """Return what is known of a series that did not come for long, or ever."""
+        key = (point.metric.name, point.dims)
+        series = self._before.get(key) or self._learn(point)
+        if len(self._known) >= MOST:
+            self._before, self._known = self._known, {}
+        self._known[key] = series
+        return series
+
+    def _learn(self, point: Datapoint) -> _Series:
+        metric, dims = point.metric, point.dims
+        if ENDPOINT in metric.dims:
+            if self._scraped:
+                return self._number(metric, dims)
+        elif (name := self._profile.get(metric.name)) and name.suits(dims):
+            return self._name(name, point)
+        return _Series(None, Dimensions(self._machines(dims, metric))) if self._machine else _STAYS
+
+    def _name(self, name: Name, point: Datapoint) -> _Series:
         old = point.metric
         places = "".join((name.template, *name.dims.values()))
         taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in places}
@@ -66,23 +114,95 @@ class Renamer:
         metric = Metric(text, old.kind, name.unit or old.unit, old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._machines(left, old), **own)
-        base = point.value if old.kind is Kind.COUNTER else 0.0
-        return metric, dims, name.factor, base, point.at
+        return _Series(metric, dims, name.factor, [(point.at, point.value)] if old.kind is Kind.COUNTER else None)
 
-    def _relabel(self, point: Datapoint) -> Datapoint:
-        """Return a point that has no other name under the other names of the machine."""
-        key = (point.metric.name, point.dims)
-        if key not in self._relabelled:
-            self._relabelled[key] = Dimensions(self._machines(point.dims, point.metric))
-        return Datapoint(point.metric, point.value, self._relabelled[key], *point[3:])
+    def _number(self, metric: Metric, dims: Dimensions) -> _Series:
+        """Give what was scraped the next number of its name on its page; its labels stay."""
+        endpoint = dims[ENDPOINT]
+        index = self._numbers[endpoint, metric.name]
+        self._numbers[endpoint, metric.name] += 1
+        text = self._scraped.format(endpoint=endpoint, metric=metric.name, index=index)
+        keys = tuple(key for key in metric.dims if key != ENDPOINT)
+        left = {key: word for key, word in dims.items() if key != ENDPOINT}
+        return _Series(replace(metric, name=text, dims=keys), Dimensions(self._machines(left, metric)))
 
     def _machines(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
         """Return `dims` with the machine's among them under their other names; a metric's own keep theirs."""
         return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
 
 
-def renamer(profile: str) -> Callable[[Datapoint], Datapoint] | None:
+def _life(lives: list[tuple[int, float]], at: int, value: float) -> tuple[int, float]:
+    """Return the life of a counter that a reading is of, if not the last one: what is sent again may be older."""
+    since, base = lives[-1]
+    if at < since:
+        return at, value
+    if value < base:  # the counter began anew: so does ours
+        lives[:-1] = [(at, 0.0)]
+    return lives[0] if value < base else lives[-1]
+
+
+class Copier:
+    """
+    Makes what a tool has beside a metric's own name, under its name there; for one sink, used by one thread.
+
+    What it makes are points like any other, so it stands before the budget and the spool, where they begin to count.
+    """
+
+    def __init__(self, copies: Mapping[str, Copy]) -> None:
+        """Take a table of COPIES."""
+        self._copies = copies
+        self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
+        self._used: dict[Dimensions, int] = {}
+
+    def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
+        """Return what is to be sent beside the points of a tick or a window."""
+        copies, used, wanted = self._copies, self._used, []
+        for point in points:
+            name = point.metric.name
+            if name in copies and ENDPOINT not in point.metric.dims:
+                wanted.append(point)
+            elif name in OF_TREE:
+                used[point.dims] = point.at
+                if PART in point.metric.dims:
+                    used[_without(point.dims, PART)] = point.at
+        made = []
+        groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
+        for point in wanted:
+            copy = copies[point.metric.name]
+            if copy.of_tree:
+                if used and point.at - used.get(point.dims, -IN_USE) < IN_USE:
+                    made.append(self._rename(point))
+            elif copy.mean_over:
+                rest = _without(point.dims, copy.mean_over)
+                groups.setdefault((point.metric.name, rest, point.at), []).append(point)
+            else:
+                made.append(self._rename(point))
+        for (name, rest, _), group in groups.items():
+            made.append(self._rename(_mean(group, copies[name].mean_over, rest)))
+        return made
+
+
+@lru_cache(1024)
+def _without(dims: Dimensions, key: str) -> Dimensions:
+    return Dimensions({k: word for k, word in dims.items() if k != key})
+
+
+def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint:
+    """Return the mean of gauges of one moment; of their samples nothing is told."""
+    first = points[0]
+    metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
+    start = min((point.start for point in points if point.start is not None), default=None)
+    return Datapoint(metric, fmean([point.value for point in points]), rest, first.at, None, start)
+
+
+def renamer(profile: str) -> Renamer | None:
     """Return what renames points, or None for `native`; raise LookupError naming the profiles."""
     if profile not in PROFILES:
         raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
-    return Renamer(PROFILES[profile], MACHINE.get(profile, NONE)) if PROFILES[profile] else None
+    table = PROFILES[profile]
+    return Renamer(table, MACHINE.get(profile, NONE), SCRAPED.get(profile, "")) if table else None
+
+
+def copier(profile: str) -> Copier | None:
+    """Return what makes the copies that a profile has, or None where it has none."""
+    return Copier(COPIES[profile]) if profile in COPIES else None

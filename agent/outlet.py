@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from agent.budget import Budget
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.spool import Spool
 from agent.window import Window
 from agent.worker import Worker
+
+log = logging.getLogger(__name__)
+
+TOO_SOON: Final = "too soon after the last window"
+"""Why points end that a stop leaves too near to those before them."""
 
 
 class Filter:
@@ -46,10 +53,17 @@ class Outlet:
         common: Callable[[], Dimensions | None],
         *,
         budget: Budget | None = None,
+        copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
     ) -> None:
-        """Put what `chosen` lets through into `spool`, window by window and within `budget`, and wake `worker`."""
+        """
+        Put what `chosen` lets through into `spool`, window by window and within `budget`, and wake `worker`.
+
+        `copies` gives what is to be sent beside the points of a window: from there on these are points as any.
+        """
         self.name = worker.name
-        self._budget = budget
+        self._budget, self._copies = budget, copies
+        self.unsent = 0
+        """Points that came too soon after the last window, at the stop."""
         self.spool, self.worker = spool, worker
         self._filter, self._window, self._common = chosen, window, common
 
@@ -59,18 +73,26 @@ class Outlet:
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
-        self._window.add(self._chosen(points), at)
-        self._window.close()
+        self._window.prime(self._chosen(points), at)
 
     def close_window(self) -> None:
-        """End the window that is open, however short it is."""
-        self._keep(self._window.close())
+        """End the window that is open, however short; where the far side takes none so soon, its points end too."""
+        too_soon = self._window.is_short
+        points = self._window.close()
+        if too_soon and points:
+            self.unsent += len(points)
+            log.warning("sink %s: the last %d points are not sent: %s", self.name, len(points), TOO_SOON)
+            self.spool.refuse(len(points), TOO_SOON)
+        else:
+            self._keep(points)
 
     def _chosen(self, points: Iterable[Datapoint]) -> list[Datapoint]:
         wants = self._filter.wants
         return [point for point in points if wants(point.metric)]
 
     def _keep(self, points: Sequence[Datapoint]) -> None:
+        if self._copies:
+            points = [*points, *self._copies(points)]
         if self._budget and len(admitted := self._budget.admit(points)) < len(points):
             self.spool.refuse(len(points) - len(admitted), "over max_series")
             points = admitted

@@ -33,6 +33,16 @@ class Name(NamedTuple):
         return places <= set(dims) and self.only.items() <= dict(dims).items()
 
 
+class Copy(NamedTuple):
+    """What another tool has beside a metric's own name: its points a second time, or their mean."""
+
+    name: Name
+    of_tree: bool = False
+    """Only those of a GPU that the watched process tree uses."""
+    mean_over: str = ""
+    """The dimension over whose values a mean is taken, one point of all devices; none where it is empty."""
+
+
 # Weights & Biases: https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its
 # counters begin at 0 with the agent.
 WANDB: Final[Mapping[str, Name]] = {
@@ -89,12 +99,25 @@ WANDB: Final[Mapping[str, Name]] = {
     "ipu.link.speed": Name("ipu.{ipu}.speed (GT/s)"),
     "tpu.duty_cycle": Name("tpu.{tpu}.dutyCycle"),
     "tpu.memory.used": Name("tpu.{tpu}.memoryUsageBytes"),
+    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # so in its code; its page repeats the tag of the bytes
     "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
     "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
     "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
     "neuron.host.memory.category.used": Name("trn.host_total_memory_usage.{category}"),
     "neuron.device.memory.used": Name("trn.neuron_device_total_memory_usage"),
 }
+_WANDB_NAMES: Final = {name.template for name in WANDB.values()}
+WANDB_COPIES: Final[Mapping[str, Copy]] = {
+    "memory.utilization": Copy(Name("memory")),
+    "tpu.duty_cycle": Copy(Name("tpu"), mean_over="tpu"),
+    **{
+        metric: Copy(name._replace(template=template), of_tree=True)
+        for metric, name in WANDB.items()
+        if name.template.startswith("gpu.{gpu}.")
+        and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
+    },
+}
+"""The older of two tags, and a GPU's values once more under `gpu.process` but for those that we have of the tree."""
 
 # MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
 MLFLOW: Final[Mapping[str, Name]] = {
@@ -229,3 +252,10 @@ MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     }
 }
 """What a profile calls the dimensions that say which machine it is: on every metric, also where it has no name."""
+COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {"wandb": WANDB_COPIES}
+SCRAPED: Final[Mapping[str, str]] = {"wandb": "openmetrics.{endpoint}.{metric}.{index}"}
+"""
+What a profile calls what was scraped: all that has `endpoint` among its own dimensions.
+
+`metric` is its name on the page, `index` the place of the series in the order in which those of that name came first.
+"""

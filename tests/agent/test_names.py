@@ -3,7 +3,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from agent import names
+from agent.collectors.openmetrics.endpoint import Answer, Endpoint
+from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from agent.names import Renamer, renamer
 from agent.profiles import MLFLOW, WANDB
@@ -162,3 +167,100 @@ def test_every_series_has_a_beginning_of_its_own():
 def test_one_series_is_one_metric_object_each_time():
     rename = Renamer(WANDB)
     assert rename(sent(5, 1)).metric is rename(sent(6, 2)).metric
+
+
+def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
+    rename = Renamer(WANDB)
+    points = [sent(at, value) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
+    first = [rename(point) for point in points]
+    assert [rename(point) for point in points] == first
+    assert [rename(point) for point in points[2:]] == first[2:]
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.data())
+def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
+    rename = Renamer(MLFLOW)
+    points = [sent(at, value) for at, value in enumerate(values, 5)]
+    first, done = [], 0
+    while done < len(points):
+        tried = data.draw(st.integers(done + 1, len(points)))
+        first[done:] = [rename(point) for point in points[done:tried]]
+        assert [rename(point) for point in points[done:tried]] == first[done:]
+        done = data.draw(st.integers(done, tried)) if tried < len(points) else tried
+    once = Renamer(MLFLOW)
+    assert first == [once(point) for point in points]
+
+
+def test_what_is_older_than_the_beginning_is_never_negative_nor_a_leap():
+    rename = Renamer(WANDB)
+    assert [rename(sent(at, value)).value for at, value in [(5, 100), (3, 80), (6, 101)]] == [0, 0, 1]
+
+
+# -- what was scraped -----------------------------------------------------------------------------------------------
+
+
+def scraped(name: str, value: float = 1.0, kind: Kind = Kind.GAUGE, endpoint: str = "dcgm", **labels: str) -> Datapoint:
+    dims = Dimensions(labels, endpoint=endpoint)
+    metric = Metric(name, kind, "1", "Scraped.", dims=tuple(dims))
+    return metric.point(7, value, dims | HERE, since=1 if kind is Kind.COUNTER else None)
+
+
+def test_what_was_scraped_is_numbered_in_the_order_in_which_its_labels_were_first_seen():
+    rename = renamer("wandb")
+    points = [
+        scraped("DCGM_FI_DEV_GPU_TEMP", gpu="1"),
+        scraped("DCGM_FI_DEV_GPU_TEMP", gpu="0"),
+        scraped("DCGM_FI_DEV_GPU_TEMP"),
+        scraped("http_requests_total", gpu="7"),
+        scraped("DCGM_FI_DEV_GPU_TEMP", gpu="7", endpoint="a.b"),
+        scraped("DCGM_FI_DEV_GPU_TEMP", gpu="0"),
+    ]
+    names = ["DCGM_FI_DEV_GPU_TEMP.0", "DCGM_FI_DEV_GPU_TEMP.1", "DCGM_FI_DEV_GPU_TEMP.2", "http_requests_total.0"]
+    tags = [*(f"openmetrics.dcgm.{name}" for name in names), "openmetrics.a.b.DCGM_FI_DEV_GPU_TEMP.0"]
+    for _ in range(2):
+        assert [rename(point).metric.name for point in points] == [*tags, "openmetrics.dcgm.DCGM_FI_DEV_GPU_TEMP.1"]
+
+
+def test_the_labels_of_what_was_scraped_stay_whatever_they_are_called():
+    done = renamer("wandb")(scraped("up", index="a", metric="{b}", exported_endpoint="c"))
+    assert done.metric.name == "openmetrics.dcgm.up.0"
+    assert dict(done.dims) == {"index": "a", "metric": "{b}", "exported_endpoint": "c", "instance_id": "i-1"}
+    assert sorted(done.metric.dims) == ["exported_endpoint", "index", "metric"]
+
+
+def test_a_scraped_counter_is_as_on_its_page():
+    point = scraped("http_requests_total", 41.0, Kind.COUNTER)._replace(start=3, increase=2.0)
+    done = renamer("wandb")(point)
+    assert done[1:2] + done[3:] == point[1:2] + point[3:]
+
+
+@pytest.mark.parametrize("profile", ["wandb", "mlflow"])
+def test_what_was_scraped_is_not_taken_for_one_of_ours_of_the_same_name(profile):
+    done = renamer(profile)(scraped("memory.utilization"))
+    assert done.metric.name == {"wandb": "openmetrics.dcgm.memory.utilization.0"}.get(profile, "memory.utilization")
+
+
+def test_every_metric_of_a_page_has_a_tag_and_nothing_else_has_one():
+    reader = Reader("dcgm", Endpoint("http://h/metrics"))
+    page = b'# TYPE a counter\na_total 5\n# TYPE h histogram\nh_sum 2\nh_count 1\nb{gpu="0"} 1\nb{gpu="1"} 1\n'
+    points, problems = reader.read(Answer(page, openmetrics=False, whole=True), 7)
+    assert not problems
+    rename = renamer("wandb")
+    names = ["a_total.0", "h_sum.0", "h_count.0", "b.0", "b.1"]
+    assert [rename(point).metric.name for point in points] == [f"openmetrics.dcgm.{name}" for name in names]
+    assert not [metric for metric in declared().values() if "endpoint" in metric.dims]
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_series_that_keep_coming_are_never_forgotten_and_those_that_do_not_are(monkeypatch):
+    monkeypatch.setattr(names, "MOST", 10)
+    rename = renamer("wandb")
+    lasting = scraped("up", pod="lasting")
+    assert rename(lasting).metric.name == "openmetrics.dcgm.up.0"
+    for n in range(1, 100):
+        assert rename(scraped("up", pod=str(n))).metric.name == f"openmetrics.dcgm.up.{n}"
+        assert rename(lasting).metric.name == "openmetrics.dcgm.up.0"
+        assert len(rename._known) + len(rename._before) <= 20
+    assert rename(scraped("up", pod="1")).metric.name == "openmetrics.dcgm.up.100"  # no number means two things
