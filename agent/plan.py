@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from agent import plugins
-from agent.assemble import build_filter, build_plugin, build_sinks
+from agent.assemble import build_filter, build_plugin, build_sinks, window_length
 from agent.config import Config, LevelName, plugin_config, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
-from agent.prices import Line, Prices, Wishes, bill, find_prices, read_prices
+from agent.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.sink import Sink
 from agent.survey import Survey, survey
 from agent.window import Window
@@ -67,6 +67,8 @@ class Choice:
     requests: float
     requests_per_second: float
     gigabytes: float | None
+    mebibytes: float | None
+    """That the points count as, where bytes are what is charged."""
     bill: tuple[Line, ...]
     dollars: float | None
 
@@ -84,6 +86,8 @@ class SinkPlan:
     flush: float
     period: float
     """Seconds from one sending to the next: `flush`, or the window where that is longer."""
+    spacing: float
+    """Seconds that two points of a series must be apart; 0: any."""
     max_points: int
     max_series: int | None
     metrics: dict[str, int]
@@ -94,7 +98,7 @@ class SinkPlan:
     """Dimension of the machine -> `host` where each host has a value of its own, `shared` where hosts share it."""
     requests_per_period: int
     """Of one host, at each sending."""
-    prices: Prices | None
+    prices: Prices | VolumePrices | None
     now: Choice
     choices: tuple[Choice, ...]
 
@@ -127,11 +131,9 @@ class _Planner:
         self._name, self._sink, self._config, self._wishes = name, sink, config, wishes
         self._options = sink_options(name, config)
         limits = sink.limits
-        window, flush = self._options.window, self._options.flush
+        flush = limits.flush if self._options.flush is None else self._options.flush
         assert config.interval is not None
-        self._cadence = Cadence(
-            config.interval, limits.window if window is None else window, limits.flush if flush is None else flush
-        )
+        self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._most = limits.max_series if self._options.max_series is None else self._options.max_series
         own = plugin_config(plugins.load(plugins.SINKS, name), "sinks", name, config)
         self._emf = name == "stdout" and own.format == "emf"
@@ -141,6 +143,7 @@ class _Planner:
         region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
         self._prices = find_prices(book, key, region, wishes)
         self._kind = "priced" if self._prices else "free" if key in book else "unknown"
+        self._by_bytes = self._prices if isinstance(self._prices, VolumePrices) else None
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
         self._machine = Survey([], [], {}, {}, {})
@@ -159,6 +162,7 @@ class _Planner:
             window=c.window,
             flush=c.flush,
             period=c.period,
+            spacing=self._sink.limits.spacing,
             max_points=self._sink.limits.max_points,
             max_series=self._most or None,
             metrics=dict(sorted(metrics.items())),
@@ -171,19 +175,29 @@ class _Planner:
         )
 
     def _choices(self, level: LevelName) -> Iterator[Choice]:
-        """Yield what each other level, window and word would change."""
+        """Yield what each other level, window and word would change; nothing that the far side would refuse."""
         for other in get_args(LevelName):
             yield self._choice(f"--level {other}", level=other, now=other == level)
-        c = self._cadence
-        for window in sorted({*WINDOWS, c.window} - {0.0}):
-            if window >= c.interval:
+        c, spacing = self._cadence, self._sink.limits.spacing
+        for window in sorted({*WINDOWS, c.window, *([2 * c.window] if self._by_bytes else [])} - {0.0}):
+            if window >= max(c.interval, spacing):
                 yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
+        if spacing <= 1:
+            yield self._quick()
+        if not self._by_bytes:
+            yield from self._other_words()
+
+    def _quick(self) -> Choice:
+        """Return what points of a second would come to."""
         quick = dataclasses.replace(self._config, high_resolution_metrics=True, interval=1.0)
         flush = self._options.flush
         if flush is None:
             flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
         cadence = Cadence(1.0, 1.0, flush)
-        yield self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == c)
+        return self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == self._cadence)
+
+    def _other_words(self) -> Iterator[Choice]:
+        """Yield what each word less would change, or one that tells hosts apart."""
         hosts = [word for word, kind in self._words.items() if kind == "host"]
         for word in self._config.common_dims:
             yield self._choice(f"--common-dims without {word}", apart=any(other != word for other in hosts))
@@ -210,20 +224,22 @@ class _Planner:
         """Return what comes of another level, cadence or set of words."""
         wanted = self._wanted(level or self._options.level or self._config.level)
         c = cadence or self._cadence
-        apart = "host" in self._words.values() if apart is None else apart
+        apart = self._by_bytes is not None or "host" in self._words.values() if apart is None else apart
         hosts, one_host = self._wishes.hosts, self._admitted(len(wanted))
         sends = hosts * self._requests(wanted, c)
         gigabytes = hosts * self._emf_bytes(wanted, c) * MONTH / c.step / GB if self._emf else None
         series = one_host * (hosts if apart else 1)
-        lines = bill(self._prices, series, sends * MONTH / c.period, gigabytes, free_tier=self._wishes.free_tier)
+        usage = Usage(series, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, gigabytes)
+        lines = bill(self._prices, usage, free_tier=self._wishes.free_tier)
         return Choice(
             flags=flags,
             now=now,
             series=series,
-            points=hosts * one_host * MONTH / c.step,
-            requests=sends * MONTH / c.period,
+            points=usage.points,
+            requests=usage.requests,
             requests_per_second=sends / c.period,
             gigabytes=gigabytes,
+            mebibytes=self._by_bytes.mebibytes(usage.points) if self._by_bytes else None,
             bill=lines,
             dollars=None if self._kind == "unknown" else round(sum(line.dollars for line in lines), 2),
         )

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from agent.plan import MONTH, PASSING, Choice, Plan, SinkPlan
-from agent.prices import Line, Prices
+from agent.prices import Line, Prices, VolumePrices
 
 WIDTH: Final = 100
+MANY: Final = 3
+"""Metrics that are named as those that cost most."""
 
 
 def as_json(plan: Plan) -> str:
@@ -49,7 +51,7 @@ def _machine(plan: Plan) -> Iterator[str]:
 
 
 def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
-    yield f"== {sink.sink}" + (f": {sink.prices.service}, {sink.prices.region}" if sink.prices else "")
+    yield f"== {sink.sink}" + (f": {sink.prices.heading}" if sink.prices else "")
     each = f"a point of each series every {sink.window:g} s" if sink.window else "each reading is a point"
     sent = f"sent every {sink.period:g} s"
     yield from _wrap(f"Level {sink.level}; read every {sink.interval:g} s, {each}, {sent}.")
@@ -67,10 +69,13 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     if sink.prices is None:
         yield "What this sink charges is not known here."
     else:
-        yield from _bill(sink.now, sink.prices)
+        yield from _bill(sink.now, sink.prices, hosts)
     yield ""
     yield from _choices(sink)
-    yield from _hints(sink)
+    yield ""
+    yield from _volume_hints(sink) if isinstance(sink.prices, VolumePrices) else _hints()
+    if sink.max_series:
+        yield from _wrap(f"No host sends more than {sink.max_series:,} series here: max_series of [sinks.{sink.sink}].")
 
 
 def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:
@@ -85,12 +90,34 @@ def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:
     else:
         load = f"about {now.gigabytes / hosts:,.3f} GB (written to a file just now)"
     yield from _wrap(f"One host: {sink.series:,} series, {load} and {now.points / hosts:,.0f} points a month.")
-    yield from _words(sink, hosts)
+    if isinstance(sink.prices, VolumePrices):
+        yield from _resources(sink, sink.prices, hosts)
+    else:
+        yield from _words(sink, hosts)
     if sink.prices and now.requests and now.gigabytes is None:
         quota = sink.prices.requests_per_second
+        whose = "a project has by default" if isinstance(sink.prices, VolumePrices) else "an account has in a region"
         yield from _wrap(
-            f"{now.requests_per_second:,.3g} requests/s of the {quota:,}/s that an account has in a region:"
+            f"{now.requests_per_second:,.3g} requests/s of the {quota:,}/s that {whose}:"
             f" enough for {int(quota * sink.period / sink.requests_per_period):,} such hosts."
+        )
+
+
+def _resources(sink: SinkPlan, prices: VolumePrices, hosts: int) -> Iterator[str]:
+    """Say how the series stand to what a monitored resource and a project may have."""
+    if hosts > 1:
+        yield from _wrap(
+            f"{hosts:,} hosts: {sink.series:,} x {hosts:,} = {sink.now.series:,} series, since each host writes to a"
+            " monitored resource of its own, whatever the words."
+        )
+    yield from _wrap(
+        f"{sink.series:,} active series of the {prices.active_series:,} that a monitored resource may have;"
+        f" {_times(len(sink.metrics), 'metric')} of the {prices.descriptors:,} that a project may have."
+    )
+    if passing := [word for word in sink.words if word in PASSING]:
+        yield from _wrap(
+            f"{', '.join(passing)}: each new value makes new series; the old ones cost nothing, and count as active for"
+            " a day."
         )
 
 
@@ -116,7 +143,7 @@ def _words(sink: SinkPlan, hosts: int) -> Iterator[str]:
         )
 
 
-def _bill(now: Choice, prices: Prices) -> Iterator[str]:
+def _bill(now: Choice, prices: Prices | VolumePrices, hosts: int) -> Iterator[str]:
     yield ""
     yield from _table(
         ("a month", "count", "dollars each", "dollars"),
@@ -124,12 +151,26 @@ def _bill(now: Choice, prices: Prices) -> Iterator[str]:
         ("total", "", "", f"{now.dollars:,.2f}"),
     )
     yield ""
+    if isinstance(prices, VolumePrices):
+        each = f"That is {_per_host(now, hosts)} a host. " if hosts > 1 else ""
+        yield from _wrap(f"{each}A point counts as {prices.bytes_per_point} bytes.")
     for note in prices.notes:
         yield from _wrap(note)
+    if isinstance(prices, VolumePrices):
+        yield from _wrap(
+            f"A billing account's first {prices.free_mebibytes} MiB a month are free, and taken off only with"
+            " --free-tier. To read the points again, in dashboards and alerts, may cost too; that is not counted."
+        )
+        return
     yield from _wrap(
         f"An account's free tier, {prices.free_metrics} metrics and {prices.free_requests:,} requests a month, is taken"
         " off only with --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests."
     )
+
+
+def _per_host(now: Choice, hosts: int) -> str:
+    dollars = (now.dollars or 0.0) / hosts
+    return f"{dollars:,.2f} dollars" if dollars >= 0.1 or not dollars else f"{dollars:.2g} dollars"
 
 
 def _count(line: Line) -> str:
@@ -144,28 +185,46 @@ def _price(dollars: float) -> str:
 
 def _choices(sink: SinkPlan) -> Iterator[str]:
     heads = ["what if", "series", "requests/month", "requests/s", "dollars/month"]
-    emf = sink.now.gigabytes is not None
-    if emf:
+    if sink.now.gigabytes is not None:
         heads[2:4] = ["GB/month"]
+    elif sink.now.mebibytes is not None:
+        heads[2] = "MiB/month"
     rows = []
     for choice in (sink.now, *sink.choices):
         flags = f"{choice.flags} (now)" if choice.now and choice is not sink.now else choice.flags
         dollars = "?" if choice.dollars is None else f"{choice.dollars:,.2f}"
-        load = (
-            (f"{choice.gigabytes:,.3f}",) if emf else (f"{choice.requests:,.0f}", f"{choice.requests_per_second:,.3g}")
-        )
-        rows.append((flags, f"{choice.series:,}", *load, dollars))
+        rows.append((flags, f"{choice.series:,}", *_load(choice), dollars))
     yield from _table(heads, rows)
 
 
-def _hints(sink: SinkPlan) -> Iterator[str]:
-    yield ""
+def _load(choice: Choice) -> tuple[str, ...]:
+    if choice.gigabytes is not None:
+        return (f"{choice.gigabytes:,.3f}",)
+    many = f"{choice.requests:,.0f}" if choice.mebibytes is None else f"{choice.mebibytes:,.3f}"
+    return many, f"{choice.requests_per_second:,.3g}"
+
+
+def _volume_hints(sink: SinkPlan) -> Iterator[str]:
+    """Say what would halve the bill."""
+    step = max(sink.window, sink.interval)
+    yield from _wrap(
+        "Points are what is charged: words and labels cost nothing, half the points are half the bill. A window twice"
+        f" as long does that (--window {2 * step:g}), and so does half the series: a lower level, include and exclude"
+        f" of [sinks.{sink.sink}]."
+    )
+    total = sum(sink.metrics.values())
+    most = sorted(((n, name) for name, n in sink.metrics.items() if n > 1), key=lambda of: (-of[0], of[1]))[:MANY]
+    if most and len(sink.metrics) > 1:
+        yield from _wrap(f"Most of the series: {', '.join(f'{name} {100 * n / total:.0f} %' for n, name in most)}.")
+    if sink.spacing:
+        yield from _wrap(f"Two points of a series must be {sink.spacing:g} s apart, so no window is shorter.")
+
+
+def _hints() -> Iterator[str]:
     yield from _wrap(
         "A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as instance_id"
         " gives each host series of its own. High resolution costs requests; a metric costs the same."
     )
-    if sink.max_series:
-        yield from _wrap(f"No host sends more than {sink.max_series:,} series here: max_series of [sinks.{sink.sink}].")
 
 
 def _times(n: int, thing: str) -> str:

@@ -52,7 +52,7 @@ class AutoScaling(Source):
     def ask(self, wanted: Collection[str]) -> Answer:
         """Return the group, or what to do for it to be found."""
         del wanted
-        if self._hardware.is_fargate:
+        if self._hardware.is_fargate or self._hardware.is_google:
             return Answer(trouble=self._hardware.why)
         known = {word: found.value for word, found in self._hardware.words.items()}
         known["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")

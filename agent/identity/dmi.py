@@ -17,10 +17,11 @@ MOST: Final = 4096
 
 class Hardware:
     """
-    Tells whether this is an EC2 instance (AWS, "Detect whether a host is an EC2 instance").
+    Tells whether this is an EC2 instance (AWS, "Detect whether a host is an EC2 instance"), or one of Google's.
 
     Nitro names its maker, and the instance in the board's asset tag. Xen has a UUID that begins with ec2, in either
-    byte order; a random one may do so as well, so Xen itself must be there too.
+    byte order; a random one may do so as well, so Xen itself must be there too. Google names itself as the product,
+    also in pods and in its sandbox (gVisor), and nothing else of use (google.auth.compute_engine._metadata).
     """
 
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
@@ -35,8 +36,22 @@ class Hardware:
         return not self.is_fargate and (self._vendor == "Amazon EC2" or self._is_xen)
 
     @cached_property
+    def is_google(self) -> bool:
+        """Whether this machine is one of Google's cloud."""
+        return not (self.is_fargate or self.is_ec2) and self._product.startswith("Google")
+
+    @cached_property
+    def is_hidden(self) -> bool:
+        """Whether the tables are empty or not shown, so that this may be any platform."""
+        return not (self._vendor or self._product or self.is_ec2)
+
+    @cached_property
     def _vendor(self) -> str:
         return self._read(self.folder / "sys_vendor")
+
+    @cached_property
+    def _product(self) -> str:
+        return self._read(self.folder / "product_name")
 
     @cached_property
     def _is_xen(self) -> bool:

@@ -39,9 +39,9 @@ class Ec2(Source):
         return self._hardware.is_ec2
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return all that the document says."""
+        """Return all that the document says; a machine of Google's is not asked for it."""
         del wanted
-        if self._hardware.is_fargate:
+        if self._hardware.is_fargate or self._hardware.is_google:
             return Answer(trouble=self._hardware.why)
         service = None
         try:

@@ -12,6 +12,7 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """In this container itself, not in the host's tree (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "k8s_cluster": ("K8S_CLUSTER_NAME", "CLUSTER_NAME", "MY_CLUSTER_NAME"),
+    "k8s_location": ("K8S_LOCATION", "CLUSTER_LOCATION"),
     "k8s_node": ("K8S_NODE_NAME", "NODE_NAME", "MY_NODE_NAME", "KUBERNETES_NODE_NAME"),
     "k8s_namespace": ("K8S_NAMESPACE", "K8S_NAMESPACE_NAME", "K8S_POD_NAMESPACE", "POD_NAMESPACE", "MY_POD_NAMESPACE"),
     "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
@@ -20,6 +21,7 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
 """Kubernetes prescribes no names; these are those of its documentation and of the common agents, ours first."""
 FIELDS: Final = {
     "k8s_cluster": "the cluster's name, which a pod cannot find out",
+    "k8s_location": "the cluster's region or zone, which a pod cannot find out",
     "k8s_node": "fieldRef spec.nodeName",
     "k8s_namespace": "fieldRef metadata.namespace",
     "k8s_pod": "fieldRef metadata.name",
@@ -32,7 +34,7 @@ MOST: Final = 1 << 16
 
 class Kubernetes(Source):
     """
-    Cluster, node, namespace, pod and container.
+    Cluster and where it is, node, namespace, pod and container.
 
     The names that begin with K8S_ count anywhere, the others only inside a pod. The namespace is also in the service
     account's files. The pod's name is, failing all else, HOSTNAME: not if it is the node's (hostNetwork), nor if it

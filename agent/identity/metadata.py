@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse
+    from http.client import HTTPMessage, HTTPResponse
 
 TIMEOUT: Final = 1.0
 """Seconds for the connection, and for each part of the answer."""
@@ -19,6 +19,16 @@ MOST: Final = 1 << 16
 """Bytes of a body that are read; what is longer is no metadata."""
 EC2_IPV6: Final = ipaddress.IPv6Network("fd00:ec2::/32")
 """Where AWS keeps its services for one machine: fd00:ec2::254 metadata, ::23 and ::170:2 credentials."""
+GCE_IPV6: Final = ipaddress.IPv6Network("fd20:ce::/32")
+"""Where Google does: fd20:ce::254 metadata (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+
+
+class Reply(NamedTuple):
+    """What a service answered."""
+
+    status: int
+    body: bytes
+    headers: HTTPMessage
 
 
 class NoService(Exception):
@@ -51,13 +61,18 @@ class Service:
 
     def request(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Return the status and the body; raise Silent."""
+        reply = self.ask(method, path, headers)
+        return reply.status, reply.body
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str], most: int = MOST) -> Reply:
+        """Return the whole answer, whose body has at most `most` bytes; raise Silent."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # a MB, and only where it is needed
 
         connection = HTTPConnection(self._host, self._port, timeout=TIMEOUT)
         try:
             connection.request(method, self._path + path, headers=dict(headers))
             response = connection.getresponse()
-            return response.status, _body(response)
+            return Reply(response.status, _body(response, most), response.headers)
         except TimeoutError:
             raise Silent(f"{self.url} does not answer") from None
         except OSError as problem:
@@ -73,15 +88,15 @@ def _is_near(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
-    return address.is_loopback or address.is_link_local or address in EC2_IPV6
+    return address.is_loopback or address.is_link_local or address in EC2_IPV6 or address in GCE_IPV6
 
 
-def _body(response: HTTPResponse) -> bytes:
-    """Read the body, at most MOST bytes and for LONGEST seconds."""
+def _body(response: HTTPResponse, most: int) -> bytes:
+    """Read the body, at most `most` bytes and for LONGEST seconds."""
     body, end = b"", time.monotonic() + LONGEST
     while part := response.read1(MOST):
         body += part
-        if len(body) > MOST:
+        if len(body) > most:
             raise Silent("an answer without end")
         if time.monotonic() > end:
             raise TimeoutError

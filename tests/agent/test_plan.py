@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import math
@@ -108,6 +109,12 @@ def whole(*, wishes=None, **flags):
 def cloudwatch(*, wishes=None, **flags):
     pytest.importorskip("botocore")
     return planned(wishes=wishes, sink=["cloudwatch"], region="us-east-1", **flags)
+
+
+def google(*, wishes=None, **flags):
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.cloud.monitoring_v3") is None:
+        pytest.skip("google-cloud-monitoring is not installed")
+    return planned(wishes=wishes, sink=["google"], **flags)
 
 
 def choice(sink, flags):
@@ -258,8 +265,56 @@ def test_the_words_of_each_kind_are_words_of_common_dims():
     assert shared == {
         "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id",
         "autoscaling_group", "ecs_cluster", "ecs_service", "ecs_task_family", "ecs_container", "k8s_cluster",
-        "k8s_namespace", "k8s_container", "gcp_project", "gcp_zone", "slurm_job",
+        "k8s_location", "k8s_namespace", "k8s_container", "gcp_project", "gcp_zone", "slurm_job",
     }, "a new word: does its value differ from host to host? Then it belongs to PER_HOST"  # fmt: skip
+
+
+# -- Google: bytes are what is charged --------------------------------------------------------------------------
+
+
+def test_to_google_points_are_what_costs():
+    sink = google(collectors={"fake": {"basic": 500}})
+    assert (sink.kind, sink.window, sink.spacing) == ("priced", 60.0, 10.0)
+    assert sink.requests_per_period == 3  # of 200 series
+    assert sink.now.points == 500 * MONTH / 60
+    assert sink.now.mebibytes == pytest.approx(167.08, abs=0.01)
+    assert sink.now.dollars == 43.11
+    assert sum(line.count for line in sink.now.bill) == pytest.approx(sink.now.mebibytes)
+
+
+def test_to_google_a_thousand_hosts_cost_what_each_does_whatever_the_words():
+    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    one = google(collectors={"fake": {"basic": 160}})
+    for words in ([], ["instance_type"], ["instance_id"]):
+        sink = google(common_dims=words, **flags)
+        assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
+        assert sink.now.mebibytes == pytest.approx(1000 * one.now.mebibytes)
+        assert sink.now.dollars == pytest.approx(1000 * one.now.mebibytes * 0.258, abs=0.01)
+        assert not [c.flags for c in sink.choices if "common-dims" in c.flags]
+
+
+def test_to_google_a_window_twice_as_long_is_half_the_bill():
+    sink = google(collectors={"fake": {"basic": 100}}, window=30.0)
+    found = {c.flags: (c.dollars, c.now) for c in sink.choices if c.flags.startswith("--window")}
+    assert list(found) == ["--window 10", "--window 30", "--window 60", "--window 300"]
+    assert found["--window 30"] == (sink.now.dollars, True)
+    assert found["--window 60"][0] == pytest.approx(sink.now.dollars / 2, abs=0.01)
+    assert "--window 120" in [c.flags for c in google().choices]
+
+
+def test_to_google_nothing_is_planned_that_it_would_refuse():
+    assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
+    for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
+        with pytest.raises(ConfigError, match=r"sinks\.google\.window: \d s is too short"):
+            google(**flags)
+
+
+def test_to_google_the_free_mebibytes_are_taken_off_where_that_is_asked_for():
+    flags = {"collectors": {"fake": {"basic": 400}}}
+    assert google(wishes=Wishes(free_tier=True), **flags).now.dollars == 0.0
+    assert google(**flags).now.dollars == 34.49
+    two = google(wishes=Wishes(2, free_tier=True), **flags)
+    assert two.now.dollars == round((two.now.mebibytes - 150) * 0.258, 2)
 
 
 # -- other sinks ------------------------------------------------------------------------------------------------
@@ -367,6 +422,11 @@ def texts():
     yield whole(sink=["cloudwatch"], region="me-central-1", wishes=Wishes(5, 0.123456, 0.00005, free_tier=True))
     yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, wishes=hosts, collector=["fake", "absent"])
     yield whole(sink=["cloudwatch", "theirs"], collectors={"fake": {"basic": 0}})
+    google()
+    million = {"collectors": {"fake": {"basic": 2_000}}, "common_dims": ["instance_id", "k8s_pod"], "wishes": hosts}
+    yield whole(sink=["google"], **million)
+    yield whole(sink=["google", "cloudwatch"], level="all", wishes=Wishes(1, 0.3, free_tier=True))
+    yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, wishes=Wishes(hosts=3))
 
 
 def test_no_line_is_longer_than_a_hundred_columns():
@@ -449,6 +509,66 @@ A word such as instance_type adds no series by itself: hosts of one kind share i
   instance_id gives each host series of its own. High resolution costs requests; a metric costs the
   same.
 No host sends more than 500 series here: max_series of [sinks.cloudwatch].
+"""
+
+
+def test_the_text_for_google_as_a_whole():
+    google()
+    flags = {"sinks": {"google": {"include": ["fake.*"]}}, "collectors": {"fake": {"basic": 60}}}
+    text = plan_text.as_text(whole(sink=["google"], level="detailed", wishes=Wishes(hosts=200), **flags))
+    assert text.partition("\n== ")[2].splitlines() == WHOLE_OF_GOOGLE.strip("\n").splitlines()
+
+
+WHOLE_OF_GOOGLE = """
+google: Google Cloud Monitoring
+Level detailed; read every 5 s, a point of each series every 60 s, sent every 60 s.
+
+metric         series
+---------------------
+fake.basic         60
+fake.detailed       2
+---------------------
+2 metrics          62
+
+One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
+  points a month.
+200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
+  whatever the words.
+62 active series of the 200,000 that a monitored resource may have; 2 metrics of the 10,000 that a
+  project may have.
+3.33 requests/s of the 500/s that a project has by default: enough for 30,000 such hosts.
+
+a month                            count  dollars each   dollars
+----------------------------------------------------------------
+MiB of points, first 100,000   4,143.677         0.258  1,069.07
+MiB of points, next 150,000            0         0.151      0.00
+MiB of points, beyond 250,000          0         0.061      0.00
+----------------------------------------------------------------
+total                                                   1,069.07
+
+That is 5.35 dollars a host. A point counts as 8 bytes.
+Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
+  has today's.
+A billing account's first 150 MiB a month are free, and taken off only with --free-tier. To read the
+  points again, in dashboards and alerts, may cost too; that is not counted.
+
+what if                 series   MiB/month  requests/s  dollars/month
+---------------------------------------------------------------------
+as configured           12,400   4,143.677        3.33       1,069.07
+--level basic           12,000   4,010.010        3.33       1,034.58
+--level detailed (now)  12,400   4,143.677        3.33       1,069.07
+--level all             13,400   4,477.844        3.33       1,155.28
+--window 10             12,400  24,862.061          20       6,414.41
+--window 60 (now)       12,400   4,143.677        3.33       1,069.07
+--window 120            12,400   2,071.838        1.67         534.53
+--window 300            12,400     828.735       0.667         213.81
+
+Points are what is charged: words and labels cost nothing, half the points are half the bill. A
+  window twice as long does that (--window 120), and so does half the series: a lower level, include
+  and exclude of [sinks.google].
+Most of the series: fake.basic 97 %, fake.detailed 3 %.
+Two points of a series must be 10 s apart, so no window is shorter.
+No host sends more than 500 series here: max_series of [sinks.google].
 """
 
 

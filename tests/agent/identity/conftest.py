@@ -6,9 +6,12 @@ import os
 
 import pytest
 
+from tests.doubles.gce import Gce
 from tests.doubles.imds import Imds
 
-STEERING = ("AWS_", "ECS_", "KUBERNETES_", "K8S_", "SLURM_", "HTTP_PROXY", "http_proxy", "HOSTNAME")
+STEERING = (
+    "AWS_", "ECS_", "GCE_", "NO_GCE_CHECK", "KUBERNETES_", "K8S_", "CLUSTER_", "SLURM_", "HTTP_PROXY", "http_proxy", "HOSTNAME",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +24,25 @@ def _no_platform_from_outside(monkeypatch):
 def imds():
     with Imds() as double:
         yield double
+
+
+@pytest.fixture
+def gce():
+    with Gce() as double:
+        yield double
+
+
+@pytest.fixture
+def beside():
+    """Return the environment in which a double is at the one address where AWS and Google have their services."""
+
+    def build(double):
+        return {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": double.url,
+            "GCE_METADATA_HOST": double.url.removeprefix("http://"),
+        }
+
+    return build
 
 
 @pytest.fixture
@@ -54,6 +76,12 @@ def xen(machine):
 
 
 @pytest.fixture
+def google(machine):
+    """An instance of Compute Engine."""
+    return machine(sys_vendor="Google", product_name="Google Compute Engine", board_asset_tag="E3B0C442-98FC-1C14")
+
+
+@pytest.fixture
 def elsewhere(machine):
-    """A machine that is none of EC2's."""
+    """A machine that is none of EC2's, and none of Google's."""
     return machine(sys_vendor="QEMU", product_name="Standard PC (Q35 + ICH9, 2009)")

@@ -89,3 +89,31 @@ def test_whatever_the_tables_say_only_ids_are_ids(text):
     assert bool(INSTANCE_ID.fullmatch(text)) == (
         text[:2] == "i-" and 8 <= len(text) - 2 <= 17 and set(text[2:]) <= set("0123456789abcdef")
     )
+
+
+def test_google_names_itself_as_the_product(google, machine):
+    hardware = Hardware(google, {})
+    assert (hardware.is_google, hardware.is_ec2, hardware.is_hidden, hardware.words) == (True, False, False, {})
+
+
+def test_in_googles_sandbox_only_the_product_is_shown(machine):
+    hardware = Hardware(machine(product_name="Google Compute Engine"), {})
+    assert (hardware.is_google, hardware.is_hidden) == (True, False)
+
+
+def test_other_machines_are_not_googles(nitro):
+    assert not Hardware(nitro, {}).is_google
+
+
+@pytest.mark.parametrize("product", ["", "Standard PC (Q35 + ICH9, 2009)", "Not Google", "trn1.32xlarge", "google"])
+def test_only_a_product_that_begins_with_google_is_googles(machine, product):
+    assert not Hardware(machine(sys_vendor="Google", product_name=product), {}).is_google
+
+
+def test_a_fargate_task_is_not_googles_whatever_its_host_shows(google):
+    assert not Hardware(google, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}).is_google
+
+
+def test_tables_that_say_nothing_are_hidden(tmp_path, xen):
+    assert Hardware(tmp_path / "none", {}).is_hidden
+    assert not Hardware(xen, {}).is_hidden

@@ -16,6 +16,7 @@ from agent.identity.ecs import VARIABLE
 from agent.identity.imds import DOCUMENT, ENDPOINT, TAGS
 from agent.run import identify
 from tests.doubles.ecs import Ecs
+from tests.doubles.gce import POD, SECRET, Gce
 
 QUICK = ("--collector", "memory", "--interval", "0.2", "--format", "json")
 FILE_SINK = """
@@ -102,13 +103,12 @@ def test_while_the_service_is_silent_nothing_is_sent_and_then_every_sample_since
 
 
 @pytest.mark.parametrize("nobody", ["refuses", "swallows", "forbids"])
-def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(agent, imds, elsewhere, nobody):
+def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(agent, imds, elsewhere, beside, nobody):
     if nobody == "refuses":
         imds.close()
     imds.hops, imds.enabled = ("hang", True) if nobody == "swallows" else ("", False)
-    env = {ENDPOINT: imds.url}
     begun = time.monotonic()
-    done = agent.run(*QUICK, "--sys", elsewhere, "--common-dims", "instance_id,instance_type", env=env)
+    done = agent.run(*QUICK, "--sys", elsewhere, "--common-dims", "instance_id,instance_type", env=beside(imds))
     took = time.monotonic() - begun
     assert (done.returncode, done.stdout) == (1, "")
     assert took < 5
@@ -117,11 +117,11 @@ def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_watched_command_is_not_started_for_nothing(agent, imds, elsewhere, tmp_path):
+def test_a_watched_command_is_not_started_for_nothing(agent, imds, elsewhere, beside, tmp_path):
     imds.close()
     made = tmp_path / "made"
     words = (*QUICK, "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
-    assert agent.run(*words, env={ENDPOINT: imds.url}).returncode == 1
+    assert agent.run(*words, env=beside(imds)).returncode == 1
     assert not made.exists()
 
 
@@ -190,16 +190,16 @@ def test_check_says_what_it_found_and_where(agent, imds, nitro):
     ]
 
 
-def test_check_says_what_is_missing_and_where_it_looked(agent, imds, elsewhere):
+def test_check_says_what_is_missing_and_where_it_looked(agent, imds, elsewhere, beside):
     imds.close()
     words = ("check", "--collector", "memory", "--sys", elsewhere, "--common-dims", "hostname,region")
-    done = agent.run(*words, env={ENDPOINT: imds.url})
+    done = agent.run(*words, env=beside(imds))
     assert done.returncode == 1
     hostname, failed = [line for line in done.stdout.splitlines() if line.startswith("identity")]
     assert hostname.startswith("identity   hostname           ok ")
     assert failed == (
         f"identity   FAILED   --common-dims: nothing here knows region (ECS: {VARIABLE} is not set; EC2: {imds.url} cannot"
-        " be reached: Connection refused); give it with --dim region=VALUE, or leave it out"
+        f" be reached: Connection refused; GCE: {imds.url} cannot be reached: Connection refused); give it with --dim region=VALUE, or leave it out"
     )
 
 
@@ -217,3 +217,46 @@ def test_no_token_is_logged(agent, imds, xen):
     assert done.returncode == 0
     assert imds.tokens()
     assert not any(token in done.stdout + done.stderr for token in imds.tokens())
+
+
+# -- Google -------------------------------------------------------------------------------------------------------
+
+
+def test_every_line_carries_googles_words(agent, gce, google, beside):
+    words = "instance_id,instance_type,region,gcp_zone,gcp_project,ami_id"
+    done = agent.run("--once", *QUICK, "--sys", google, "--common-dims", words, env=beside(gce))
+    assert (done.returncode, done.stderr) == (0, "")
+    points = lines(done)
+    assert points
+    assert all(
+        point["dims"]
+        == {
+            "ami_id": "common-cu124-debian-12-v20260901",
+            "gcp_project": "ml-research-417",
+            "gcp_zone": "us-central1-a",
+            "instance_id": "7857118082129425417",
+            "instance_type": "a3-highgpu-8g",
+            "region": "us-central1",
+        }
+        for point in points
+    )
+    assert gce.requests == ["GET /computeMetadata/v1/?recursive=true"]
+
+
+def test_nothing_of_the_attributes_is_told_or_logged(agent, gce, google, beside):
+    words = ("--sys", google, "--common-dims", "instance_id,k8s_cluster", "--log-level", "debug")
+    done = agent.run("--once", *QUICK, *words, env=beside(gce))
+    assert done.returncode == 1
+    assert f"GCE: {gce.url}/computeMetadata/v1 does not say k8s_cluster" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_pod_that_is_quicker_than_its_metadata_server_waits_for_it(agent, google, beside):
+    env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    with Gce(POD) as gce:
+        gce.starts_in(2.5)
+        words = ("--sys", google, "--common-dims", "k8s_cluster,k8s_location,instance_id")
+        done = agent.run("--once", *QUICK, *words, env=env | beside(gce))
+    assert done.returncode == 0
+    dims = {"instance_id": "3459945890685455413", "k8s_cluster": "gpu-1", "k8s_location": "us-central1"}
+    assert lines(done)[0]["dims"] == dims

@@ -11,6 +11,7 @@ from agent import identity
 from agent.config import load
 from agent.datapoint import NO_DIMENSIONS, Dimensions
 from agent.identity import OF_POINTS, WORDS, Identity, UnknownIdentity, sources
+from agent.identity.gce import OFF
 from agent.identity.imds import DISABLED, ENDPOINT
 from agent.identity.source import Answer, Source, Word
 
@@ -52,8 +53,8 @@ def identify():
     """Build an Identity that is closed after the test."""
     made = []
 
-    def build(words, given=None, among=()):
-        made.append(Identity(words, given or {}, among))
+    def build(words, given=None, among=(), hints=()):
+        made.append(Identity(words, given or {}, among, hints))
         return made[-1]
 
     yield build
@@ -126,8 +127,8 @@ def test_the_metadata_service_tells_the_instance_where_the_hardware_does_not(ide
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", ami_id="ami-5fb8c835")
 
 
-def test_the_metadata_service_is_asked_where_the_hardware_is_hidden(identify, imds, tmp_path):
-    found = identify(["instance_id"], {}, sources({ENDPOINT: imds.url}, tmp_path))
+def test_the_metadata_service_is_asked_where_the_hardware_is_hidden(identify, imds, beside, tmp_path):
+    found = identify(["instance_id"], {}, sources(beside(imds), tmp_path))
     found.start()
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0")
 
@@ -144,10 +145,10 @@ def test_the_tag_of_a_neuron_runtime_can_be_given(identify):
     assert found.known() == Dimensions(neuron_runtime_tag="74")
 
 
-def test_every_word_has_a_source_or_belongs_to_points_or_waits_for_its_platform():
+def test_every_word_has_a_source_or_belongs_to_points():
     served = {word for source in sources({}) for word in source.words}
     assert served < set(WORDS)
-    assert set(WORDS) - served - OF_POINTS == {"gcp_project", "gcp_zone"}
+    assert set(WORDS) - served == OF_POINTS
 
 
 @given(st.sets(st.sampled_from(WORDS)), st.dictionaries(st.sampled_from((*WORDS, "team")), st.text(min_size=1)))
@@ -168,34 +169,36 @@ def test_known_is_all_that_was_asked_for_or_nothing(words, given):
 # -- nobody knows -----------------------------------------------------------------------------------------------
 
 
-def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, elsewhere, tmp_path):
-    found = identify(["hostname", "gcp_zone", "slurm_job"], {}, sources({}, elsewhere))
+def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, elsewhere):
+    found = identify(["hostname", "gcp_zone", "slurm_job"], {}, sources({OFF: "true"}, elsewhere))
     with pytest.raises(UnknownIdentity) as unknown:
         found.start()
     assert str(unknown.value) == (
-        "--common-dims: nothing here knows gcp_zone, slurm_job (Slurm: SLURM_JOB_ID not set);"
+        "--common-dims: nothing here knows gcp_zone, slurm_job (Slurm: SLURM_JOB_ID not set; GCE: NO_GCE_CHECK is set);"
         " give it with --dim gcp_zone=VALUE, or leave it out"
     )
     assert found.known() is None
 
 
-def test_no_platform_is_told_with_where_it_looked(identify, imds, elsewhere):
+def test_no_platform_is_told_with_where_it_looked(identify, imds, elsewhere, beside):
     imds.close()
-    found = identify(["instance_id"], {}, sources({ENDPOINT: imds.url}, elsewhere))
+    found = identify(["instance_id"], {}, sources(beside(imds), elsewhere))
     with pytest.raises(UnknownIdentity) as unknown:
         found.start()
     assert str(unknown.value) == (
         f"--common-dims: nothing here knows instance_id (DMI: {elsewhere}/class/dmi/id/sys_vendor says QEMU, not Amazon"
-        f" EC2; EC2: {imds.url} cannot be reached: Connection refused); give it with --dim instance_id=VALUE, or leave"
-        " it out"
+        f" EC2; EC2: {imds.url} cannot be reached: Connection refused; GCE: {imds.url} cannot be reached: Connection"
+        " refused); give it with --dim instance_id=VALUE, or leave it out"
     )
 
 
-def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_every_request(identify, imds, elsewhere):
-    imds.hops = "hang"
+def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_every_request(
+    identify, imds, elsewhere, beside
+):
+    imds.silent_until = time.monotonic() + 3600
     begun = time.monotonic()
-    with pytest.raises(UnknownIdentity, match="does not answer"):
-        identify(["region"], {}, sources({ENDPOINT: imds.url}, elsewhere)).start()
+    with pytest.raises(UnknownIdentity, match=r"EC2: .* does not answer; GCE: .* does not answer"):
+        identify(["region"], {}, sources(beside(imds), elsewhere)).start()
     assert time.monotonic() - begun < 3
 
 
@@ -392,6 +395,213 @@ def test_a_look_up_that_hangs_costs_the_group_alone(identify, monkeypatch):
     assert found.wait(20)
     assert found.known() == Dimensions(team="ml")
     group.block.set()
+
+
+# -- hints: wanted, and not necessary ------------------------------------------------------------------------------
+
+
+def test_a_hint_that_is_found_is_known_beside_the_words(identify, gce, beside, google):
+    found = identify(["hostname"], {"team": "ml"}, sources(beside(gce), google), hints=["gcp_zone", "gcp_project"])
+    found.start()
+    assert found.known().items() >= {
+        "team": "ml", "gcp_zone": "us-central1-a", "gcp_project": "ml-research-417",
+    }.items()  # fmt: skip
+    assert set(found.known()) == {"hostname", "team", "gcp_zone", "gcp_project"}
+
+
+def test_a_hint_that_is_given_or_asked_for_anyway_is_no_hint(identify):
+    source = Told("region", "gcp_zone", remote=False)
+    source.knows(region="r", gcp_zone="z")
+    found = identify(["region"], {"gcp_zone": "given"}, [source], hints=["gcp_zone", "region", "neuron_runtime_tag"])
+    found.start()
+    assert found.known() == Dimensions(region="r", gcp_zone="given")
+    assert [entry.word for entry in found.entries()] == ["region", "gcp_zone"]
+
+
+def test_hints_alone_are_looked_for(identify):
+    source = Told("region")
+    source.knows(region="r")
+    found = identify((), {}, [source], hints=["region"])
+    found.start()
+    assert found.known() == Dimensions(region="r")
+
+
+def test_a_hint_that_nobody_knows_ends_nothing_and_is_not_named(identify, elsewhere, caplog):
+    caplog.set_level(logging.INFO)
+    words = ["gcp_zone", "k8s_pod", "slurm_job", "account_id"]
+    found = identify(["hostname"], {}, sources({OFF: "true", DISABLED: "true"}, elsewhere), hints=words)
+    found.start()
+    assert set(found.known()) == {"hostname"}
+    assert [entry.word for entry in found.entries()] == ["hostname"]
+    assert caplog.text == ""
+
+
+def test_a_word_that_nobody_knows_ends_it_and_the_hints_are_not_named(identify, elsewhere, gce, beside):
+    gce.close()
+    hints = ["gcp_zone", "region"]
+    with pytest.raises(UnknownIdentity) as unknown:
+        identify(["slurm_job"], {}, sources(beside(gce), elsewhere), hints=hints).start()
+    assert str(unknown.value) == (
+        "--common-dims: nothing here knows slurm_job (Slurm: SLURM_JOB_ID not set);"
+        " give it with --dim slurm_job=VALUE, or leave it out"
+    )
+
+
+def test_on_an_instance_of_ec2_googles_hints_cost_nothing(identify, gce, beside, nitro):
+    gce.trouble = "hang"
+    found = identify(["hostname"], {}, sources(beside(gce), nitro), hints=["gcp_zone", "gcp_project", "k8s_location"])
+    begun = time.monotonic()
+    found.start()
+    assert set(found.known()) == {"hostname"}
+    assert time.monotonic() - begun < 0.3
+    assert gce.requests == []
+
+
+def test_on_a_machine_of_googles_awss_hints_cost_nothing(identify, imds, beside, google):
+    imds.silent_until = time.monotonic() + 3600
+    found = identify(["hostname"], {}, sources(beside(imds), google), hints=["account_id", "availability_zone"])
+    begun = time.monotonic()
+    found.start()
+    assert set(found.known()) == {"hostname"}
+    assert time.monotonic() - begun < 0.3
+    assert imds.requests == []
+
+
+def test_a_hint_whose_platform_shows_no_sign_costs_no_more_than_a_word_that_is_missing(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.1)
+    monkeypatch.setattr(identity, "VERDICT", 0.2)
+    source, host = Told("gcp_zone", here=False), Told("hostname", remote=False, name="host")
+    host.knows(hostname="h")
+    source.block.clear()
+    found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
+    begun = time.monotonic()
+    found.start()
+    assert 0.3 <= time.monotonic() - begun < 1
+    assert found.known() == Dimensions(hostname="h")
+    source.knows(gcp_zone="z")
+    source.block.set()
+    assert found.wait(20)
+
+
+def test_what_swallows_every_request_holds_a_hint_for_one_request(identify, imds, beside, elsewhere):
+    imds.silent_until = time.monotonic() + 3600
+    found = identify(["hostname"], {}, sources(beside(imds), elsewhere), hints=["gcp_zone", "region", "account_id"])
+    begun = time.monotonic()
+    found.start()
+    assert set(found.known()) == {"hostname"}
+    assert time.monotonic() - begun < 3
+
+
+def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    caplog.set_level(logging.INFO)
+    source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
+    host.knows(hostname="h")
+    found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
+    begun = time.monotonic()
+    found.start()
+    assert time.monotonic() - begun < 1
+    until(lambda: source.asked > 4)
+    assert found.known() is None
+    assert list(found.entries()) == [("hostname", "h", "host"), ("gcp_zone", None, "Told: it is silent")]
+    assert str(found.unknown()) == "the platform of this machine has not answered yet (Told: it is silent)"
+    source.knows(gcp_zone="z")
+    assert found.wait(20)
+    assert found.known() == Dimensions(hostname="h", gcp_zone="z")
+    assert [record.getMessage() for record in caplog.records] == [
+        "identity: not known yet: gcp_zone (Told: it is silent); points are kept and sent when it is",
+        "identity: known: {'gcp_zone': 'z', 'hostname': 'h'}",
+    ]
+
+
+def test_a_hint_whose_platform_turns_out_not_to_know_is_waited_for_no_more(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.05)
+    source = Told("k8s_cluster", "gcp_zone")
+    found = identify((), {"team": "ml"}, [source], hints=["k8s_cluster", "gcp_zone"])
+    found.start()
+    assert found.known() is None
+    source.knows(gcp_zone="z")
+    assert found.wait(20)
+    assert found.known() == Dimensions(team="ml", gcp_zone="z")
+    assert found.known() is found.known()
+
+
+def test_a_platform_that_stays_silent_holds_hints_for_a_while_and_is_asked_on(identify, until, monkeypatch, caplog):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "PATIENCE", 0.2)
+    source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
+    host.knows(hostname="h")
+    found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
+    found.start()
+    assert found.known() is None
+    until(lambda: found.known() == Dimensions(hostname="h"))
+    asked = source.asked
+    until(lambda: source.asked > asked + 2)
+    assert caplog.records[-1].getMessage() == "identity: left out until it is known: gcp_zone (Told: it is silent)"
+    source.knows(gcp_zone="z")
+    until(lambda: found.known() == Dimensions(hostname="h", gcp_zone="z"))
+
+
+def test_a_platform_that_shows_itself_late_holds_hints_no_longer_than_others(identify, until, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "VERDICT", 0.0)
+    monkeypatch.setattr(identity, "PATIENCE", 0.3)
+    place, zone = Told("region", name="place"), Told("gcp_zone", name="zone", here=False)
+    zone.block.clear()
+    found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
+    found.start()
+    zone.block.set()  # it says that it may know more later
+    until(lambda: zone.asked > 1)
+    place.knows(region="r")
+    until(lambda: found.known() == Dimensions(region="r"))
+
+
+def test_who_can_wait_no_longer_goes_without_the_hints_but_not_without_a_word(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    place, zone = Told("region", name="place"), Told("gcp_zone", name="zone")
+    found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
+    found.start()
+    assert not found.wait(0.05)
+    place.knows(region="r")
+    assert found.wait(20)
+    assert found.known() == Dimensions(region="r")
+
+
+def test_hints_are_not_waited_for_from_who_only_reads_records(identify):
+    records = Told("instance_id", remote=False, name="records")
+    found = identify((), {"team": "ml"}, [records], hints=["instance_id"])
+    found.start()
+    assert found.known() == Dimensions(team="ml")
+    found.offer({"instance_id": "i-0abc"}, "neuron-monitor")
+    assert found.known() == Dimensions(team="ml", instance_id="i-0abc")
+
+
+def test_a_group_as_a_hint_has_the_patience_of_a_group(identify, monkeypatch):
+    monkeypatch.setattr(identity, "AT_FIRST", 0.0)
+    monkeypatch.setattr(identity, "GRACE", 0.1)
+    group = Told("autoscaling_group")
+    found = identify((), {"team": "ml"}, [group], hints=["autoscaling_group"])
+    found.start()
+    assert found.known() is None
+    assert found.wait(20)
+    assert found.known() == Dimensions(team="ml")
+
+
+@given(st.sets(st.sampled_from(WORDS)), st.sets(st.sampled_from(WORDS)))
+def test_hints_change_nothing_but_what_is_known_beside(words, hints):
+    told = Told("hostname", "slurm_job", "region", remote=False)
+    told.knows(hostname="h", slurm_job="1", region="r")
+    outcomes = []
+    for wanted in ((), sorted(hints)):
+        found = Identity(sorted(words), {}, [told], wanted)
+        try:
+            found.start()
+        except UnknownIdentity as unknown:
+            outcomes.append(str(unknown))
+        else:
+            outcomes.append({word: value for word, value in found.known().items() if word in words})
+            assert set(found.known()) - words == set(wanted) & set(told.words) - words
+    assert outcomes[0] == outcomes[1]
 
 
 # -- for people -------------------------------------------------------------------------------------------------

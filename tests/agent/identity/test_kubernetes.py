@@ -25,6 +25,7 @@ def values(answer):
 def test_the_downward_api_tells_all(account):
     env = INSIDE | {
         "K8S_CLUSTER_NAME": "gpu-1",
+        "K8S_LOCATION": "us-west-2",
         "K8S_NODE_NAME": "ip-10-0-1-7.us-west-2.compute.internal",
         "K8S_NAMESPACE": "monitoring",
         "K8S_POD_NAME": "chipwatch-x7k2p",
@@ -33,6 +34,7 @@ def test_the_downward_api_tells_all(account):
     answer = ask(env, account)
     assert values(answer) == {
         "k8s_cluster": "gpu-1",
+        "k8s_location": "us-west-2",
         "k8s_node": "ip-10-0-1-7.us-west-2.compute.internal",
         "k8s_namespace": "monitoring",
         "k8s_pod": "chipwatch-x7k2p",
@@ -51,7 +53,7 @@ def test_every_variable_of_a_word_counts_and_the_first_wins(word, account):
 
 
 def test_outside_a_pod_the_names_that_anybody_may_set_do_not_count(tmp_path):
-    env = {"NODE_NAME": "a", "CLUSTER_NAME": "b", "HOSTNAME": "c"}
+    env = {"NODE_NAME": "a", "CLUSTER_NAME": "b", "CLUSTER_LOCATION": "d", "HOSTNAME": "c"}
     answer = ask(env, tmp_path)
     assert values(answer) == {}
     assert answer.trouble == f"this is no pod: neither KUBERNETES_SERVICE_HOST nor {tmp_path}/namespace"

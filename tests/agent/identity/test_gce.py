@@ -1,0 +1,372 @@
+import json
+import logging
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.identity import Identity, UnknownIdentity, sources
+from agent.identity.autoscaling import AutoScaling
+from agent.identity.dmi import Hardware
+from agent.identity.ec2 import Ec2
+from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _words
+from agent.identity.imds import ENDPOINT
+from agent.identity.metadata import MOST
+from tests.doubles.gce import POD, SECRET, VM
+
+HOST = "GCE_METADATA_HOST"
+INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def source(gce, google):
+    """Ask on an instance of Google's."""
+    return Gce({HOST: gce.host}, Hardware(google, {}))
+
+
+@pytest.fixture
+def stranger(gce, elsewhere):
+    """Ask on a machine that shows no sign of Google."""
+    return Gce({HOST: gce.host}, Hardware(elsewhere, {}))
+
+
+def values(answer):
+    return {word: found.value for word, found in answer.words.items()}
+
+
+# -- what it says -----------------------------------------------------------------------------------------------
+
+
+def test_one_document_has_every_word(source, gce):
+    answer = source.ask(["gcp_zone"])
+    assert values(answer) == {
+        "gcp_project": "ml-research-417",
+        "gcp_zone": "us-central1-a",
+        "region": "us-central1",
+        "instance_id": "7857118082129425417",
+        "instance_type": "a3-highgpu-8g",
+        "ami_id": "common-cu124-debian-12-v20260901",
+    }
+    assert {found.origin for found in answer.words.values()} == {f"{gce.url}/computeMetadata/v1"}
+    assert (answer.trouble, answer.retry) == ("", False)
+    assert gce.requests == [f"GET {DOCUMENT}"]
+    assert gce.headers[0]["Metadata-Flavor"] == "Google"
+    assert "X-Forwarded-For" not in gce.headers[0]
+
+
+def test_a_pod_is_told_its_cluster_and_where_that_is(source, gce):
+    gce.document = POD
+    answer = source.ask(source.words)
+    assert values(answer) == {
+        "gcp_project": "ml-research-417",
+        "gcp_zone": "us-central1-f",
+        "region": "us-central1",
+        "instance_id": "3459945890685455413",
+        "k8s_cluster": "gpu-1",
+        "k8s_location": "us-central1",
+    }
+    assert answer.trouble == f"{gce.url}/computeMetadata/v1 does not say instance_type, ami_id"
+    assert not answer.retry
+
+
+def test_every_word_of_the_source_can_be_found(source, gce):
+    gce.document = VM | {"instance": VM["instance"] | {"attributes": POD["instance"]["attributes"]}}
+    answer = source.ask(source.words)
+    assert set(answer.words) == set(source.words)
+    assert answer.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("identity", "text"),
+    [(2**63 + 5, "9223372036854775813"), (18446744073709551615, "18446744073709551615"), ("00bf4bf0", "00bf4bf0")],
+)
+def test_the_id_is_a_text_to_its_last_digit(source, gce, identity, text):
+    gce.document = {"instance": {"id": identity}}
+    assert values(source.ask(["instance_id"])) == {"instance_id": text}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"instance": {}}, {"instance": {"attributes": None}}, {"project": {}, "instance": {"zone": ""}}],
+    ids=["nothing", "no-instance", "no-attributes", "empty"],
+)
+def test_what_is_not_said_is_not_made_up(source, gce, document):
+    gce.document = document
+    answer = source.ask(["gcp_zone", "region"])
+    assert answer == ({}, f"{gce.url}/computeMetadata/v1 does not say gcp_zone, region", False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>log in</html>",
+        b"[]",
+        b'{"instance": 7}',
+        b'{"instance": {"zone": "\xff"}}',
+        b'{"x": ' + b"[" * 60_000,
+    ],
+    ids=["empty", "html", "list", "number", "not-utf-8", "endless"],
+)
+def test_a_document_that_is_none_is_asked_for_again(source, gce, body):
+    gce.document = body
+    assert source.ask(["gcp_zone"]) == ({}, f"{gce.url}/computeMetadata/v1 is no metadata", True)
+
+
+def test_attributes_may_be_as_large_as_google_allows(source, gce):
+    attributes = {f"big-{n}": '"\n' * 128 * 1024 for n in range(2)} | {"cluster-name": "gpu-1"}
+    project = {"attributes": {f"big-{n}": "x" * 256 * 1024 for n in range(2)}, "projectId": "p"}
+    gce.document = {"instance": {"attributes": attributes, "id": 7}, "project": project}
+    assert len(json.dumps(gce.document)) > MOST
+    assert values(source.ask(["k8s_cluster"])) == {"k8s_cluster": "gpu-1", "gcp_project": "p", "instance_id": "7"}
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(source, gce):
+    gce.document = b'{"instance": {"attributes": {"x": "' + b"x" * (5 << 20) + b'"}}}'
+    answer = source.ask(["gcp_zone"])
+    assert answer.trouble == "an answer without end"
+    assert answer.words == {}
+
+
+def test_of_the_attributes_nothing_is_kept_and_nothing_is_logged(source, gce, caplog):
+    caplog.set_level(logging.DEBUG)
+    answer = source.ask(source.words)
+    assert SECRET not in repr(answer) + caplog.text + repr(vars(source))
+    gce.document = {"instance": {"attributes": {"cluster-name": {"password": SECRET}}}}
+    answer = source.ask(source.words)
+    assert answer.words == {}
+    assert SECRET not in repr(answer) + caplog.text + repr(vars(source))
+
+
+def test_no_token_is_asked_for(source, gce):
+    source.ask(source.words)
+    assert not [path for path in gce.requests if "token" in path or "service-accounts" in path]
+
+
+@given(st.text(max_size=40))
+def test_a_zone_is_the_end_of_its_path_and_its_region_the_beginning_of_its_name(zone):
+    found = _words(_Document(instance=_Instance(zone=f"projects/1/zones/{zone}")), "x")
+    assert set(found) <= {"gcp_zone", "region"}
+    if "region" in found and "gcp_zone" in found:
+        assert found["gcp_zone"].value.startswith(found["region"].value)
+
+
+def test_googles_own_client_reads_the_same_from_the_same_server(source, gce, monkeypatch):
+    metadata = pytest.importorskip("google.auth.compute_engine._metadata")
+    transport = pytest.importorskip("google.auth.transport.requests")
+    request = transport.Request()
+    root = f"{gce.url}/computeMetadata/v1/"
+    monkeypatch.setenv("GCE_METADATA_IP", gce.host)
+    assert metadata.ping(request)
+    found = values(source.ask(source.words))
+    assert metadata.get(request, "project/project-id", root=root) == found["gcp_project"]
+    assert metadata.get(request, "instance/zone", root=root).endswith(f"/{found['gcp_zone']}")
+    gce.flavor = ""
+    assert not metadata.ping(request)
+
+
+# -- who is asked, and where ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"])
+def test_another_address_is_asked_where_the_environment_names_one(gce, google, variable):
+    assert Gce({variable: gce.host}, Hardware(google, {})).ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
+
+
+def test_the_host_goes_before_the_address(gce, google):
+    env = {"GCE_METADATA_IP": "127.0.0.1:1", "GCE_METADATA_ROOT": "127.0.0.1:1", HOST: gce.host}
+    assert Gce(env, Hardware(google, {})).ask(["gcp_zone"]).words
+
+
+def refuse(*_, **__):
+    raise TimeoutError
+
+
+def test_googles_own_name_is_its_address_and_needs_no_look_up(google, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "http.client.HTTPConnection.request", lambda self, *_, **__: asked.append((self.host, self.port))
+    )
+    monkeypatch.setattr("http.client.HTTPConnection.getresponse", refuse)
+    for env in ({}, {HOST: "metadata.google.internal"}, {HOST: "metadata.google.internal:80"}):
+        assert Gce(env, Hardware(google, {})).ask(["gcp_zone"]).retry
+    assert asked == [("169.254.169.254", 80)] * 3
+
+
+def test_the_address_of_machines_with_ipv6_alone_may_be_given(google, monkeypatch):
+    monkeypatch.setattr("http.client.HTTPConnection.request", refuse)
+    answer = Gce({HOST: "[fd20:ce::254]"}, Hardware(google, {})).ask(["gcp_zone"])
+    assert answer.trouble.startswith("http://[fd20:ce::254] does not answer")
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.1", "evil.example", "metadata.google.internal.evil.example", "a@evil.example"]
+)
+def test_an_address_far_away_is_refused(google, host):
+    answer = Gce({HOST: host}, Hardware(google, {})).ask(["gcp_zone"])
+    assert "GCE_METADATA_HOST is refused: only http://, to a loopback or link-local address" in answer.trouble
+    assert not answer.retry
+
+
+def test_proxies_are_not_used(source, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert source.ask(["gcp_zone"]).words
+
+
+def test_switched_off_it_will_never_know(gce, google):
+    source = Gce({HOST: gce.host, OFF: "true"}, Hardware(google, {}))
+    assert not source.remote
+    assert source.ask(["gcp_zone"]) == ({}, "NO_GCE_CHECK is set", False)
+    assert gce.requests == []
+
+
+def test_only_true_switches_it_off_as_googles_clients_have_it(gce, google):
+    assert Gce({HOST: gce.host, OFF: "1"}, Hardware(google, {})).ask(["gcp_zone"]).words
+
+
+@pytest.mark.parametrize("kind", ["nitro", "xen"])
+def test_an_instance_of_ec2_does_not_ask(gce, kind, request):
+    source = Gce({HOST: gce.host}, Hardware(request.getfixturevalue(kind), {}))
+    assert not source.is_here()
+    assert source.ask(["gcp_zone"]) == ({}, "this is an EC2 instance", False)
+    assert gce.requests == []
+
+
+def test_a_fargate_task_does_not_ask(gce, google):
+    env = {HOST: gce.host, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
+    source = Gce(env, Hardware(google, env))
+    assert not source.remote
+    assert source.ask(["gcp_zone"]) == ({}, "a Fargate task has no instance of its own", False)
+    assert gce.requests == []
+
+
+# -- silence ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", ["reset", "hang", 404, 503])
+def test_a_server_in_trouble_where_the_hardware_says_google_is_asked_again(source, gce, trouble):
+    gce.trouble = trouble
+    answer = source.ask(["gcp_zone"])
+    assert answer.words == {}
+    assert answer.retry
+    assert answer.trouble
+    gce.trouble = ""
+    assert source.ask(["gcp_zone"]).words
+
+
+@pytest.mark.parametrize("trouble", ["reset", "hang"])
+def test_a_server_that_is_silent_where_nothing_says_google_is_not_there(stranger, gce, trouble):
+    gce.trouble = trouble
+    assert not stranger.is_here()
+    assert not stranger.ask(["gcp_zone"]).retry
+
+
+def test_a_server_that_answers_as_google_is_there_whatever_the_hardware_says(stranger, gce):
+    gce.trouble = 503
+    assert stranger.ask(["gcp_zone"]) == ({}, f"{gce.url}/computeMetadata/v1 answers 503", True)
+    gce.trouble = ""
+    assert stranger.ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
+
+
+@pytest.mark.parametrize("flavor", ["", "Amazon", "google"])
+def test_an_answer_without_googles_header_is_not_googles(stranger, gce, flavor):
+    gce.flavor = flavor
+    assert stranger.ask(["gcp_zone"]) == ({}, f"{gce.url} is not Google's metadata server", False)
+
+
+def test_in_a_pod_a_network_policy_is_thought_of(gce, google):
+    gce.trouble = "reset"
+    trouble = Gce({HOST: gce.host, **INSIDE}, Hardware(google, {})).ask(["gcp_zone"]).trouble
+    assert trouble.endswith(", though this is Google's cloud; a network policy may keep pods from it")
+
+
+def test_a_new_pod_whose_hardware_is_hidden_is_given_half_a_minute(gce, tmp_path):
+    gce.trouble, clock = "reset", Clock()
+    source = Gce({HOST: gce.host, **INSIDE}, Hardware(tmp_path, {}), clock)
+    assert source.ask(["gcp_zone"]).retry
+    clock.now += STARTING - 1
+    assert source.ask(["gcp_zone"]).retry
+    clock.now += 1
+    assert not source.ask(["gcp_zone"]).retry
+
+
+def test_nobody_else_is_given_that(gce, tmp_path, elsewhere):
+    gce.trouble = "reset"
+    hidden = Hardware(tmp_path / "none", {})
+    assert not Gce({HOST: gce.host}, hidden).ask(["gcp_zone"]).retry, "no pod"
+    assert not Gce({HOST: gce.host, **INSIDE}, Hardware(elsewhere, {})).ask(["gcp_zone"]).retry, "another machine"
+    assert not Gce({HOST: gce.host, **INSIDE}, hidden).ask(["instance_id"]).retry, "a word that others have, too"
+
+
+# -- both clouds have their service at one address ---------------------------------------------------------------
+
+
+def identify(words, env, sys, hints=()):
+    """Return the identity, and the seconds that the start took."""
+    found = Identity(words, {}, sources(env, sys), hints)
+    begun = time.monotonic()
+    try:
+        found.start()
+        return found, time.monotonic() - begun
+    finally:
+        found.close()
+
+
+WORDS = ["instance_id", "instance_type", "region"]
+
+
+@pytest.mark.parametrize("hardware", ["google", "hidden"])
+def test_on_google_the_words_are_googles_and_nobody_waits_for_aws(gce, beside, google, tmp_path, hardware):
+    found, took = identify([*WORDS, "gcp_zone"], beside(gce), google if hardware == "google" else tmp_path / "none")
+    assert dict(found.known()) == {
+        "gcp_zone": "us-central1-a", "instance_id": "7857118082129425417", "instance_type": "a3-highgpu-8g",
+        "region": "us-central1",
+    }  # fmt: skip
+    assert took < 0.5
+    if hardware == "google":
+        assert gce.requests == [f"GET {DOCUMENT}"]
+
+
+@pytest.mark.parametrize("hardware", ["xen", "hidden"])
+@pytest.mark.parametrize("old", [False, True], ids=["version-2", "version-1-too"])
+def test_on_aws_the_words_are_awss_and_nobody_waits_for_google(imds, beside, hardware, old, request):
+    sys = request.getfixturevalue("xen" if hardware == "xen" else "tmp_path")
+    if old:
+        imds.answers[DOCUMENT] = (404, {"Server": "EC2ws"}, b"<html>404 - Not Found</html>")
+    found, took = identify(WORDS, beside(imds), sys)
+    assert dict(found.known()) == {
+        "instance_id": "i-1234567890abcdef0", "instance_type": "trn1.32xlarge", "region": "us-west-2",
+    }  # fmt: skip
+    assert took < 0.5
+    assert (f"GET {DOCUMENT}" in imds.requests) == (hardware == "hidden")
+
+
+def test_on_aws_a_word_of_googles_ends_it_at_once(imds, beside, nitro):
+    begun = time.monotonic()
+    with pytest.raises(UnknownIdentity, match=r"knows gcp_zone \(GCE: this is an EC2 instance\)"):
+        identify(["instance_id", "gcp_zone"], beside(imds), nitro)
+    assert time.monotonic() - begun < 0.5
+
+
+def test_on_google_a_word_of_awss_ends_it_at_once_even_if_its_server_is_silent(gce, beside, google):
+    gce.trouble = "hang"
+    begun = time.monotonic()
+    with pytest.raises(UnknownIdentity, match=r"knows account_id .*sys_vendor says Google, not Amazon EC2"):
+        identify(["account_id"], beside(gce), google)
+    assert time.monotonic() - begun < 0.5
+
+
+def test_a_machine_of_googles_asks_nothing_of_aws(gce, google):
+    hardware, env = Hardware(google, {}), {ENDPOINT: gce.url}
+    for source in (Ec2(env, hardware), AutoScaling(env, hardware)):
+        assert not source.ask(source.words).retry
+    assert gce.requests == []
