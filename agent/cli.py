@@ -5,32 +5,27 @@ from __future__ import annotations
 import argparse
 import difflib
 import logging
-import math
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from agent import identity
-from agent.assemble import NotLoaded
-from agent.config import Config, load
-from agent.convert import ConfigError
-from agent.run import run
+from agent import arguments, probe
+from agent.dashboard import options as dashboards
 from agent.version import __version__
-from agent.watched import NotStarted
+
+if TYPE_CHECKING:
+    from agent.config import Config
 
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 """What a shell ends with after Ctrl-C."""
-LONGEST: Final = 1e9
-"""Seconds that a duration may have: what the system's clocks can wait for, and 31 years."""
 PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "free_tier")
-MOST_HOSTS: Final = 1_000_000
-COMMANDS: Final = ("run", "check", "plan", "list", "sample-config", "version")
+COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "list", "sample-config", "version")
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,10 +81,16 @@ def parser() -> Parser:
     _add_options(options)
     run = _add(commands, "run", "collect and send, until stopped; `-- COMMAND` runs and watches a command", options)
     run.add_argument("--once", action="store_true", help="one reading of everything, then end")
-    run.add_argument("--duration", type=_seconds, metavar="S", help="end after S seconds")
+    run.add_argument("--duration", type=arguments.seconds, metavar="S", help="end after S seconds")
     _add(commands, "check", "say what each collector and sink finds, or what is missing", options)
     plan = _add(commands, "plan", "say what would be sent from here and what it costs; --format text or json", options)
     _add_plan_options(plan)
+    board = _add(
+        commands, "dashboard", "print a cloud's dashboard, or alarms, for what would be sent, as JSON", options
+    )
+    dashboards.add_options(board)
+    health = _add(commands, "health", "ask the agent that runs here whether it is well: ends with 0 or 1", None)
+    probe.add_options(health)
     listing = _add(commands, "list", "print the catalogue of metrics", None)
     listing.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     _add(commands, "sample-config", "print a configuration file with every option", None)
@@ -110,20 +111,21 @@ def _add_options(to: Parser) -> None:
     )
     to.add_argument("--no-collector", action="append", metavar="NAME", help="what not to read; may be repeated")
     to.add_argument("--config", type=Path, metavar="FILE", help="configuration file, TOML")
-    to.add_argument("--interval", type=_seconds, metavar="S", help="seconds between readings (5)")
-    to.add_argument("--window", type=_seconds, metavar="S", help="seconds that become one point (the sink's)")
-    to.add_argument("--flush", type=_seconds, metavar="S", help="seconds between sendings (the sink's)")
+    to.add_argument("--interval", type=arguments.seconds, metavar="S", help="seconds between readings (5)")
+    to.add_argument("--window", type=arguments.seconds, metavar="S", help="seconds that become one point (the sink's)")
+    to.add_argument("--flush", type=arguments.seconds, metavar="S", help="seconds between sendings (the sink's)")
     to.add_argument("--level", help="how much: basic, detailed or all (basic)")
     to.add_argument("-d", "--common-dims", metavar="WORDS", help="what this machine is, in words separated by commas")
     to.add_argument("--dim", action="append", metavar="K=V", help="a further dimension; may be repeated")
     to.add_argument("-n", "--namespace", metavar="NS", help="CloudWatch namespace")
     to.add_argument("-r", "--region", metavar="R", help="cloud region (the environment's, else the instance's own)")
+    to.add_argument("--project", metavar="P", help="Google Cloud project (the environment's, else the machine's own)")
     to.add_argument("--endpoint-url", metavar="URL", help="another address of the service (the region's own)")
     to.add_argument("--high-resolution-metrics", action="store_true", help="one point a second")
     to.add_argument("--stdin", metavar="NAME", help="read this collector's records from standard input: neuron")
-    to.add_argument("--pid", type=_whole, metavar="N", help="watch the tree of process N")
+    to.add_argument("--pid", type=arguments.whole, metavar="N", help="watch the tree of process N")
     to.add_argument("--format", metavar="FORM", help="of the standard output: json, table or emf")
-    to.add_argument("--names", metavar="PROFILE", help="naming profile: native, wandb, mlflow, cwagent")
+    to.add_argument("--names", metavar="PROFILE", help="naming profile: native, wandb, mlflow, cwagent, neuron-prometheus")
     to.add_argument("--spool", type=Path, metavar="DIR", help="folder for what is owed to durable sinks")
     to.add_argument("--health", metavar="[HOST:]PORT", help="serve /healthz and /readyz (not served)")
     to.add_argument("--proc", type=Path, metavar="DIR", help="where the host's /proc is mounted")
@@ -133,43 +135,12 @@ def _add_options(to: Parser) -> None:
 
 
 def _add_plan_options(to: Parser) -> None:
-    to.add_argument("--hosts", type=_hosts, default=1, metavar="N", help="hosts like this one (1)")
-    to.add_argument("--price-per-metric", type=_price, metavar="P", help="dollars a month (the list's, in tiers)")
-    to.add_argument("--price-per-1000-requests", type=_price, metavar="P", help="dollars (the list's)")
+    to.add_argument("--hosts", type=arguments.hosts, default=1, metavar="N", help="hosts like this one (1)")
+    to.add_argument(
+        "--price-per-metric", type=arguments.price, metavar="P", help="dollars a month (the list's, in tiers)"
+    )
+    to.add_argument("--price-per-1000-requests", type=arguments.price, metavar="P", help="dollars (the list's)")
     to.add_argument("--free-tier", action="store_true", help="take an account's free tier off")
-
-
-def _hosts(text: str) -> int:
-    if not 1 <= (hosts := _whole(text)) <= MOST_HOSTS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_HOSTS}, got {text!r}")
-    return hosts
-
-
-def _price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not (math.isfinite(price) and price >= 0):
-        raise argparse.ArgumentTypeError(f"expected a number of dollars, got {text!r}")
-    return price
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
-    return seconds
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -195,8 +166,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def flags(given: argparse.Namespace) -> dict[str, Any]:
     """Return the flags as a layer of configuration; raise ConfigError."""
+    from agent.convert import ConfigError  # noqa: PLC0415  # see `_work`
+
     layer = dict(vars(given))
-    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS):
+    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS, *dashboards.OPTIONS):
         layer.pop(key, None)
     if _is_form_of_plan(given):
         del layer["format"]
@@ -227,26 +200,41 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _main(argv: Sequence[str]) -> int:
     given, command = parse(argv)
+    return _health(given) if given.command == "health" else _work(given, command)
+
+
+def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
+    from agent import assemble, config, convert, identity, run, watched  # noqa: PLC0415  # `health` goes without: 50 ms
+
     try:
         if given.command in ("version", "list", "sample-config"):
             print(_text(given))
             return OK
-        config = load(getattr(given, "config", None), flags(given))
-        _log_to_stderr(config.log_level)
-        if given.command != "run":
-            return _check(config) if given.command == "check" else _plan(config, given)
-        return run(config, command, once=given.once, duration=given.duration)
-    except ConfigError as problem:
+        loaded = config.load(getattr(given, "config", None), flags(given))
+        _log_to_stderr(loaded.log_level)
+        if given.command == "run":
+            return run.run(loaded, command, once=given.once, duration=given.duration)
+        return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
+    except convert.ConfigError as problem:
         return _say(problem, USAGE)
-    except (NotLoaded, identity.UnknownIdentity) as problem:
+    except (assemble.NotLoaded, identity.UnknownIdentity) as problem:
         return _say(problem, FAILED)
-    except NotStarted as problem:
+    except watched.NotStarted as problem:
         return _say(problem, problem.code)
 
 
 def _say(problem: Exception, code: int) -> int:
     print(f"agent: {problem}", file=sys.stderr)
     return code
+
+
+def _health(given: argparse.Namespace) -> int:
+    try:
+        good, line = probe.probe(given)
+    except probe.WrongUsage as problem:
+        return _say(problem, USAGE)
+    print(line)
+    return OK if good else FAILED
 
 
 def _text(given: argparse.Namespace) -> str:
@@ -279,7 +267,18 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     return FAILED if made.failed else OK
 
 
-def _check(config: Config) -> int:
+def _dashboard(config: Config, given: argparse.Namespace) -> int:
+    from agent.dashboard import make  # noqa: PLC0415  # only what is asked for is loaded
+
+    logging.disable(logging.WARNING)
+    made = make.make(config, dashboards.wishes(given))
+    for note in made.notes:
+        print(f"agent: {note}", file=sys.stderr)
+    print(made.text)
+    return OK
+
+
+def _check(config: Config, _: argparse.Namespace) -> int:
     from agent import report  # noqa: PLC0415  # only what is asked for is loaded
 
     logging.disable(logging.WARNING)

@@ -10,17 +10,11 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+from agent.heartbeat import parse_address
+
 POLL: Final = 0.1
 """Seconds between two looks whether to end: what `close` may wait."""
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `[HOST:]PORT`, on loopback unless a host is given; raise ValueError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError(f"expected [HOST:]PORT, got {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 class _Server(ThreadingHTTPServer):

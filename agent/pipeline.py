@@ -44,6 +44,8 @@ class Pipeline:
         self.ticks = self.missed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called after each tick, on the clock's thread."""
 
     def start(self) -> None:
         """Start every thread."""
@@ -78,6 +80,7 @@ class Pipeline:
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
+        self.on_tick()
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then once more, so that the last moments count too."""

@@ -13,7 +13,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.assemble import assemble, validate
+from agent import heartbeat
+from agent.assemble import assemble, hints, spool_folder, validate
 from agent.config import Config
 from agent.convert import ConfigError
 from agent.identity import Identity, sources
@@ -60,6 +61,7 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
         watched.on_end(pipeline.stop)
     else:
         _handle(STOPPING, partial(_stop, pipeline))
+    alive = None if once else _show_life(config, pipeline, common)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:
@@ -70,6 +72,8 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     common.close()
     if health:
         health.close()
+    if alive:
+        alive.close()
     whole = _all_is_well(pipeline, common) and not (once and _owes(pipeline))
     return watched.code() if watched else 0 if whole else 1
 
@@ -77,7 +81,9 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
 def _owes(pipeline: Pipeline) -> bool:
     """Tell whether some sink did not get all that it was to get."""
     ledgers = [outlet.spool.ledger for outlet in pipeline.outlets]
-    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers)
+    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers) or any(
+        outlet.unsent for outlet in pipeline.outlets
+    )
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
@@ -94,7 +100,8 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
 def identify(config: Config, settle: float) -> Identity:
     """Return who this machine is, or will be; wait up to `settle` seconds for all of it. Raise UnknownIdentity."""
     among = sources(os.environ, config.sys)
-    found = Identity(config.common_dims, config.dims, (Records(), *among) if config.stdin else among)
+    among = (Records(), *among) if config.stdin else among
+    found = Identity(config.common_dims, config.dims, among, hints(config))
     found.start()
     if settle and not found.wait(settle):
         found.close()
@@ -114,13 +121,30 @@ def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
     pipeline.stop()
 
 
+def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> heartbeat.Heartbeat | None:
+    """Keep a heartbeat for `agent health` where a sink keeps a spool: who holds the one holds the other."""
+    if not any(outlet.worker.sink.limits.durable for outlet in pipeline.outlets):
+        return None
+    assert config.interval is not None
+    if alive := heartbeat.start(spool_folder(config), config.interval):
+        pipeline.on_tick = lambda: alive.beat(_why_not_ready(pipeline, common))
+    return alive
+
+
+def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
+    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
+    if common.known() is None:
+        return "it is not known yet who this machine is"
+    return next((f"{o.name} refuses: {o.worker.refused}" for o in pipeline.outlets if o.worker.refused), None)
+
+
 def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
     if config.health is None:
         return None
     from agent.health import Health  # noqa: PLC0415  # two MB, and only where it is asked for
 
     assert config.interval is not None
-    late = 3 * config.interval
+    late = heartbeat.most_late(config.interval)
 
     def healthy() -> tuple[bool, dict[str, Any]]:
         pipeline = running()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.report import catalogue as declared
-from tests.golden.update import DOCUMENT, GOLDEN, document, golden
+from tests.golden.update import DASHBOARDS, DOCUMENT, GOLDEN, dashboards, document, golden
 
 STALE = "if this change is meant, `make golden` writes it anew"
 
@@ -14,6 +14,13 @@ def test_the_golden_file_is_what_the_collectors_declare():
 
 def test_the_page_on_metrics_is_what_the_collectors_declare():
     assert document().splitlines() == DOCUMENT.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
+    made = dashboards()
+    assert {path.name: text for path, text in made.items()} == {
+        path.name: path.read_text(encoding="utf-8") for path in DASHBOARDS.glob("*.json")
+    }, STALE
 
 
 def test_the_page_has_a_row_for_every_metric():

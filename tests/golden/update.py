@@ -1,14 +1,29 @@
-"""`make golden`: writes tests/golden/metrics.txt and docs/metrics.md anew from what the collectors declare."""
+"""`make golden`: writes anew what is made of what the collectors declare: their list, their page, the dashboards."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from agent.config import load
+from agent.dashboard.make import make
+from agent.dashboard.options import Wishes
 from agent.report import catalogue, rows
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
+DASHBOARDS = ROOT / "tests/golden/dashboards"
+FAMILIES = ("host", "gpu", "neuron", "tpu")
+FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
+TERRAFORM_AWS = ROOT / "terraform/aws/modules"
+AWS_FAMILIES = {
+    "host": (("host",), []),
+    "gpu": (("gpu",), []),
+    "neuron": (("neuron",), []),
+    "neuron-by-runtime": (("neuron",), ["neuron_runtime_tag"]),
+}
+"""What the modules may choose from: by the name of a file, families and words that are dimensions of points."""
+LEVELS = ("basic", "detailed")
 
 INTRO = """# The metrics
 
@@ -47,9 +62,34 @@ def document() -> str:
     return "\n".join(parts)
 
 
+def dashboards() -> dict[Path, str]:
+    """Return the dashboard and the alarms of each cloud, by file."""
+    made = {}
+    for cloud in ("cloudwatch", "google"):
+        for alarms in (False, True):
+            wishes = Wishes(cloud=cloud, alarms=alarms, families=FAMILIES)
+            path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
+            made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
+    return made
+
+
+def terraform_aws() -> dict[Path, str]:
+    """Return the templates of dashboards and alarms that the modules for AWS put together, by file."""
+    made = {}
+    for level in LEVELS:
+        for name, (families, words) in AWS_FAMILIES.items():
+            flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
+            wishes = Wishes(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}")
+            for kind, alarms in (("dashboards", False), ("alarms", True)):
+                path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
+                made[path] = f"{make(load(None, flags, {}), wishes._replace(alarms=alarms)).text}\n"
+    return made
+
+
 def main() -> None:
-    """Write both files."""
-    for path, text in ((GOLDEN, golden()), (DOCUMENT, document())):
+    """Write all files."""
+    for path, text in {GOLDEN: golden(), DOCUMENT: document(), **dashboards(), **terraform_aws()}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

@@ -1,0 +1,1 @@
+"""`agent dashboard`: dashboards and alarms for the metrics and dimensions that a configuration sends."""
