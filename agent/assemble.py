@@ -8,7 +8,7 @@ import platform
 import queue
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from agent.collector import Collector
 from agent.config import Config, SinkOptions
 from agent.convert import ConfigError
 from agent.datapoint import Datapoint, Dimensions, Level
+from agent.heartbeat import state_folder
 from agent.outlet import Filter, Outlet
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
@@ -36,14 +37,19 @@ class NotLoaded(Exception):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
-def build_plugin(group: str, name: str, config: Config) -> Any:
-    """Import and build one plugin; raise ConfigError, or NotLoaded."""
+def load_plugin(group: str, name: str) -> Any:
+    """Import the class of one plugin; raise NotLoaded."""
     try:
-        cls = plugins.load(group, name)
+        return plugins.load(group, name)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
         extra = f"; pip install 'chipwatch[{name}]'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
+
+
+def build_plugin(group: str, name: str, config: Config) -> Any:
+    """Import and build one plugin; raise ConfigError, or NotLoaded."""
+    cls = load_plugin(group, name)
     return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
 
@@ -68,6 +74,31 @@ def build_sinks(config: Config) -> dict[str, Sink]:
     return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
 
 
+def hints(config: Config) -> tuple[str, ...]:
+    """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
+    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name).hints}))
+
+
+def view(
+    known: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
+) -> Callable[[], Dimensions | None]:
+    """Return `known` as `sink` is to see it: what all points carry, and what was `sought` for it alone, under `@`."""
+    if not sought:
+        return known
+    seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
+    public = {*config.common_dims, *config.dims}
+
+    def common() -> Dimensions | None:
+        nonlocal seen
+        now = known()
+        if now is not None and now is not seen[0]:
+            dims = {word: value for word, value in now.items() if word in public or word not in sought}
+            seen = (now, Dimensions(dims | {f"@{word}": now[word] for word in sink.hints if word in now}))
+        return None if now is None else seen[1]
+
+    return common
+
+
 def level_wanted(config: Config) -> Level:
     """Return the highest level that any sink wants."""
     wanted = [configuration.sink_options(name, config).level or config.level for name in config.sink]
@@ -86,15 +117,8 @@ def build_samplers(
 
 
 def spool_folder(config: Config) -> Path:
-    """Return where spools live: as configured, else systemd's state folder, else the user's."""
-    if config.spool is not None:
-        return config.spool
-    if state := os.environ.get("STATE_DIRECTORY"):
-        return Path(state.partition(":")[0])
-    if getattr(os, "geteuid", lambda: 1)() == 0:
-        return Path("/var/lib/chipwatch")
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "chipwatch"
+    """Return where spools live."""
+    return state_folder(config.spool, os.environ)
 
 
 def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
@@ -105,8 +129,8 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
 def validate(config: Config) -> None:
     """Build every plugin and nothing else; raise ConfigError or NotLoaded."""
     build_collectors(config)
-    for name in build_sinks(config):
-        configuration.sink_options(name, config)
+    for name, sink in build_sinks(config).items():
+        window_length(name, sink, config)
     _renamer(config)
 
 
@@ -125,6 +149,19 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
     return Filter(configuration.level_of(options.level or config.level), options.include, exclude)
 
 
+def window_length(name: str, sink: Sink, config: Config) -> float:
+    """Return the seconds of samples that become one point of `sink`; raise ConfigError if it takes none so near."""
+    wanted, limits = configuration.sink_options(name, config).window, sink.limits
+    length = limits.window if wanted is None else wanted
+    if length < limits.spacing:
+        why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        raise ConfigError(
+            f"sinks.{name}.window: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
+        )
+    return length
+
+
 def build_outlet(
     name: str,
     sink: Sink,
@@ -136,6 +173,7 @@ def build_outlet(
 ) -> Outlet:
     """Return the way from samples to `sink`."""
     options, limits = configuration.sink_options(name, config), sink.limits
+    length = window_length(name, sink, config)
     spool = Spool(name, spool_path(name, sink, config), max_bytes=config.spool_bytes, max_age=limits.max_age)
     worker = Worker(
         name,
@@ -147,10 +185,12 @@ def build_outlet(
         offset=zlib.crc32(platform.node().encode()) / 2**32,
         on_gone=on_gone,
     )
-    window = Window(limits.window if options.window is None else options.window, born=born, increases=limits.increases)
+    ended = spool.newest() if limits.spacing else None
+    window = Window(length, born=born, increases=limits.increases, spacing=limits.spacing, ended=ended)
     chosen = build_filter(options, limits, config)
     most = limits.max_series if options.max_series is None else options.max_series
-    return Outlet(chosen, window, spool, worker, common, budget=Budget(name, most) if most else None)
+    budget = Budget(name, most) if most else None
+    return Outlet(chosen, window, spool, worker, common, budget=budget, copies=names.copier(config.names))
 
 
 def assemble(
@@ -169,7 +209,7 @@ def assemble(
     born = time.time_ns()
     own = AgentCollector(since=born)
     collectors = {**build_collectors(config), "agent": own}
-    sinks = build_sinks(config)
+    sinks, sought = build_sinks(config), hints(config)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(collectors.items(), config, tray, learn)
     left = set(sinks)
@@ -180,7 +220,8 @@ def assemble(
             pipeline.stop()
 
     outlets = [
-        build_outlet(name, sink, config, common, born=born, on_gone=partial(gone, name)) for name, sink in sinks.items()
+        build_outlet(name, sink, config, view(common, sink, config, sought), born=born, on_gone=partial(gone, name))
+        for name, sink in sinks.items()
     ]
     assert config.interval is not None
     pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)

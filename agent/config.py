@@ -95,6 +95,8 @@ class Config:
     """CloudWatch's namespace, for every sink that has one."""
     region: str | None = None
     """Cloud region, for every sink that has one; the environment's, else the instance's own, unless set."""
+    project: str | None = None
+    """Google Cloud's project, for every sink that has one; the environment's, else the machine's own, unless set."""
     endpoint_url: str | None = None
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
@@ -206,7 +208,7 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
 
 
-SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "endpoint_url")
+SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
 """General options that reach every plugin whose Config has a field of that name, unless its own table says else."""
 SINK_KEYS: Final = frozenset(f.name for f in dataclasses.fields(SinkOptions))
 

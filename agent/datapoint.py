@@ -88,6 +88,8 @@ class Summary(NamedTuple):
     """The distinct values, ascending, at most 150; beyond that they are put on a grid."""
     counts: tuple[int, ...]
     """How often each of `values` was seen; sums to `count`."""
+    last: float | None = None
+    """The last sample; None where that is not known."""
 
 
 class Datapoint(NamedTuple):

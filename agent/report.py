@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent import plugins
-from agent.assemble import build_collectors, build_samplers, build_sinks, spool_path
+from agent.assemble import build_collectors, build_samplers, build_sinks, hints, spool_path, validate
 from agent.config import SHARED, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
@@ -42,6 +42,7 @@ PAUSE: Final = 0.3
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
+    validate(config)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(build_collectors(config).items(), config, tray)
     pipeline = Pipeline(samplers, (), tray, interval=8.0)
@@ -52,7 +53,8 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, sink in build_sinks(config).items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
     pipeline.close(0)
-    yield from _identity_lines(Identity(config.common_dims, config.dims, sources(os.environ, config.sys)))
+    among = sources(os.environ, config.sys)
+    yield from _identity_lines(Identity(config.common_dims, config.dims, among, hints(config)), config)
 
 
 def _collector_line(sampler: Sampler) -> tuple[bool, str]:
@@ -92,7 +94,7 @@ def _spool_line(name: str, path: Path) -> tuple[bool, str]:
     return ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
 
 
-def _identity_lines(identity: Identity) -> Iterator[tuple[bool, str]]:
+def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
     """Say each word that was asked for and where it is from, then the whole, or what is missing and where it looked."""
     problem: UnknownIdentity | None = None
     try:
@@ -111,7 +113,8 @@ def _identity_lines(identity: Identity) -> Iterator[tuple[bool, str]]:
     if known is None:
         yield False, f"identity   FAILED   {problem}"
     else:
-        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in known.items()) or 'no common dimensions asked for'}"
+        common = {key: known[key] for key in known if key in {*config.common_dims, *config.dims}}
+        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}"
 
 
 # -- list -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from agent.datapoint import Datapoint
 
@@ -29,6 +29,8 @@ class Limits:
     """Default number of series that may be sent, where each one costs; None: no limit."""
     window: float = 60.0
     """Default seconds of samples that become one point; 0: each sample is a point."""
+    spacing: float = 0.0
+    """Seconds that two points of a series must be apart; the least that a window may last."""
     flush: float = 10.0
     """Default seconds between two sendings; 0: at once."""
 
@@ -56,6 +58,15 @@ class Sink(Protocol):
 
     limits: Limits
     """Of the class, or of the instance where they depend on its Config."""
+    hints: ClassVar[Sequence[str]] = ()
+    """
+    Words of the machine's identity (`agent.identity.WORDS`) that the sink itself needs, as far as they can be known.
+
+    Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
+    """
+
+    def recall(self, state: bytes) -> None:
+        """Take back what `state` returned before the last restart; called before `open`, if there is any."""
 
     def open(self) -> None:
         """Connect; raise Retryable or Refused."""
@@ -68,6 +79,10 @@ class Sink(Protocol):
         and the answer does not say which, Gone if the far side has left for good.
         """
         ...
+
+    def state(self) -> bytes | None:
+        """Return what the sink must know after a restart, None if that is nothing new; asked after deliveries."""
+        return None
 
     def size(self, point: Datapoint) -> int:
         """Return the bytes that `point` adds to a request; asked only where `limits.max_bytes` is set."""

@@ -18,7 +18,7 @@ from agent.errors import Retryable
 from agent.journal import Journal
 from agent.ledger import Ledger
 from agent.say import Sayer
-from agent.store import Store
+from agent.store import NEWEST, Store
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ NOT_SENT: Final = "not sent at the stop"
 """Why points of a sink that is not durable end when the program does."""
 POINT_BYTES: Final = 250
 """About what a point takes in memory; used for that bound alone."""
+STATE: Final = "sink"
+"""Memo of what the sink must know after a restart."""
 PATIENCE: Final = 10
 """How often a chunk that the disk withholds is asked for."""
 
@@ -291,6 +293,26 @@ class Spool:
                 part.size, part.stored = part.count * POINT_BYTES, False
                 self._bytes[False] += part.size
         self._unsaved = deque(part for part in self._queue if not part.stored)
+
+    def newest(self) -> int | None:
+        """Return when the newest point was measured that the file ever took (ns since the epoch), or None."""
+        found = self._memo(NEWEST)
+        return int.from_bytes(found, "big", signed=True) if len(found) == 8 else None
+
+    def recall(self) -> bytes:
+        """Return what `remember` kept last, also before a restart; nothing where there is none."""
+        return self._memo(STATE)
+
+    def remember(self, state: bytes) -> None:
+        """Keep what the sink must know after a restart; lost where the file fails."""
+        with self._lock:
+            self._journal.do(lambda store: store.note(STATE, state))
+
+    def _memo(self, name: str) -> bytes:
+        found: list[bytes] = []
+        with self._lock:
+            self._journal.do(lambda store: found.append(store.noted(name)))
+        return found[0] if found else b""
 
     def oldest(self) -> int | None:
         """Return when the newest point of the oldest chunk was measured (ns since the epoch), or None."""

@@ -21,7 +21,10 @@ CREATE TABLE IF NOT EXISTS chunk (
 );
 CREATE TABLE IF NOT EXISTS aside (key INTEGER, why TEXT, body BLOB);
 CREATE TABLE IF NOT EXISTS ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memo (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 """
+NEWEST: Final = "newest"
+"""Memo of when the newest point was measured that ever came (ns since the epoch, 8 bytes)."""
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones go."""
 
@@ -102,6 +105,17 @@ class Store:
         with self._transaction() as db:
             db.execute("INSERT INTO chunk VALUES (?, ?, 0, ?, ?)", (key, change["collected"], newest, body))
             self._book(db, change)
+            self._note(db, NEWEST, newest.to_bytes(8, "big", signed=True))
+
+    def note(self, name: str, body: bytes) -> None:
+        """Keep `body` under `name`, in the place of what was there."""
+        with self._transaction() as db:
+            self._note(db, name, body)
+
+    def noted(self, name: str) -> bytes:
+        """Return what is kept under `name`, nothing where that is no bytes."""
+        row = self._db.execute("SELECT body FROM memo WHERE name = ?", (name,)).fetchone()
+        return row[0] if row is not None and type(row[0]) is bytes else b""
 
     def read(self, key: int) -> bytes:
         """Return the body of a chunk; raise LookupError if there is none."""
@@ -130,6 +144,10 @@ class Store:
             "INSERT INTO ledger VALUES (?, ?) ON CONFLICT (entry) DO UPDATE SET points = points + excluded.points",
             list(change.items()),
         )
+
+    @staticmethod
+    def _note(db: sqlite3.Connection, name: str, body: bytes) -> None:
+        db.execute("INSERT OR REPLACE INTO memo VALUES (?, ?)", (name, body))
 
     def close(self) -> None:
         """Close the file and let another agent have it; safe to call twice."""

@@ -10,6 +10,8 @@ from agent.datapoint import Datapoint, Dimensions, Kind, Summary
 
 MOST_VALUES: Final = 150
 """Distinct values a summary keeps: CloudWatch takes no more in one datum."""
+SLACK: Final = 1.0
+"""Seconds of the spacing that a late tick may take off: the sink makes up for them."""
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which the last reading of a counter that is gone is forgotten."""
 
@@ -20,7 +22,7 @@ def summarise(samples: list[float]) -> Summary:
     """Return what is known of `samples`; more than 150 distinct values are put on a grid of 150 steps."""
     if len(samples) == 1:
         value = samples[0]
-        return Summary(1, value, value, value, (value,), (1,))
+        return Summary(1, value, value, value, (value,), (1,), value)
     low, high = min(samples), max(samples)
     seen = Counter(samples)
     if len(seen) > MOST_VALUES:
@@ -29,7 +31,8 @@ def summarise(samples: list[float]) -> Summary:
         steps = Counter(min(last, round((v - low) / step)) for v in samples)
         seen = Counter({high if n == last else low + n * step: times for n, times in steps.items()})
     values = sorted(seen)
-    return Summary(len(samples), sum(samples), low, high, tuple(values), tuple(seen[v] for v in values))
+    counts = tuple(seen[v] for v in values)
+    return Summary(len(samples), sum(samples), low, high, tuple(values), counts, samples[-1])
 
 
 class _Counter:
@@ -52,17 +55,21 @@ class Window:
     of `add` is a window of its own: gauges pass as they are, counters gain their increase.
     """
 
-    def __init__(self, seconds: float, *, born: int, increases: bool = False) -> None:
+    def __init__(
+        self, seconds: float, *, born: int, increases: bool = False, spacing: float = 0.0, ended: int | None = None
+    ) -> None:
         """
         Take the length in seconds and the moment (ns) at which this agent began to watch.
 
-        With `increases`, a counter whose increase is not known is no datapoint.
+        With `increases`, a counter whose increase is not known is no datapoint. A window that would end less than
+        `spacing` seconds after the last one, of before a restart `ended` (ns), goes on for another length.
         """
         self._increases = increases
         self._length = int(seconds * 1e9)
         self._born = born
         self._slot: int | None = None
         self._last = 0
+        self._spacing, self._ended = int(max(0.0, spacing - SLACK) * 1e9), ended
         self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
         self._counters: dict[Series, _Counter] = {}
         self._touched: dict[Series, _Counter] = {}
@@ -80,7 +87,7 @@ class Window:
                     passing.append(point)
             return passing + self._settle()
         slot = at // self._length
-        done = [] if slot == self._slot or self._slot is None else self.close()
+        done = [] if slot == self._slot or self._slot is None or self.is_short else self.close()
         self._slot, self._last = slot, at
         gauges = self._gauges
         for point in points:
@@ -95,9 +102,22 @@ class Window:
                 known[1].append(point.value)
         return done
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the window cannot end yet, since too little time has passed since the last one."""
+        return self._ended is not None and self._ended <= self._last < self._ended + self._spacing
+
+    def prime(self, points: Iterable[Datapoint], at: int) -> None:
+        """Take samples as a base for counters only."""
+        ended = self._ended
+        self.add(points, at)
+        self.close()
+        self._ended = ended
+
     def close(self) -> list[Datapoint]:
         """End the window; return one datapoint for each series that was seen in it."""
         done = []
+        self._ended = self._last
         for first, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded

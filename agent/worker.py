@@ -116,6 +116,7 @@ class Worker:
             last_try = self._wait()
             try:
                 if not is_open:
+                    self._recall()
                     self.sink.open()
                     is_open = True
                 while self._deliver_some():
@@ -132,13 +133,29 @@ class Worker:
                 self._on_gone()
                 self._end_all("reader gone")
                 break
-            except Exception as bug:
+            except Exception as bug:  # of `open` or `recall`: a bug of `write` ends where it happens
                 self._sayer.say(logging.ERROR, f"open {type(bug)}", f"failed to open: {bug}", traceback=True)
                 self.counts["bug"] += 1
                 self._stop.wait(self._refused_backoff[0])
+            self._remember()
             if last_try:
                 break
         self._close()
+
+    def _recall(self) -> None:
+        """Give the sink what it must know of the time before a restart."""
+        if state := self.spool.recall():
+            self.sink.recall(state)
+
+    def _remember(self) -> None:
+        """Keep what the sink must know after a restart."""
+        try:
+            state = self.sink.state()
+        except Exception as bug:
+            self._sayer.say(logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {bug}", traceback=True)
+            return
+        if state is not None:
+            self.spool.remember(state)
 
     def _wait(self) -> bool:
         """Wait until something may be sent; tell whether this is the last time."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import queue
+import re
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,13 @@ from agent.assemble import (
     spool_folder,
     spool_path,
     validate,
+    view,
+    window_length,
 )
 from agent.config import Config, SinkOptions, load
 from agent.convert import ConfigError
 from agent.datapoint import Dimensions, Level
-from agent.sink import Limits
+from agent.sink import Limits, Sink
 from agent.stats import SPOOL_BYTES
 
 LONG = 30.0
@@ -334,3 +337,57 @@ def test_a_sink_where_each_series_costs_gets_the_agents_own_only_on_request(limi
     chosen = build_filter(options, limits, Config())
 
     assert chosen.wants(SPOOL_BYTES) is wanted
+
+
+class Plain(Sink):
+    limits = Limits(max_points=3)
+
+
+class Spaced(Sink):
+    limits = Limits(max_points=3, spacing=10.0, window=60.0)
+    hints = ("hostname", "region")
+
+
+@pytest.mark.parametrize(
+    ("options", "length"), [({}, 60), ({"window": 10.0}, 10), ({"sinks": {"kept": {"window": 20}}}, 20)]
+)
+def test_a_window_may_be_as_short_as_the_spacing_of_its_sink(installed, options, length):
+    assert window_length("kept", Spaced(), config(**options)) == length
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"window": 9.9},
+            "sinks.kept.window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
+        ),
+        ({"high_resolution_metrics": True, "interval": 1.0}, "1 s is too short: high_resolution_metrics asks for it"),
+    ],
+)
+def test_a_window_shorter_than_the_spacing_is_refused_with_the_reason(installed, options, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        window_length("kept", Spaced(), config(**options))
+
+
+def test_what_a_sink_needs_to_know_of_the_machine_is_hidden_from_the_others(installed):
+    machine = Dimensions(hostname="h", region="r", team="t")
+    asked = config(common_dims=["hostname"], dims={"team": "t"})
+    sought = ("hostname", "region")
+
+    hinted = view(lambda: machine, Spaced(), asked, sought)()
+    plain = view(lambda: machine, Plain(), asked, sought)()
+
+    assert dict(hinted) == {"hostname": "h", "team": "t", "@hostname": "h", "@region": "r"}
+    assert dict(plain) == {"hostname": "h", "team": "t"}
+
+
+def test_what_is_seen_of_the_machine_changes_when_it_does_and_is_made_once(installed):
+    known = [None]
+    common = view(lambda: known[-1], Spaced(), config(), ("region",))
+    assert common() is None
+    known.append(Dimensions())
+    assert dict(common()) == {}
+    known.append(Dimensions(region="r"))
+    assert dict(common()) == {"@region": "r"}
+    assert common() is common()

@@ -904,3 +904,30 @@ Life.TestCase.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLife = Life.TestCase
+
+
+def test_it_knows_after_a_restart_when_the_newest_point_was_measured(tmp_path):
+    path = tmp_path / "sink.db"
+    with closing(Spool("s", path)) as spool:
+        assert spool.newest() is None
+        spool.append([LOAD.point(7, 1.0), LOAD.point(9, 1.0), LOAD.point(8, 1.0)])
+        spool.take(10)
+        spool.settle({"sent": 3})
+    with closing(Spool("s", path)) as spool:
+        assert spool.newest() == 9
+
+
+def test_it_keeps_what_the_sink_must_know_after_a_restart(tmp_path):
+    path = tmp_path / "sink.db"
+    with closing(Spool("s", path)) as spool:
+        assert spool.recall() == b""
+        spool.remember(b"this")
+    with closing(Spool("s", path)) as spool:
+        assert spool.recall() == b"this"
+
+
+def test_without_a_file_nothing_is_kept_and_nothing_fails():
+    spool = Spool("s")
+    spool.remember(b"this")
+    assert spool.recall() == b""
+    assert spool.newest() is None

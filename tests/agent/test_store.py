@@ -187,3 +187,30 @@ def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
             add(store, key, body=bytes(20_000))
             store.settle([key], None, {"sent": 3})
         assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
+
+
+def test_notes_outlive_a_restart_and_the_last_one_counts(path):
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b""
+        store.note("sink", b"old")
+        store.note("sink", b"new")
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b"new"
+
+
+def test_a_spool_of_an_earlier_version_gains_its_notes(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TABLE memo")
+        db.commit()
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b""
+        add(store, 1)
+        assert len(store.chunks()) == 2
+
+
+def test_a_note_that_is_no_bytes_is_none(path):
+    with closing(Store(path)) as store:
+        store._db.execute("INSERT INTO memo VALUES ('sink', 5)")
+        assert store.noted("sink") == b""

@@ -49,12 +49,12 @@ def test_samples_of_a_gauge_become_one_point_with_its_summary():
     (point,) = window.close()
     assert point.value == pytest.approx(5 / 3)
     assert (point.start, point.at) == (1200 * S, 1210 * S)
-    assert point.summary == (3, 5.0, 1.0, 3.0, (1.0, 3.0), (2, 1))
+    assert point.summary == (3, 5.0, 1.0, 3.0, (1.0, 3.0), (2, 1), 1.0)
     assert point.increase is None
 
 
 def test_the_summary_of_one_sample_is_that_sample():
-    assert summarise([4.5]) == (1, 4.5, 4.5, 4.5, (4.5,), (1,))
+    assert summarise([4.5]) == (1, 4.5, 4.5, 4.5, (4.5,), (1,), 4.5)
 
 
 def test_exactly_150_distinct_values_stay_as_they_are():
@@ -353,3 +353,40 @@ def test_a_counter_that_was_forgotten_is_only_a_base_when_it_returns():
     assert not window._counters
     assert rises(window, (at + S, 1_000_000, began), (at + 2 * S, 1_000_003, began)) == [None, 3]
     assert rises(window, (at + 9 * S, 1_000_500, at + 5 * S)) == [1_000_500]
+
+
+# -- windows that must be apart --------------------------------------------------------------------------------------
+
+
+def ends(window, *seconds):
+    """Feed a gauge once at each of these seconds; return when the windows ended that this closed."""
+    closed = [window.add([LOAD.point(int(second * S), 1.0)], int(second * S)) for second in seconds]
+    return [points[0].at / S for points in closed if points]
+
+
+def test_a_window_that_would_end_too_soon_after_one_of_before_the_restart_goes_on():
+    assert ends(Window(60, born=BORN, spacing=10, ended=1196 * S), 1197, 1199, 1200, 1255, 1261) == [1255]
+
+
+def test_a_window_that_ends_late_enough_after_the_restart_ends_as_ever():
+    assert ends(Window(60, born=BORN, spacing=10, ended=1189 * S), 1197, 1199, 1200) == [1199]
+
+
+def test_windows_of_the_spacing_itself_end_each_time_though_ticks_jitter():
+    assert ends(Window(10, born=BORN, spacing=10), 1205, 1215.03, 1225.01, 1235, 1245) == [1205, 1215.03, 1225.01, 1235]
+
+
+def test_a_window_after_a_very_late_tick_is_joined_with_the_next():
+    assert ends(Window(10, born=BORN, spacing=10), 1200, 1213, 1220, 1230, 1240) == [1200, 1213, 1230]
+
+
+def test_a_clock_that_was_set_back_does_not_hold_windows_open():
+    assert ends(Window(60, born=BORN, spacing=10, ended=5000 * S), 1197, 1210, 1260) == [1197, 1210]
+
+
+def test_priming_leaves_nothing_to_wait_for():
+    window = Window(60, born=BORN, spacing=10)
+    window.prime([LOAD.point(1201 * S, 1.0)], 1201 * S)
+    window.add([LOAD.point(1202 * S, 2.0)], 1202 * S)
+    assert not window.is_short
+    assert [point.value for point in window.close()] == [2.0]

@@ -5,6 +5,7 @@ import math
 import random
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -656,3 +657,59 @@ def test_a_sink_that_fails_to_close_is_said_and_ends_all_the_same(start, caplog)
     worker.stop()
     assert worker.join(LONG)
     assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+class Mindful(Sink):
+    """Counts what it sent, over restarts."""
+
+    def __init__(self, *failures, **limits):
+        super().__init__(*failures, **limits)
+        self.sent, self.told, self.recalled = 0, 0, []
+
+    def recall(self, state):
+        assert not self.opened
+        self.recalled.append(state)
+        self.sent = self.told = int(state)
+
+    def write(self, batch):
+        rejected = super().write(batch)
+        self.sent += len(batch)
+        return rejected
+
+    def state(self):
+        if self.sent == self.told:
+            return None
+        self.told = self.sent
+        return str(self.sent).encode()
+
+
+def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Mindful(Retryable("away"), max_points=3)
+        worker = start(sink, 5, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+        assert sink.recalled == []
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Mindful()
+        worker = start(sink, 2, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+        assert sink.recalled == [b"5"]
+        assert spool.recall() == b"7"
+
+
+def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
+    class Broken(Sink):
+        def state(self):
+            raise RuntimeError("oh")
+
+    sink = Broken()
+    worker = start(sink, 3)
+    until(lambda: sink.got == [0, 1, 2])
+    worker.spool.append(points([3]))
+    worker.wake()
+    until(lambda: sink.got == [0, 1, 2, 3])
+    assert "cannot tell its state: oh" in caplog.text

@@ -82,12 +82,12 @@ def test_json_leaves_out_what_is_not_known_of_a_counter():
 
 
 def test_json_prints_the_summary_of_a_window():
-    summary = Summary(3, 30.0, 5.0, 15.0, (5.0, 10.0, 15.0), (1, 1, 1))
+    summary = Summary(3, 30.0, 5.0, 15.0, (5.0, 10.0, 15.0), (1, 1, 1), 10.0)
     point = Datapoint(CPU, 10.0, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
 
     assert written([point], format="json")[0].endswith(
         '"dims": {}, "start": "2026-11-20T09:59:05Z", "summary": {"count": 3, "sum": 30.0, "minimum": 5.0,'
-        ' "maximum": 15.0, "values": [5.0, 10.0, 15.0], "counts": [1, 1, 1]}}\n'
+        ' "maximum": 15.0, "values": [5.0, 10.0, 15.0], "counts": [1, 1, 1], "last": 10.0}}\n'
     )
 
 

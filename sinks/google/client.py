@@ -1,0 +1,80 @@
+"""The official client: its credentials and project found, its channel made, one request sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import google.auth
+import grpc
+from google.api_core import exceptions as failures
+from google.auth import exceptions as auth
+
+from agent.errors import Refused, Retryable
+from sinks.google import spare
+from sinks.google.answers import Answer
+from sinks.google.wire import Sent, request
+
+if TYPE_CHECKING:
+    from sinks.google import GoogleSink
+
+Transport: Final = spare.transports.MetricServiceGrpcTransport
+SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
+"""All that is asked for."""
+HOST: Final = "monitoring.googleapis.com"
+OPTIONS: Final = (
+    ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
+    ("grpc.keepalive_time_ms", 120_000),
+)
+
+
+class Client:
+    """A channel to Cloud Monitoring, and the project that is written to."""
+
+    def __init__(self, config: GoogleSink.Config) -> None:
+        """Take the sink's configuration."""
+        self._config = config
+        self._client: Any = None
+        logging.getLogger("grpc._plugin_wrapping").setLevel(logging.CRITICAL)  # tells by the answer, too
+        self.project = config.project or ""
+        """The project's id, empty while it is not known."""
+
+    def connect(self) -> None:
+        """Find credentials and project; raise Refused where there are none, Retryable where they do not answer."""
+        host = self._config.endpoint or HOST
+        if self._config.insecure:
+            channel = grpc.insecure_channel(host, OPTIONS)
+        else:
+            try:
+                credentials, project = google.auth.default(scopes=SCOPES)
+            except auth.DefaultCredentialsError as problem:
+                raise Refused(f"{problem} On Google Cloud, give the machine a service account.") from problem
+            except auth.GoogleAuthError as problem:
+                raise Retryable(f"Google credentials: {problem}") from problem
+            self.project = self.project or project or ""
+            channel = Transport.create_channel(host, credentials=credentials, options=OPTIONS)
+        self._client = spare.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
+
+    def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
+        """Send points in one request; return the answer where it is no success. Raise Refused or Retryable."""
+        if self._client is None:
+            self.connect()
+        wrapped = spare.types.CreateTimeSeriesRequest.wrap(request(project, sent))
+        try:
+            self._client.create_time_series(wrapped, timeout=self._config.timeout)
+        except failures.GoogleAPICallError as error:
+            return Answer(error, len(sent))
+        except auth.RefreshError as problem:
+            if problem.retryable:
+                raise Retryable(f"Google credentials: {problem}") from problem
+            raise Refused(f"Google credentials: {problem}") from problem
+        except auth.GoogleAuthError as problem:
+            raise Retryable(f"Google credentials: {problem}") from problem
+        return None
+
+    def close(self) -> None:
+        """Close the channel; safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.transport.close()

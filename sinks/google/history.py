@@ -1,0 +1,92 @@
+"""What was last sent of each series: so ends rise, and counters keep their beginnings, also over restarts."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from agent.datapoint import Datapoint, Kind
+
+SPACING: Final = 10 * 10**9
+"""Nanoseconds between two points of a series: Google documents 5 s, and was seen to refuse 5.5."""
+SLACK: Final = 10**9
+"""Nanoseconds by which a point may come too early, since a tick came late before it: its end is moved by these."""
+MOMENT: Final = 10**6
+"""A millisecond, in nanoseconds: the shortest time that a cumulative point may speak of."""
+GAUGE: Final = Kind.GAUGE
+FORGET: Final = 25 * 3600 * 10**9
+"""Nanoseconds after which a series is forgotten: Google takes no older point either."""
+NOT_NEWER: Final = "not newer than the last point of its series"
+TOO_SOON: Final = "less than 10 s after the last point of its series"
+
+
+class Last(NamedTuple):
+    """The last point of a series: its interval (ns), and of a counter the reading and what was zero at the start."""
+
+    end: int
+    start: int = 0
+    since: int = 0
+    value: float = 0.0
+    base: float = 0.0
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float, float]]).decode
+
+
+def _count(last: Last | None, end: int, since: int, value: float) -> Last:
+    """Return the next point of a counter that reads `value` at `end` and was zero at `since` (0: nobody knows)."""
+    if last is None or not last.start:
+        if 0 < since < end:
+            return Last(end, since, since, value, 0.0)
+        return Last(end, end - MOMENT, since, value, value)  # a beginning unknown: it counts from here on
+    if since > last.end:  # a life that began after the last point, and from zero
+        return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, 0.0)
+    if value < last.value:  # it began anew, nobody knows when: what it counted before this reading is not known
+        return Last(end, last.end + MOMENT, since, value, value)
+    return Last(end, last.start, last.since, value, last.base)
+
+
+class History:
+    """The last point of each series, by a digest of its name; `keep` it when the point has arrived."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._known: dict[bytes, Last] = {}
+        self._fresh = False
+
+    def follow(self, series: bytes, point: Datapoint) -> Last | str:
+        """Return `point` as the next one of its series, or why it cannot be."""
+        last, end = self._known.get(series), point.at
+        if last is not None and end < last.end + SPACING:
+            if end < last.end + SPACING - SLACK:
+                return TOO_SOON if end > last.end else NOT_NEWER
+            end = last.end + SPACING
+        return Last(end) if point.metric.kind is GAUGE else _count(last, end, point.since or 0, point.value)
+
+    def keep(self, series: bytes, last: Last) -> None:
+        """Remember the last point of a series."""
+        self._known[series] = last
+        self._fresh = True
+
+    def begin_anew(self, series: bytes, last: Last) -> None:
+        """Let the next point of a counter whose `last` was refused for its times begin after it, from there."""
+        if last.start:
+            self.keep(series, last._replace(start=last.end, base=last.value))
+
+    def dump(self) -> bytes | None:
+        """Return all of it as bytes, or None where nothing came since the last time."""
+        if not self._fresh:
+            return None
+        self._fresh = False
+        horizon = max(last.end for last in self._known.values()) - FORGET
+        self._known = {series: last for series, last in self._known.items() if last.end > horizon}
+        return _encode(self._known)
+
+    def load(self, state: bytes) -> None:
+        """Take back what `dump` returned; what makes no sense is as good as nothing."""
+        try:
+            self._known = {series: Last(*last) for series, last in _decode(state).items()}
+        except msgspec.MsgspecError:
+            self._known = {}

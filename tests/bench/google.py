@@ -1,0 +1,243 @@
+"""What sending to Cloud Monitoring costs: CPU a series, and memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from agent.datapoint import Datapoint, Dimensions, counter, gauge
+from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.cloudwatch import cpu, environ
+from tests.bench.command import WARM_UP, agent_command, running
+from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+
+SERIES = 1000
+REQUEST = 200
+LEVELS = [gauge(f"bench.level{n}.utilization", "%", "A level of something.", dims=("n",)) for n in range(25)]
+TOTALS = [counter(f"bench.total{n}.bytes", "By", "A total of something.", dims=("n",)) for n in range(25)]
+MACHINE = {"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a"}
+
+
+def google(effort: Effort) -> list[Figure]:
+    """Measure all of it."""
+    return [*cost(effort), *memory(effort)]
+
+
+# -- CPU ----------------------------------------------------------------------------------------------------------
+
+
+def cost(effort: Effort) -> list[Figure]:
+    """Ask a process of its own, which sends to another one that takes everything and looks at nothing."""
+    with discarding() as target:
+        told = json.loads(ask("google", "cost", target, str(effort.rounds)))
+    share = [min(told["documented"]) / ours for ours in told["sink"]]
+    how = f"{SERIES} series of 3 labels, half of them counters, {REQUEST} a request, gRPC on loopback to a server that discards"
+    return [
+        Figure("Google, CPU of 1000 series", "ms", 6.0, told["sink"], f"CPU, all threads, of `write`; {how}"),
+        Figure(
+            "Google, the same as a share of the documented style", "", 1 / 8, [1 / times for times in share],
+            f"the client's documented style takes {min(told['documented']):.1f} ms, in the same process",
+        ),
+    ]  # fmt: skip
+
+
+def batches(at: int) -> list[list[Datapoint]]:
+    """Return a window's points, cut into requests."""
+    machines = [Dimensions(MACHINE, instance_type="a3-highgpu-8g", run="7", n=str(n)) for n in range(20)]
+    points = [metric.point(at, float(at % 97), dims) for metric in LEVELS for dims in machines]
+    points += [metric.point(at, float(at // 10**6), dims, since=1) for metric in TOTALS for dims in machines]
+    return [points[n : n + REQUEST] for n in range(0, SERIES, REQUEST)]
+
+
+def cost_child(target: str, rounds: str) -> dict[str, list[float]]:
+    """Send the same series by the sink and in the documented style."""
+    from sinks.google import GoogleSink
+
+    sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True))
+    sink.open()
+    told: dict[str, list[float]] = {"sink": [], "documented": []}
+    begun = time.time_ns() - 3600 * 10**9
+    for n in range(3 * int(rounds) + 1):
+        window = batches(begun + n * 60 * 10**9)
+        told["sink"].append(cpu(lambda window=window: [sink.write(batch) for batch in window]))
+    sink.close()
+    style = documented(target)
+    for n in range(int(rounds) + 1):
+        window = batches(begun + n * 60 * 10**9)
+        told["documented"].append(cpu(lambda window=window: [style(batch) for batch in window]))
+    return {name: values[1:] for name, values in told.items()}
+
+
+def documented(target: str) -> Any:
+    """Return a function that writes a batch as the client's documentation does: attribute by attribute."""
+    import grpc
+    from google.api.metric_pb2 import MetricDescriptor
+    from google.cloud import monitoring_v3
+    from google.cloud.monitoring_v3.services.metric_service.transports import MetricServiceGrpcTransport
+
+    transport = MetricServiceGrpcTransport(channel=grpc.insecure_channel(target))
+    client = monitoring_v3.MetricServiceClient(transport=transport)
+
+    def write(batch: list[Datapoint]) -> None:
+        made = []
+        for point in batch:
+            series = monitoring_v3.TimeSeries()
+            series.metric.type = "custom.googleapis.com/chipwatch/" + point.metric.name.replace(".", "/")
+            series.resource.type = "gce_instance"
+            series.resource.labels["instance_id"] = point.dims["@instance_id"]
+            series.resource.labels["zone"] = point.dims["@gcp_zone"]
+            for key in ("instance_type", "run", "n"):
+                series.metric.labels[key] = point.dims[key]
+            times = {"end_time": {"seconds": point.at // 10**9, "nanos": point.at % 10**9}}
+            if point.since:
+                series.metric_kind = MetricDescriptor.MetricKind.CUMULATIVE
+                times["start_time"] = {"seconds": 0, "nanos": point.since}
+            interval = monitoring_v3.TimeInterval(times)
+            series.points = [monitoring_v3.Point({"interval": interval, "value": {"double_value": point.value}})]
+            made.append(series)
+        client.create_time_series(name="projects/some-project", time_series=made)
+
+    return write
+
+
+@contextmanager
+def discarding(*words: str) -> Iterator[str]:
+    """Run a server that takes everything, in a process of its own; give its address."""
+    server = subprocess.Popen(
+        command("google", "discard", *words), cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().decode().strip()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def discard_child(*pair: str) -> None:
+    """Take every write, with TLS where a key and a certificate are given, until killed."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    taken = [0]
+
+    def take(raw: bytes, context: Any) -> bytes:
+        taken[0] += len(raw)
+        return b""
+
+    calls = {"CreateTimeSeries": grpc.unary_unary_rpc_method_handler(take)}
+    handler = grpc.method_handlers_generic_handler("google.monitoring.v3.MetricService", calls)
+    server.add_generic_rpc_handlers((handler,))
+    if pair:
+        key, certificate = (Path(word).read_bytes() for word in pair)
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials(((key, certificate),)))
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"127.0.0.1:{port}\n")
+    sys.stdout.flush()
+    sys.stdin.buffer.read()  # until the parent ends
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+
+def memory(effort: Effort) -> list[Figure]:
+    """Watch the real command while it sends: over TLS, with credentials that google-auth finds and refreshes."""
+    if sys.platform != "linux":
+        raise CannotMeasure("needs /proc")
+    with tempfile.TemporaryDirectory() as folder, secure(Path(folder)) as (_, wanted), environ(wanted):
+        words = [agent_command(), "--sink", "google", "--project", "some-project", "--interval", "1", "--window", "10"]
+        words += ["--flush", "1", "--spool", folder]
+        resident = []
+        with running(words) as run:
+            time.sleep(WARM_UP + 12)  # the first window is sent by then
+            for _ in range(4):
+                time.sleep(effort.steady_seconds / 12)
+                resident.append(rss(run.pid) / MB)
+            peak = peak_rss(run.pid) / MB
+        if not TOKENS:
+            raise RuntimeError("nobody asked for a token, so nothing was sent; try it by hand")
+    how = "agent --sink google, all default collectors, TLS, windows of 10 s; MB are 10^6 bytes"
+    return [
+        Figure("Google, RSS of the agent", "MB", 78.0, resident, how),
+        Figure("Google, peak RSS of the agent", "MB", None, [peak], "VmHWM of the same process"),
+    ]
+
+
+TOKENS: list[str] = []
+
+
+class Tokens(BaseHTTPRequestHandler):
+    """Gives a token to whoever asks."""
+
+    def do_POST(self) -> None:
+        """Answer as https://oauth2.googleapis.com/token does."""
+        TOKENS.append(self.path)
+        body = json.dumps({"access_token": "a-token", "expires_in": 3600, "token_type": "Bearer"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def secure(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Run a server that speaks TLS, and one that gives tokens; give the address, and the environment that finds both."""
+    key, certificate, bundle = (folder / name for name in ("key.pem", "ca.pem", "bundle.pem"))
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2 -subj /CN=localhost"
+    try:
+        made = [*words.split(), "-addext", "subjectAltName=DNS:localhost"]
+        subprocess.run(made, check=True, capture_output=True, timeout=20)
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise CannotMeasure(f"needs openssl: {problem}") from problem
+    import certifi
+
+    bundle.write_bytes(certificate.read_bytes() + Path(certifi.where()).read_bytes())  # as many as in the field
+    TOKENS.clear()
+    tokens = ThreadingHTTPServer(("127.0.0.1", 0), Tokens)
+    threading.Thread(target=tokens.serve_forever, daemon=True).start()
+    credentials = {
+        "type": "service_account", "project_id": "some-project", "client_email": "bench@some-project.example.org",
+        "private_key": key.read_text(), "token_uri": f"http://127.0.0.1:{tokens.server_port}/token",
+    }  # fmt: skip
+    (folder / "credentials.json").write_text(json.dumps(credentials))
+    try:
+        with discarding(str(key), str(certificate)) as target:
+            yield (
+                target,
+                {
+                    **environment(),
+                    "NO_GCE_CHECK": "true",
+                    "AWS_EC2_METADATA_DISABLED": "true",
+                    "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "credentials.json"),
+                    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(bundle),
+                    "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": f"localhost:{target.rpartition(':')[2]}",
+                },
+            )
+    finally:
+        tokens.shutdown()
+        tokens.server_close()
+
+
+def child(what: str, *words: str) -> None:
+    """Measure, or serve, in this process."""
+    if what == "discard":
+        discard_child(*words)
+    else:
+        sys.stdout.write(json.dumps(cost_child(*words)))

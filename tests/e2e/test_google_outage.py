@@ -1,0 +1,156 @@
+"""Cloud Monitoring is away, the agent is killed and started again: every point arrives once, and series go on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.doubles import monitoring as service
+from tests.doubles.monitoring import MonitoringDouble
+from tests.e2e import google_child as child
+
+ROOT = Path(__file__).parents[2]
+LONG = 30.0
+S = 10**9
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
+
+
+def ledger(path):
+    """Return the ledger in a spool's file, empty while it is in the making."""
+    try:
+        with closing(sqlite3.connect(path, timeout=LONG)) as db:
+            return Counter(dict(db.execute("SELECT entry, points FROM ledger")))
+    except sqlite3.OperationalError:
+        return Counter()
+
+
+def left(path):
+    with closing(sqlite3.connect(path, timeout=LONG)) as db:
+        return db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+
+
+class Lives:
+    """Agents one after the other over one spool."""
+
+    def __init__(self, target, folder):
+        self.target, self.folder, self.begun, self.count = target, folder, time.time_ns(), 0
+        self.spool = folder / "google.db"
+
+    def start(self):
+        words = [self.target, str(self.folder), str(self.count), str(self.begun)]
+        self.count += 1
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen([sys.executable, child.__file__, *words], env=env, stderr=subprocess.PIPE)
+
+    def collected(self):
+        return ledger(self.spool)["collected"]
+
+
+def wait_for(process, condition):
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline, "what the test waits for does not come"
+        time.sleep(0.005)
+
+
+def moods():
+    """Of twenty requests turn one away, and lose the answer to another."""
+    rounds = itertools.cycle(range(20))
+
+    def weather():
+        return {3: service.AWAY, 11: service.LOST}.get(next(rounds))
+
+    return weather
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LONG) == 0, process.stderr.read().decode()
+
+
+def test_outages_kills_and_restarts_in_mid_series_lose_nothing_and_break_no_series(tmp_path):
+    a_window = child.GAUGES + 1
+    with MonitoringDouble(listen=False) as double:
+        lives = Lives(double.target, tmp_path)
+        with lives.start() as process:  # killed while the service is away
+            wait_for(process, lambda: lives.collected() >= 20 * a_window)
+            process.kill()
+        double.weather = moods()
+        double.start()
+        with lives.start() as process:  # killed in the midst of sending
+            wait_for(process, lambda: double.count["stored"] >= 40 * a_window)
+            process.kill()
+        with lives.start() as process:  # stopped in good order
+            before = double.count["stored"]
+            wait_for(process, lambda: double.count["stored"] >= before + 10 * a_window)
+            end(process)
+        double.weather = lambda: None
+        with lives.start() as process:
+            before = double.count["stored"]
+            wait_for(process, lambda: double.count["stored"] >= before + 10 * a_window)
+            end(process)
+
+        series = {key: [*double.series[key]] for key in double.series}
+        refused = {code: count for code, count in double.count.items() if code != "stored"}
+
+    books = ledger(lives.spool)
+    assert left(lives.spool) == 0
+    stored = sum(map(len, series.values()))
+    assert books["sent"] == stored, (books, stored)
+    assert books["collected"] == books["sent"] + books.get("dropped:too soon after the last window", 0)
+    assert set(books) <= {"collected", "sent", "dropped:too soon after the last window"}
+    assert set(refused) <= {"INVALID_ARGUMENT", "FAILED_PRECONDITION"}  # the retries of what was stored already
+    assert len(series) == a_window
+    assert lives.count == 4
+    for points in series.values():
+        assert all(later.end - earlier.end >= 10 * S for earlier, later in pairwise(points))
+    (counted,) = (points for key, points in series.items() if key.type.endswith("test/total"))
+    assert {point.start for point in counted} == {lives.begun - 2 * child.AGO}, "the start moved"
+    assert [point.value for point in counted] == [
+        child.total(point.end, lives.begun - 2 * child.AGO) for point in counted
+    ]
+
+
+def test_the_real_command_killed_in_an_outage_delivers_every_point_after_it(agent, until, tmp_path):
+    spool = tmp_path / "spool"
+    with MonitoringDouble(listen=False) as double:
+        words = ("--sink", "google", "--project", "some-project", "--collector", "memory", "--collector", "network")
+        words += ("--interval", "1", "--flush", "0", "--dim", "host=test", "--spool", spool, "--log-level", "info")
+        env = {
+            "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": double.target,
+            "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true",
+            "CHIPWATCH_SINKS__GOOGLE__WINDOW": "10",
+            "NO_GCE_CHECK": "true",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        first = agent.start(*words, env=env)
+        until(lambda: ledger(spool / "google.db")["collected"] > 0, 30)
+        due = ledger(spool / "google.db")["collected"]
+        first.process.kill()
+        first.process.wait()
+
+        double.start()
+        second = agent.start(*words, env=env)
+        until(lambda: double.count["stored"] >= due, 30)
+        code, _ = second.stop()
+
+    assert code == 0, second.errors()
+    books = ledger(spool / "google.db")
+    assert left(spool / "google.db") == 0
+    assert books["sent"] == double.count["stored"] >= due
+    assert set(double.count) == {"stored"}
+    assert {dict(key.labels)["host"] for key in double.series} == {"test"}
+    assert {key.resource for key in double.series} == {"generic_node"}

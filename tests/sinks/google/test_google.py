@@ -1,0 +1,522 @@
+import logging
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datapoint import Datapoint, Dimensions, counter, gauge
+from agent.errors import BadBatch, Refused, Retryable
+from agent.testing import check_sink
+from sinks.google import GoogleSink, is_loopback
+from tests.doubles import monitoring as service
+from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
+
+VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a", "@hostname": "vm"})
+BOOT = 10 * 3600 * S
+
+
+def gpu(n):
+    return Dimensions(VM, gpu=str(n))
+
+
+def heat(n=0, at=None, value=61.0):
+    return windowed(HEAT, [value], gpu(n), at)
+
+
+def sent(value, at, since):
+    return Datapoint(SENT, value, VM, at, since, at - MINUTE, None, None)
+
+
+def reasons(rejected):
+    return Counter(one.reason for one in rejected)
+
+
+# -- what arrives
+
+
+def test_a_gauge_arrives_as_a_gauge_of_doubles(double, make_sink):
+    now = time.time_ns()
+
+    assert make_sink().write([windowed(HEAT, [61.0, 64.0], Dimensions(gpu(3), team="vision"), now)]) == []
+
+    (key,) = double.keys()
+    assert key == (
+        "some-project",
+        PREFIX + "gpu/temperature",
+        (("gpu", "3"), ("team", "vision")),
+        "gce_instance",
+        (("instance_id", "4520031799277581759"), ("zone", "us-central1-a")),
+    )
+    assert double.points() == [(now, now, 62.5)]
+    told = double.descriptors["some-project", key.type]
+    assert (told.metric_kind, told.value_type, told.unit, told.description) == (1, 3, "Cel", "Temperature of the core.")
+    (request,) = double.writes()
+    assert request.metadata["x-goog-request-params"] == "name=projects/some-project"
+    assert {call.method for call in double.requests} == {"CreateTimeSeries"}
+
+
+def test_a_counter_arrives_as_cumulative_since_the_boot(double, make_sink):
+    now = time.time_ns()
+    sink = make_sink()
+    sink.write([sent(1000.0, now - 2 * MINUTE, now - BOOT)])
+    sink.write([sent(1500.0, now - MINUTE, now - BOOT)])
+
+    assert double.points() == [(now - BOOT, now - 2 * MINUTE, 1000.0), (now - BOOT, now - MINUTE, 1500.0)]
+    assert double.descriptors["some-project", PREFIX + "network/sent"].metric_kind == 3
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value"),
+    [({}, 63.0), ({"gpu.*": "max"}, 70.0), ({"gpu.*": "min"}, 58.0), ({"gpu.*": "last"}, 61.0),
+     ({"gpu.temp*": "max", "*": "min"}, 70.0), ({"cpu.*": "max"}, 63.0)],
+)  # fmt: skip
+def test_a_windows_gauge_is_its_mean_or_what_was_asked_for(double, make_sink, statistic, value):
+    make_sink(statistic=statistic).write([windowed(HEAT, [58.0, 70.0, 61.0], gpu(0))])
+
+    assert [point.value for point in double.points()] == [value]
+
+
+def test_a_full_batch_is_one_request(double, make_sink):
+    assert make_sink().write([heat(n) for n in range(200)]) == []
+
+    assert len(double.points()) == 200
+    assert len(double.writes()) == 1
+
+
+def test_it_keeps_the_contract_of_a_sink(double, make_sink):
+    assert check_sink(make_sink(opened=False), [heat(0), heat(1)]) == []
+    assert len(double.points()) == 2
+
+
+def test_what_the_frame_hides_for_the_sink_is_no_label(double, make_sink):
+    make_sink(resource="generic_node", location="europe-west4-a", namespace="lab").write([heat()])
+
+    (key,) = double.keys()
+    assert key.resource == "generic_node"
+    assert dict(key.resource_labels) == {
+        "location": "europe-west4-a", "namespace": "lab", "node_id": "4520031799277581759",
+    }  # fmt: skip
+    assert dict(key.labels) == {"gpu": "0"}
+
+
+def test_the_project_of_the_machine_is_taken_where_none_is_given(double, make_sink):
+    make_sink(project=None).write([windowed(HEAT, [1.0], Dimensions(gpu(0), **{"@gcp_project": "of-the-machine"}))])
+
+    assert double.keys()[0].project == "of-the-machine"
+
+
+def test_without_any_project_it_says_so(make_sink):
+    with pytest.raises(Refused, match="no project: give it with --project or GOOGLE_CLOUD_PROJECT"):
+        make_sink(project=None).write([heat()])
+
+
+def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(make_sink):
+    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node, which nothing here knows"):
+        make_sink(resource="k8s_node").write([heat()])
+
+
+# -- odd points
+
+
+def odd(name="odd.metric", labels=None, kind=gauge, unit="1"):
+    metric = kind(name, unit, "An odd one.")
+    return metric.point(time.time_ns(), 1.0, Dimensions(VM, **(labels or {})), since=1 if kind is counter else None)
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (odd(labels={"a": "v" * 1025}), "label value longer than 1024 characters"),
+        (odd(labels={"a": "caf\udce9"}), "label value is not UTF-8"),
+        (odd(labels={f"k{n}": "v" for n in range(31)}), "more than 30 labels"),
+        (odd(labels={"k" * 101: "v"}), "label key longer than 100 characters"),
+        (odd(labels={"a-b": "1", "a_b": "2"}), "two dimensions become the same label"),
+        (odd(name="x" * 200), "metric name too long"),
+        (HEAT.point(time.time_ns() - 26 * 3600 * S, 1.0, VM), "too old"),
+        (HEAT.point(time.time_ns() + 900 * S, 1.0, VM), "too far ahead"),
+    ],
+)
+def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(double, make_sink, point, reason):
+    assert reasons(make_sink().write([heat(0), point, heat(1)])) == {reason: 1}
+    assert len(double.points()) == 2
+
+
+@pytest.mark.parametrize(
+    ("point", "kind", "labels"),
+    [
+        (odd(labels={"pod": "", "gpu": "0"}), "odd/metric", {"gpu": "0"}),
+        (odd(name="step-time.p99"), "step_time/p99", {}),
+        (odd(labels={"k8s.pod/name": "a"}), "odd/metric", {"k8s_pod_name": "a"}),
+        (odd(labels={"0": "a"}), "odd/metric", {"key_0": "a"}),
+        (odd(labels={f"k{n}": "v" for n in range(30)}), "odd/metric", {f"k{n}": "v" for n in range(30)}),
+        (odd(labels={"a": "v" * 1024}), "odd/metric", {"a": "v" * 1024}),
+        (odd(labels={"a": "日本 ☃"}), "odd/metric", {"a": "日本 ☃"}),
+    ],
+)
+def test_an_odd_name_arrives_as_one_that_is_allowed(double, make_sink, point, kind, labels):
+    assert make_sink().write([point]) == []
+
+    (key,) = double.keys()
+    assert (key.type, dict(key.labels)) == (PREFIX + kind, labels)
+
+
+def test_a_metric_whose_kind_changed_is_rejected_and_nothing_else(double, make_sink):
+    sink = make_sink()
+    sink.write([odd(), heat(0)])
+
+    assert reasons(sink.write([odd(kind=counter), heat(1)])) == {"kind of the metric changed": 1}
+    assert len(double.points()) == 3
+
+
+def test_two_metrics_that_become_one_type_are_told_apart(double, make_sink):
+    assert reasons(make_sink().write([odd(name="a-b"), odd(name="a_b")])) == {"two metrics become the same type": 1}
+
+
+def test_two_series_that_differ_by_an_empty_dimension_are_not_sent_as_one(double, make_sink):
+    rejected = make_sink().write([odd(), odd(labels={"pod": ""})])
+
+    assert reasons(rejected) == {"the same series as another, once empty dimensions are left out": 1}
+    assert len(double.points()) == 1
+
+
+def test_a_metric_that_was_an_integer_once_is_rejected_by_reason_and_nothing_else(double, make_sink):
+    from google.api.metric_pb2 import MetricDescriptor
+
+    make_sink().write([heat(0)])
+    double.descriptors["some-project", PREFIX + "gpu/temperature"].value_type = MetricDescriptor.INT64
+
+    rejected = make_sink().write([heat(1), odd()])
+
+    assert reasons(rejected) == {"type differs from the first ever sent": 1}
+    assert len(double.points("odd/metric")) == 1
+
+
+def test_a_metric_that_was_described_otherwise_arrives_without_its_description(double, make_sink):
+    sink = make_sink()
+    sink.write([heat(0)])
+    double.descriptors["some-project", PREFIX + "gpu/temperature"].description = "In other words."
+    batch = [heat(1), odd()]
+
+    with pytest.raises(Retryable, match="another unit or description"):
+        sink.write(batch)
+
+    assert sink.write(batch) == []
+    assert (len(double.points("temperature")), len(double.points("odd/metric"))) == (2, 1)
+
+
+# -- time
+
+
+def test_points_of_a_series_are_ten_seconds_apart(double, make_sink):
+    now = time.time_ns() - MINUTE
+    sink = make_sink()
+    told = [sink.write([heat(at=now + int(after * S))]) for after in (0, 5, 10, 19.5, 19.6, 40)]
+
+    assert [reasons(each) for each in told] == [
+        {}, {"less than 10 s after the last point of its series": 1}, {}, {},
+        {"not newer than the last point of its series": 1}, {},
+    ]  # fmt: skip
+    assert [point.end - now for point in double.points()] == [0, 10 * S, 20 * S, 40 * S]
+    assert double.count["stored"] == 4
+    assert len(double.count) == 1
+
+
+def test_a_restart_in_mid_series_keeps_the_start_and_the_order(double, make_sink):
+    now, first = time.time_ns(), make_sink()
+    first.write([sent(1000.0, now - 3 * MINUTE, now - BOOT), heat(at=now - 3 * MINUTE)])
+    second = make_sink(opened=False)
+    second.recall(first.state())
+    second.open()
+    jitter = 2 * S
+
+    rejected = second.write([sent(1800.0, now - 2 * MINUTE, now - BOOT + jitter), heat(at=now - 3 * MINUTE - 1)])
+
+    assert reasons(rejected) == {"not newer than the last point of its series": 1}
+    assert double.points("sent") == [(now - BOOT, now - 3 * MINUTE, 1000.0), (now - BOOT, now - 2 * MINUTE, 1800.0)]
+    assert set(double.count) == {"stored"}
+
+
+def test_a_reboot_is_a_reset(double, make_sink):
+    now, sink = time.time_ns(), make_sink()
+    sink.write([sent(1000.0, now - 3 * MINUTE, now - BOOT)])
+    sink.write([sent(20.0, now - MINUTE, now - 2 * MINUTE)])
+
+    assert double.points()[1] == (now - 2 * MINUTE, now - MINUTE, 20.0)
+    assert set(double.count) == {"stored"}
+
+
+# -- answers
+
+
+def test_of_a_partial_write_the_good_points_count_and_the_bad_ones_have_reasons(double, make_sink):
+    for n in (3, 4, 5, 50):
+        make_sink().write([windowed(HEAT, [1.0], gpu(n), time.time_ns() + MINUTE)])
+
+    rejected = make_sink().write([heat(n) for n in range(100)])
+
+    assert reasons(rejected) == {"out of order: another writer of the same series": 4}
+    assert sorted(int(one.point.dims["gpu"]) for one in rejected) == [3, 4, 5, 50]
+    assert len(double.points()) == 100
+
+
+@pytest.mark.parametrize("wording", ["old", "new"])
+def test_the_words_of_any_year_are_understood(double, make_sink, wording):
+    double.wording = wording
+    make_sink().write([windowed(HEAT, [1.0], gpu(3), time.time_ns() - 3 * S)])
+
+    rejected = make_sink().write([heat(n) for n in range(10)])
+
+    assert [(one.point.dims["gpu"], one.reason) for one in rejected] == [
+        ("3", "too frequent: another writer of the same series")
+    ]
+
+
+def test_where_the_answer_does_not_say_which_the_batch_is_halved(double, make_sink):
+    double.wording = "bare"
+    make_sink().write([windowed(HEAT, [1.0], gpu(3), time.time_ns() + MINUTE)])
+    sink, batch = make_sink(), [heat(n) for n in range(10)]
+
+    with pytest.raises(BadBatch):
+        sink.write(batch)
+    assert sink.write(batch[5:]) == []  # they were stored at first: that counts
+
+
+def test_a_counter_whose_history_was_lost_goes_on_after_one_refusal(double, make_sink):
+    now = time.time_ns()
+    make_sink().write([sent(1000.0, now - 4 * MINUTE, now - BOOT)])
+    sink = make_sink(clock=lambda: now - 5 * MINUTE)  # with no state, and with a boot that seems to have been earlier
+
+    readings = ((1600, 3), (1700, 2), (1900, 1))
+    told = [sink.write([sent(value, now - ago * MINUTE, now - BOOT - S)]) for value, ago in readings]
+
+    assert [reasons(each) for each in told] == [
+        {"start older than the stored one: another writer of the same series": 1}, {}, {},
+    ]  # fmt: skip
+    begun = now - 3 * MINUTE
+    assert double.points()[1:] == [(begun, now - 2 * MINUTE, 100.0), (begun, now - MINUTE, 300.0)]
+
+
+def test_another_writer_is_named_with_the_series_and_what_to_do(double, make_sink, caplog):
+    make_sink().write([heat(7)])
+    with caplog.at_level(logging.ERROR):
+        sink = make_sink()
+        sink.write([heat(7, time.time_ns() + S)])
+        sink.write([heat(7, time.time_ns() + 2 * S)])
+
+    (said,) = [record.getMessage() for record in caplog.records if "somebody else" in record.getMessage()]
+    assert f"{PREFIX}gpu/temperature {{'gpu': '7'}} of gce_instance" in said
+    assert "--dim" in said
+
+
+@pytest.mark.parametrize("answer", [service.AWAY, service.LATE, service.BROKEN, service.EXHAUSTED])
+def test_what_passes_is_tried_again_with_the_same_points(double, make_sink, answer):
+    sink, batch = make_sink(), [heat(0), heat(1)]
+    double.answer_next(answer)
+
+    with pytest.raises(Retryable, match=answer.code.name):
+        sink.write(batch)
+
+    assert sink.write(batch) == []
+    first, second = (request.series for request in double.writes())
+    assert [one.points for one in first] == [one.points for one in second]
+
+
+def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, make_sink, caplog):
+    now, sink = time.time_ns(), make_sink()
+    batch = [heat(n) for n in range(5)] + [sent(1.0, now, now - BOOT)]
+    double.answer_next(service.LOST)
+    with pytest.raises(Retryable):
+        sink.write(batch)
+
+    assert sink.write(batch) == []
+
+    assert len(double.points()) == 6
+    assert "somebody else" not in caplog.text
+    assert sink.write([heat(0, now + MINUTE), sent(2.0, now + MINUTE, now - BOOT)]) == []
+
+
+def test_a_replay_of_what_a_killed_agent_had_sent_counts_as_sent(double, make_sink):
+    batch = [heat(n) for n in range(5)]
+    make_sink().write(batch)
+
+    assert make_sink().write(batch) == []  # a new process: it knows nothing of the answer
+
+
+def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
+    sink, batch = make_sink(), [heat(n) for n in range(5)]
+    double.fail_points("temperature", "INTERNAL", n=2)
+
+    with pytest.raises(Retryable):
+        sink.write(batch)
+
+    assert sink.write(batch) == []
+    assert len(double.points()) == 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (service.DENIED, "gcloud projects add-iam-policy-binding some-project --role=roles/monitoring.metricWriter"),
+        (service.DISABLED, "gcloud services enable monitoring.googleapis.com --project=some-project"),
+        (service.SCOPES, "access scopes lack monitoring.write"),
+        (service.NO_PROJECT, "is some-project the right project"),
+        (service.UNKNOWN_CALLER, "gcloud auth application-default login"),
+    ],
+)
+def test_a_set_up_at_fault_is_told_with_what_mends_it(double, make_sink, answer, says):
+    sink = make_sink()
+    double.answer_next(answer)
+
+    with pytest.raises(Refused) as told:
+        sink.write([heat()])
+
+    assert says in str(told.value)
+    assert sink.write([heat()]) == []
+
+
+def test_a_quota_of_series_rejects_what_is_over_it_and_lets_the_rest_pass(double, make_sink):
+    double.most_series = 2
+    sink = make_sink()
+
+    assert reasons(sink.write([heat(n) for n in range(5)])) == {"over a quota of the project": 3}
+    assert sink.write([heat(0, time.time_ns() + MINUTE)]) == []
+
+
+def test_a_dead_endpoint_is_the_wires_fault_and_is_over_when_it_is(double, make_sink):
+    sink = make_sink()
+    double.stop()
+    with pytest.raises(Retryable, match="UNAVAILABLE"):
+        sink.write([heat()])
+    double.start()
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            assert sink.write([heat()]) == []
+            break
+        except Retryable:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_silent_endpoint_costs_the_timeout(double, make_sink):
+    sink = make_sink(timeout=0.2)
+    double.answer_next(None, delay=3.0)
+    begun = time.monotonic()
+
+    with pytest.raises(Retryable, match="DEADLINE_EXCEEDED"):
+        sink.write([heat()])
+
+    assert time.monotonic() - begun < 2
+
+
+# -- the configuration
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "local"),
+    [
+        ("127.0.0.1:8080", True), ("127.8.8.8:1", True), ("localhost:99", True), ("[::1]:5", True), ("localhost", True),
+        ("monitoring.googleapis.com", False), ("10.0.0.1:80", False), ("127.0.0.1.evil.org:80", False), ("", False),
+        ("localhost.evil.org:1", False), ("0.0.0.0:1", False),
+    ],
+)  # fmt: skip
+def test_only_a_loopback_address_may_be_insecure(endpoint, local):
+    assert is_loopback(endpoint) is local
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"insecure": True}, "insecure: only with an endpoint on a loopback address"),
+        ({"insecure": True, "endpoint": "10.0.0.7:80"}, "loopback"),
+        ({"project": "No Project"}, "project: 'No Project' is no project's id"),
+        ({"prefix": "compute.googleapis.com/x/"}, "prefix: expected custom.googleapis.com/"),
+        ({"prefix": "custom.googleapis.com/chip-watch/"}, "prefix: expected"),
+        ({"timeout": 0.0}, "timeout"),
+    ],
+)
+def test_what_can_never_work_is_refused_at_once(config, says):
+    with pytest.raises(ValueError, match=says):
+        GoogleSink.Config(**config)
+
+
+def test_it_says_where_the_points_go(make_sink):
+    assert make_sink().describe().startswith("project some-project, custom.googleapis.com/chipwatch/* at 127.0.0.1:")
+
+
+def test_closing_twice_or_unopened_is_safe(make_sink):
+    sink = make_sink(opened=False)
+    sink.close()
+    sink.open()
+    sink.close()
+    sink.close()
+
+
+def test_without_credentials_it_says_what_to_do(make_sink, monkeypatch, tmp_path):
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+
+    with pytest.raises(Refused, match=r"application-default|default credentials"):
+        make_sink(endpoint=None, insecure=False)
+
+
+def test_codes_that_nobody_knows_end_no_data(double, make_sink):
+    sink = make_sink()
+    double.answer_next(grpc.StatusCode.UNIMPLEMENTED, "what?")
+    with pytest.raises(Refused, match="not an answer that is known"):
+        sink.write([heat()])
+
+
+@given(
+    st.sampled_from([1, 60, 127, 128, 300, 20_000]),
+    st.floats(allow_nan=False),
+    st.integers(0, 2**61),
+    st.integers(1, 10**18),
+)
+def test_what_is_put_together_is_what_the_messages_say(size, value, start, length):
+    """The bytes that are kept and joined say the same as messages that are built field by field."""
+    from google.api.metric_pb2 import MetricDescriptor
+    from google.cloud import monitoring_v3
+
+    from sinks.google.history import History, Last
+    from sinks.google.wire import Encoder, Sent, Series, request
+
+    series = monitoring_v3.TimeSeries(
+        metric={"type": "t" * size}, value_type=MetricDescriptor.DOUBLE, metric_kind=MetricDescriptor.GAUGE
+    )
+    head = monitoring_v3.TimeSeries.pb(series).SerializeToString()
+    last = Last(start + length, start, 0, value, 0.0)
+    point = Datapoint(HEAT, value, Dimensions(), start + length)
+    encoder = Encoder(History(), prefix="", resource="auto", location="", namespace="", statistic={})
+    kept = Series(None, b"", head)
+    made = request("p", [Sent(point, kept, last, encoder._field(kept, point, last))] * 2)
+
+    interval = {"end_time": {"seconds": last.end // S, "nanos": last.end % S}}
+    if start:
+        interval["start_time"] = {"seconds": start // S, "nanos": start % S}
+    series.points = [monitoring_v3.Point(interval=interval, value={"double_value": value})]
+    plain = monitoring_v3.CreateTimeSeriesRequest(name="projects/p", time_series=[series] * 2)
+    assert made == monitoring_v3.CreateTimeSeriesRequest.pb(plain)
+
+
+def test_the_client_is_not_loaded_before_it_is_needed():
+    loaded = "{'grpc', 'google.auth', 'google.protobuf'} & {*sys.modules}"
+    words = f"import sys, sinks.google, sinks.cloudwatch; assert not {loaded}"
+    subprocess.run([sys.executable, "-c", words], check=True)
+
+
+def test_what_is_left_out_of_the_client_is_there_for_others():
+    words = (
+        "from sinks.google import client, spare; from google.cloud import monitoring_v3 as whole;"
+        "assert whole.MetricServiceClient is spare.service.MetricServiceClient;"
+        "assert whole.types.TimeSeries is spare.series.TimeSeries; whole.AlertPolicyServiceClient"
+    )
+    subprocess.run([sys.executable, "-c", words], check=True)
