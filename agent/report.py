@@ -11,6 +11,7 @@ import os
 import queue
 import sqlite3
 import textwrap
+import typing
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -188,6 +189,7 @@ def sample_config() -> str:
             parts += _options(cls.Config)
             if shared is not None:
                 parts += _options(shared)
+            parts += _tables(cls.Config, f"{group}.{name}")
     return "\n".join(parts)
 
 
@@ -200,6 +202,16 @@ def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
         for line in textwrap.wrap(docs.get(option.name, ""), 110):
             yield f"#   {line}"
         yield f"# {option.name} = {_toml(getattr(defaults, option.name))}"
+
+
+def _tables(shape: type, where: str) -> Iterator[str]:
+    """Yield the options of tables within a table, of which there may be any number: as remarks, since none is there."""
+    for field, hint in typing.get_type_hints(shape).items():
+        kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
+        for kind in kinds:
+            yield f"#\n#   [{where}.{field}.NAME]"
+            for line in _options(kind):
+                yield f"#   # {line[4:]}" if line.startswith("#   ") else f"#   {line[2:]}"
 
 
 def field_docs(shape: type) -> dict[str, str]:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent import report
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.config import Config, load
 from agent.datapoint import Level, gauge
 from agent.report import catalogue, check, columns, field_docs, listing, rows, sample_config
@@ -296,6 +298,13 @@ def test_general_options_that_are_not_tables_come_first_and_once():
     head = text.partition("[collectors.")[0]
     for option in set(Config.__dataclass_fields__) - {"collectors", "sinks"}:
         assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
+
+
+def test_the_sample_shows_the_options_of_tables_within_a_table():
+    text = sample_config()
+    block = text.partition("#   [collectors.openmetrics.endpoints.NAME]\n")[2].partition("\n\n")[0]
+    table = tomllib.loads("\n".join(line.removeprefix("#   ") for line in block.splitlines()))
+    assert {*table} == {field.name for field in dataclasses.fields(Endpoint)}
 
 
 def test_a_list_is_quick():
