@@ -4,12 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint unit bench golden constraints dist clean
+.PHONY: run test lint tools unit test-deploy bench golden constraints dist image clean
 
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(or $(ARGS),--interval 1)
 
-test: lint unit
+test: lint tools unit
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -17,8 +17,20 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Other people's checkers of what is deployed, in .tools. One that cannot be had here is left out, and its checks are skipped;
+# `make test TOOLS=no` does without them all.
+TOOLS ?= yes
+tools: $(VENV)/dev.stamp
+ifneq ($(TOOLS),no)
+	@$(BIN)/python tests/deploy/tools.py
+endif
+
 unit: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto $(PYTEST_ARGS)
+
+# What needs root and half a minute more: the image built and run by buildah, podman and runc, a unit under a real systemd.
+test-deploy: $(VENV)/dev.stamp tools
+	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -50,6 +62,43 @@ constraints:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --upgrade --extra dev pyproject.toml constraints.in --constraints constraints.txt \
 	  --output-file constraints-dev.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --upgrade tests/deploy/tools.in --output-file tests/deploy/constraints-tools.txt
+	uv pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --upgrade tests/deploy/tools-helm4.in --output-file tests/deploy/constraints-tools-helm4.txt
+
+# Wheel and sdist, the same bytes each time; and a folder for machines without an index, of all that EXTRAS needs, by hash:
+#   pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
+EXTRAS ?= cloudwatch
+PYTHONS ?= 3.11 3.12 3.13
+PLATFORMS ?= x86_64 aarch64
+DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary :all:
+
+dist: export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),1577836800)
+dist: $(VENV)/dev.stamp
+	rm -rf dist build/wheels
+	$(BIN)/python -m hatchling build --directory dist
+	@set -e; for python in $(PYTHONS); do for platform in $(PLATFORMS); do \
+	  echo "wheels for Python $$python on $$platform"; \
+	  for_them="--python-version $$python --platform manylinux_2_28_$$platform --platform manylinux_2_17_$$platform"; \
+	  $(DOWNLOAD) $$for_them --no-deps --require-hashes --requirement constraints.txt --dest build/wheels; \
+	  $(DOWNLOAD) $$for_them --no-index --find-links build/wheels --dest dist/wheelhouse "$$(echo dist/*.whl)[$(EXTRAS)]"; \
+	done; done
+	@$(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
+	  for f in sorted(top.rglob("*")) if f.suffix in (".whl", ".gz")), sep="\n")' > build/SHA256SUMS && mv build/SHA256SUMS dist/
+
+# The container's image; see ecs-sidecar/README.md.
+DOCKER ?= docker
+TARGET ?= image
+image:
+	@test -n "$(IMAGE)" || { echo "IMAGE is missing: the name of the image, as in IMAGE=chipwatch:0.1.0" >&2; exit 2; }
+	@echo "$(BUILD_BASE)" | grep -Eq '@sha256:[0-9a-f]{64}$$' || { echo "BUILD_BASE is to end with a digest (see ecs-sidecar/README.md), not: '$(BUILD_BASE)'" >&2; exit 2; }
+	@echo "$(RUN_BASE)" | grep -Eq '@sha256:[0-9a-f]{64}$$' || { echo "RUN_BASE is to end with a digest (see ecs-sidecar/README.md), not: '$(RUN_BASE)'" >&2; exit 2; }
+	$(DOCKER) build --file ecs-sidecar/Dockerfile --target $(TARGET) --tag $(IMAGE) --build-arg EXTRAS=$(EXTRAS) \
+	  --build-arg BUILD_BASE=$(BUILD_BASE) --build-arg RUN_BASE=$(RUN_BASE) $(if $(NEURON_BASE),--build-arg NEURON_BASE=$(NEURON_BASE)) \
+	  --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/version.py) \
+	  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
+	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

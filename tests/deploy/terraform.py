@@ -1,0 +1,232 @@
+"""
+The real Terraform on stand-ins for its providers (tests/doubles/terraform), for any cloud's modules.
+
+Nothing is written beside the modules: what Terraform keeps goes to a folder of its own for each of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.deploy import tools
+
+ROOT = Path(__file__).parents[2]
+DOUBLE = ROOT / "tests/doubles/terraform"
+GOLDEN = Path(__file__).parent / "golden/terraform"
+LONG = 120.0
+LATER = "(known after apply)"
+DOCUMENTS = ("assume_role_policy", "container_definitions", "policy")
+"""Strings that are JSON, shown as what they say."""
+
+
+class Terraform:
+    """Runs Terraform in the folder of a module."""
+
+    def __init__(self, kept: Path, providers: str) -> None:
+        """Keep what Terraform needs under `kept`; `providers` is what the stand-ins say of themselves."""
+        self._kept, self._binary = kept, tools.terraform()
+        settings = kept / "terraformrc"
+        settings.write_text("disable_checkpoint = true\n")
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith(("TF_", "AWS_"))}
+        self._environment |= {
+            "TF_CLI_CONFIG_FILE": str(settings), "TF_IN_AUTOMATION": "1", "TF_REATTACH_PROVIDERS": providers,
+        }  # fmt: skip
+
+    def __call__(self, module: Path, *words: object) -> subprocess.CompletedProcess[str]:
+        """Run `terraform words` in the module's folder, colourless."""
+        home = self._home(module)
+        return subprocess.run(
+            [str(self._binary), *map(str, words)],
+            cwd=module,
+            env=self._environment | {"TF_DATA_DIR": str(home)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
+        )  # fmt: skip
+
+    def init(self, module: Path, *words: str) -> None:
+        """Find the modules that a module names."""
+        done = self(module, "init", "-backend=false", "-input=false", "-no-color", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def plan(self, module: Path, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the JSON of a plan, with nothing there before."""
+        self.init(module)
+        given, planned = self._home(module) / "given.tfvars.json", self._home(module) / "plan"
+        given.write_text(json.dumps(variables))
+        done = self(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={given}", f"-out={planned}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        shown = self(module, "show", "-json", planned)
+        assert shown.returncode == 0, shown.stderr
+        return json.loads(shown.stdout)
+
+    def _home(self, module: Path) -> Path:
+        home = self._kept / "__".join(module.relative_to(ROOT).parts)
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+
+@contextlib.contextmanager
+def providers() -> Iterator[str]:
+    """Serve the stand-ins, and say what TF_REATTACH_PROVIDERS is to be; skip the test where that cannot be had."""
+    tools.terraform()
+    command = [str(tools.python_of_tools()), "-I", str(DOUBLE / "provider.py"), str(DOUBLE / "schemas")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        said = process.stdout.readline()
+        assert said, "the stand-in does not start: are tf and grpcio in .tools/venv?"
+        yield said.strip()
+    finally:
+        process.stdin.close()
+        process.wait(LONG)
+        process.stdout.close()
+
+
+def has_files(folder: Path) -> list[Path]:
+    """Return the modules of a folder: those folders that hold Terraform's files."""
+    return sorted({file.parent for file in folder.rglob("*.tf") if ".terraform" not in file.parts})
+
+
+# -- plans -------------------------------------------------------------------------------------------------------
+
+
+def resources(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is planned, by address; what nobody knows yet is said so, what is empty is left out."""
+    found = {}
+    for change in plan["resource_changes"]:
+        if change["mode"] == "managed":
+            known = change["change"]["after"], change["change"]["after_unknown"]
+            found[change["address"]] = _merged(*known)
+    return dict(sorted(found.items()))
+
+
+def of_type(plan: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Return the planned resources of one type, by address."""
+    return {
+        address: values
+        for address, values in resources(plan).items()
+        if re.search(rf"(^|\.){kind}\.", address) and values
+    }
+
+
+def _merged(known: Any, unknown: Any) -> Any:
+    if unknown is True:
+        return LATER
+    if isinstance(known, dict):
+        open_keys = unknown if isinstance(unknown, dict) else {}
+        merged = {key: _merged(known.get(key), open_keys.get(key)) for key in sorted({*known, *open_keys})}
+        return {key: value for key, value in merged.items() if value not in (None, [], {}, "")}
+    if isinstance(known, list):
+        open_items = unknown if isinstance(unknown, list) else [None] * len(known)
+        return [_merged(one, there) for one, there in zip(known, open_items, strict=True)]
+    return known
+
+
+def document(plan: dict[str, Any]) -> str:
+    """Return resources and outputs as a golden file holds them, without what another file or test already holds."""
+    shown = {address: _readable(values) for address, values in resources(plan).items()}
+    outputs = {name: _output(change) for name, change in sorted(plan.get("output_changes", {}).items())}
+    return f"{json.dumps({'resources': shown, 'outputs': outputs}, indent=2, ensure_ascii=False)}\n"
+
+
+def _output(change: dict[str, Any]) -> Any:
+    return _merged(change.get("after"), change["after_unknown"])
+
+
+def _readable(values: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        if value == LATER and key in {"tags_all", "id"}:
+            continue
+        if key in DOCUMENTS and value != LATER:
+            made[key] = json.loads(value)
+        elif key == "user_data":
+            made[key] = "the start-up script"
+        elif key.startswith("dashboard_") and isinstance(value, str) and value.startswith("{"):
+            made[key] = _graphs(json.loads(value))
+        else:
+            made[key] = value
+    return made
+
+
+def _graphs(body: dict[str, Any]) -> list[str]:
+    """Return where the graphs of a dashboard stand; their searches are in the generated files."""
+    return [
+        f"{one['x']},{one['y']} {one['properties'].get('title') or one['properties'].get('markdown')}"
+        for one in body.get("widgets", [])
+    ]
+
+
+def unpacked(user_data: str) -> str:
+    """Return a script that was packed for EC2."""
+    return gzip.decompress(base64.b64decode(user_data)).decode()
+
+
+def check_golden(path: Path, text: str) -> None:
+    """Compare with a golden file, or write it anew where UPDATE_GOLDEN is set."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 writes it anew"
+
+
+# -- what modules say of themselves --------------------------------------------------------------------------------
+
+BLOCK = re.compile(r'^(variable|output) "(\w+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+
+
+def blocks(module: Path) -> dict[str, dict[str, str]]:
+    """Return variables and outputs of a module, by kind and name: the text of each."""
+    found: dict[str, dict[str, str]] = {"variable": {}, "output": {}}
+    for file in sorted(module.glob("*.tf")):
+        for kind, name, text in BLOCK.findall(file.read_text(encoding="utf-8")):
+            found[kind][name] = text
+    return found
+
+
+BEGIN, END = "<!-- inputs and outputs -->", "<!-- end -->"
+
+
+def table(module: Path) -> str:
+    """Return the part of a module's README that lists its inputs and outputs."""
+    found = blocks(module)
+    lines = [BEGIN, "", "| input | type | default | |", "|---|---|---|---|"]
+    for name, text in sorted(found["variable"].items()):
+        kind = re.search(r"^  type\s*= (\w+(?:\((?:\w+(?:\(\w+\))?)?)?)", text, re.MULTILINE)[1]
+        kind += {0: "", 1: ")" if "({" not in text.split("type", 1)[1].split("\n")[0] else "…)"}.get(
+            kind.count("(") - kind.count(")"), "…))"
+        )
+        default = re.search(r"^  default\s*= (.+?)$", text, re.MULTILINE)
+        shown = "**required**" if default is None else f"`{default[1]}`"
+        lines.append(f"| `{name}` | `{kind}` | {shown} | {_description(text)} |")
+    lines += ["", "| output | |", "|---|---|"]
+    lines += [f"| `{name}` | {_description(text)} |" for name, text in sorted(found["output"].items())]
+    return "\n".join([*lines, "", END])
+
+
+def _description(text: str) -> str:
+    found = re.search(r'^  description\s*= "((?:[^"\\]|\\.)*)"$', text, re.MULTILINE)
+    return found[1].replace('\\"', '"').replace("|", "\\|") if found else ""
+
+
+def check_readme(module: Path) -> None:
+    """Compare the lists in a README with the files, or write them anew where UPDATE_GOLDEN is set."""
+    readme = module / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    check_golden(readme, f"{before}{table(module)}{after}")
+
+
+def copied(module: Path, folder: Path) -> Path:
+    """Return a copy of a module's files that may be written to."""
+    shutil.copytree(module, folder, ignore=shutil.ignore_patterns(".terraform*"))
+    return folder

@@ -1,0 +1,188 @@
+"""
+The service under a real systemd, put there by a real cloud-init that executes the user-data, offline: `make test-deploy`.
+
+A copy of a small Debian 12 boots in systemd-nspawn with a loopback and no other network; moto's server stands in that
+network. Linux, root, and Debian's debootstrap and systemd-container are needed, and for the wheels an index for pip.
+Limits of memory and CPU are accepted here, and not enforced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.version import __version__
+from tests.deploy import boot
+from tests.deploy.boot_machine import Machine, run
+
+pytestmark = pytest.mark.deploy
+ROOT = Path(__file__).parents[2]
+PYTHON = "3.11"
+"""Of Debian 12."""
+LIMIT = 60.0
+"""Seconds from the boot, not only from the user-data, to the first datapoint."""
+PORT = 5000
+CONFIG = f'endpoint_url = "http://127.0.0.1:{PORT}"\ncollector = ["cpu", "memory", "disk", "network", "pressure"]\n'
+SHORT = "[sinks.cloudwatch]\nwindow = 5\nflush = 1\n"
+ASK = """
+import sys, time, botocore.session
+client = botocore.session.get_session().create_client("cloudwatch", "us-east-1", endpoint_url="http://127.0.0.1:%d",
+    aws_access_key_id="dummy", aws_secret_access_key="dummy")
+deadline = time.monotonic() + 120
+while time.monotonic() < deadline:
+    try:
+        found = client.list_metrics(Namespace="Boot")["Metrics"]
+    except Exception:
+        found = ()
+    if found:
+        print(time.time(), found[0]["MetricName"], found[0]["Dimensions"])
+        break
+    time.sleep(0.1)
+""" % PORT
+OF_THE_BOOT = re.compile(
+    r"(dev|proc|run|sys|tmp|var/(log|cache|tmp|lib/(cloud|systemd|dbus|private)))(/|$)|(etc/(machine-id|hostname|hosts|ssh|\.pwd\.lock"
+    r"|resolv\.conf|cloud|locale\.conf|default/locale|sudoers\.d|apt|mtab|timezone|localtime|adjtime|cloud-init\.disabled)|root/\.ssh|root/\.cache|home/debian)(/|$)|.*~$"
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_for_root():
+    if os.getuid() or sys.platform != "linux":
+        pytest.skip("a machine is started by root on Linux alone")
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """Make what `make dist` makes, for this machine's processor and Debian's Python alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
+    held = tmp_path_factory.mktemp("held")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "--directory", folder, cwd=ROOT)
+    machine = os.uname().machine
+    of_debian = ("--python-version", PYTHON, "--platform", f"manylinux_2_28_{machine}", "--platform", f"manylinux_2_17_{machine}")  # fmt: skip
+    run(*pip, *of_debian, "--no-deps", "--require-hashes", "-r", ROOT / "constraints.txt", "--dest", held)
+    (wheel,) = folder.glob("*.whl")
+    run(*pip, *of_debian, "--no-index", "--find-links", held, "--dest", folder / "wheelhouse", f"{wheel}[cloudwatch]")
+    lines = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(folder)}\n" for one in sorted(folder.rglob("*.whl"))]  # fmt: skip
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    return folder
+
+
+def settings(dist, config=CONFIG + SHORT):
+    sums = hashlib.sha256((dist / "SHA256SUMS").read_bytes()).hexdigest()
+    return {"wheelhouse": "/opt/wheels", "sums_sha256": sums, "region": "us-east-1", "namespace": "Boot",
+            "common_dims": "hostname", "config": config}  # fmt: skip
+
+
+def as_cloud_init(given):
+    """Return the cloud-init file with the lines changed that a person would change."""
+    text = boot.CLOUD_INIT.read_text()
+    for name, value in given.items():
+        if name == "config":
+            text = text.replace("'END_OF_CONFIG'\n\n", "'END_OF_CONFIG'\n" + "".join(f"   {line}\n" for line in value.splitlines()), 1)
+        else:
+            text = re.sub(rf"(?m)^(   {name}=).*$", rf"\g<1>{value}", text, count=1)
+    return text
+
+
+def machine(folder, user_data, dist):
+    made = Machine(folder, user_data)
+    shutil.copytree(dist, made.root / "opt/wheels")
+    made.write("etc/chipwatch/environment", "AWS_ACCESS_KEY_ID=dummy\nAWS_SECRET_ACCESS_KEY=dummy\n")
+    return made
+
+
+def paths(root):
+    """Return what stands in the machine, but for what systemd and cloud-init write at any boot."""
+    found = {str(path.relative_to(root)) for path in root.rglob("*")}
+    return {path for path in found if not OF_THE_BOOT.match(path)}
+
+
+def first_datapoint(running):
+    """Start moto beside the machine; return the seconds from the boot to the first datapoint in it, and what it is."""
+    running.serve("-m", "moto.server", "-H", "127.0.0.1", "-p", str(PORT))
+    at, name, dimensions = running.beside("-c", ASK).stdout.split(maxsplit=2) or (0, "", "")
+    return float(at) - running.begun, name, dimensions
+
+
+def done_with_cloud_init(running):
+    running.until(lambda: running.inside("cloud-init", "status", check=False).stdout.strip() != "status: running" and
+                  (running.root / "run/cloud-init/result.json").exists() or running.inside("cloud-init", "status", check=False).stdout.startswith(("status: done", "status: error")),
+                  "cloud-init does not end")  # fmt: skip
+    said = (running.root / "var/log/cloud-init-output.log").read_text()
+    assert running.inside("cloud-init", "status", check=False).stdout.strip() == "status: done", said
+    return said
+
+
+def journal(running):
+    return running.inside("journalctl", "--unit", "chipwatch", "--no-pager", "--output", "cat").stdout
+
+
+def test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards(tmp_path, dist):
+    with machine(tmp_path, boot.user_data(**settings(dist)), dist) as running:
+        shutil.rmtree(running.root / "etc/chipwatch/x", ignore_errors=True)
+        before = {path for path in paths(running.root) if "chipwatch" not in path}
+        after, name, dimensions = first_datapoint(running)
+        said = done_with_cloud_init(running)
+        print(f"boot to the first datapoint in moto: {after:.1f} s ({name})")
+        assert 0 < after <= LIMIT
+        assert "node1" in dimensions
+        assert f"chipwatch: {__version__} runs" in said
+        assert "dummy" not in said
+
+        unit = "/etc/systemd/system/chipwatch.service"
+        assert running.inside("cat", unit).stdout == boot.UNIT.read_text()
+        pid = running.inside("systemctl", "show", "--value", "--property", "MainPID", "chipwatch").stdout.strip()
+        status = dict(line.split(":\t", 1) for line in running.inside("cat", f"/proc/{pid}/status").stdout.splitlines() if ":\t" in line)
+        assert int(status["Uid"].split()[0]) >= 61184
+        assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert running.inside("/opt/chipwatch/current/bin/agent", "health", "--ready", "--spool", "/var/lib/chipwatch")
+        assert not re.search(r"Traceback|ermission denied|not permitted|FAILED", journal(running)), journal(running)
+
+        again = running.inside("bash", "/var/lib/cloud/instance/scripts/part-001")
+        assert "installing" not in again.stdout
+        assert running.inside("systemctl", "is-active", "chipwatch").stdout == "active\n"
+        assert len(running.inside("sh", "-c", "ls -d /opt/chipwatch/*-*").stdout.split()) == 1
+
+        running.inside("/opt/chipwatch/uninstall.sh")
+        assert running.inside("systemctl", "status", "chipwatch", check=False).returncode == 4
+        assert not running.inside("find", "/", "-xdev", "-name", "*chipwatch*", "-not", "-path", "/opt/wheels/*", "-not", "-path", "/proc/*").stdout
+        assert sorted(paths(running.root) - before) == []
+
+
+def test_the_cloud_init_file_does_the_same_with_its_lines_changed(tmp_path, dist):
+    with machine(tmp_path, as_cloud_init(settings(dist, CONFIG)), dist) as running:
+        after, name, _ = first_datapoint(running)
+        done_with_cloud_init(running)
+        print(f"the same with the usual window of a minute: {after:.1f} s ({name})")
+        assert after > 0
+
+
+def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_told_in_the_journal(tmp_path, dist):
+    given = settings(dist, 'endpoint_url = "http://127.0.0.1:9"\n')
+    with machine(tmp_path, boot.user_data(**given), dist) as running:
+        done_with_cloud_init(running)
+        said = journal(running)
+        assert re.search(r"collector  nvidia +absent", said), said  # which does not keep it from starting
+        assert not re.search(r"Traceback|collector .*FAILED", said), said
+        assert running.inside("systemctl", "is-active", "chipwatch").stdout == "active\n"
+
+        running.inside("sed", "-i", "s/^common_dims/common_dimz/", "/etc/chipwatch/chipwatch.toml")
+        assert running.inside("systemctl", "restart", "chipwatch", check=False).returncode
+        assert "agent: " in journal(running)
+        assert "common_dimz" in journal(running)
+
+        wrong = boot.user_data(**given | {"config": 'window = "long"\n'})
+        (running.root / "root/wrong.sh").write_text(wrong)
+        refused = running.inside("bash", "/root/wrong.sh", check=False)
+        assert refused.returncode == 1
+        assert "window" in refused.stderr
+        assert "nothing was changed" in refused.stderr
+        assert "common_dimz" in running.inside("cat", "/etc/chipwatch/chipwatch.toml").stdout

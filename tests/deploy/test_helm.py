@@ -1,0 +1,716 @@
+"""
+The chart, by the real Helm 3.10 and Helm 4, upstream's schemas, a stand-in API and checkov.
+
+What each file of ci/ renders is kept in golden/helm; `UPDATE_GOLDEN=1 pytest tests/deploy/test_helm.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent import config as configuration
+from agent.assemble import validate
+from agent.identity import WORDS
+from agent.version import __version__
+from tests.deploy import tools
+from tests.doubles import kube
+
+CHART = Path(__file__).parents[2] / "helm/chipwatch"
+GOLDEN = Path(__file__).parent / "golden/helm"
+CI = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
+NAMESPACE = "monitoring"
+VERSIONS = ["1.25", *(f"1.{minor}" for minor in range(29, 38))]
+"""The oldest that Chart.yaml allows, and those that are run today."""
+NEEDED = {"clusterName": "c", "sinks": ["cloudwatch"], "image": {"repository": "team/chipwatch"}}
+CUSTOM = {"VerticalPodAutoscaler", "PodMonitor"}
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _helm_has_a_home(tmp_path, monkeypatch):
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HELM_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+
+def helm(*words):
+    command = [str(tools.helm()), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+
+
+def rendered(*words) -> str:
+    done = helm("template", "chipwatch", CHART, "--namespace", NAMESPACE, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@functools.cache
+def of_file(name: str) -> str:
+    return rendered("--values", CI[name])
+
+
+def render(values: dict, *words) -> list[dict]:
+    """Return the objects that `values` give, on top of what is required."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(NEEDED | values, file, allow_unicode=True)
+        file.flush()
+        return objects(rendered("--values", file.name, *words))
+
+
+def objects(text: str) -> list[dict]:
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def one(found: list[dict], kind: str) -> dict:
+    (of_kind,) = [what for what in found if what["kind"] == kind]
+    return of_kind
+
+
+def pod_of(found: list[dict], kind: str = "DaemonSet") -> dict:
+    return one(found, kind)["spec"]["template"]["spec"]
+
+
+def toml_of(found: list[dict]) -> str:
+    (text,) = [what["data"]["chipwatch.toml"] for what in found if what["kind"] == "ConfigMap" and what.get("data")]
+    return text
+
+
+# -- what is rendered -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CI)
+def test_every_file_of_values_is_linted_without_a_word(name):
+    done = helm("lint", "--strict", CHART, "--values", CI[name])
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize("name", CI)
+def test_every_file_of_values_gives_what_it_gave(name):
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(of_file(name), encoding="utf-8")
+    assert of_file(name) == path.read_text(encoding="utf-8"), "if this is meant, UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_there_is_no_golden_file_without_values():
+    assert {path.stem for path in GOLDEN.iterdir()} == set(CI)
+
+
+CHECK = """
+import json, sys
+import kubernetes_validate as kv
+versions, objects = json.load(sys.stdin)
+for version in versions:
+    for what in objects:
+        try:
+            kv.validate(what, version, strict=True)
+        except kv.ValidationError as problem:
+            print(version, what["kind"], what["metadata"]["name"], list(problem.path), problem.message)
+"""
+
+
+def faults_by_schema(versions, found) -> str:
+    given = json.dumps([versions, [what for what in found if what["kind"] not in CUSTOM]])
+    command = [tools.python_of_tools(), "-c", CHECK]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_object_fits_the_schemas_of_all_versions_of_kubernetes():
+    tools.kubernetes_validate()
+    found = [what for name in CI for what in objects(of_file(name))]
+    assert faults_by_schema(VERSIONS, found) == ""
+
+
+def test_the_check_by_schema_sees_what_is_wrong():
+    tools.kubernetes_validate()
+    found = copy.deepcopy(objects(of_file("gke-tpu")))
+    pod_of(found)["containers"][0]["ports"][0]["containerPort"] = "9400"
+    pod_of(found)["hostPid"] = True
+    assert "containerPort" in faults_by_schema(["1.33"], found) or "hostPid" in faults_by_schema(["1.33"], found)
+
+
+@pytest.mark.parametrize("name", CI)
+def test_no_object_breaks_a_rule_that_only_a_server_has(name):
+    assert [kube.fault(what["kind"], what, None) for what in objects(of_file(name))] == [None] * len(
+        objects(of_file(name))
+    )
+
+
+@pytest.mark.parametrize("name", CI)
+def test_every_label_is_one_that_kubernetes_takes(name):
+    value = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+    for what in objects(of_file(name)):
+        assert all(value.fullmatch(text) for text in what["metadata"].get("labels", {}).values())
+
+
+def test_the_versions_of_chart_and_agent_are_one():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == __version__
+
+
+def test_the_names_stay_within_bounds_however_long_the_release_is():
+    done = helm("template", "a" * 53, CHART, "--values", CI["openmetrics-deployment"])
+    assert all(len(what["metadata"]["name"]) <= 63 for what in objects(done.stdout))
+
+
+def test_names_namespace_and_labels_are_for_the_user_to_say():
+    values = {"fullnameOverride": "eyes", "namespaceOverride": "ops", "commonLabels": {"team": "ml"}}
+    values |= {"networkPolicy": {"enabled": True}, "commonAnnotations": {"a": "b"}}
+    for what in render(values):
+        assert what["metadata"]["name"].startswith("eyes")
+        assert what["metadata"]["namespace"] == "ops"
+        assert what["metadata"]["labels"]["team"] == "ml"
+        assert what["metadata"]["annotations"]["a"] == "b"
+
+
+def test_a_label_of_all_objects_is_no_part_of_the_selector_which_can_never_change():
+    plain, labelled = render({}), render({"commonLabels": {"team": "ml"}, "podLabels": {"tier": "x"}})
+    assert one(plain, "DaemonSet")["spec"]["selector"] == one(labelled, "DaemonSet")["spec"]["selector"]
+    labels = one(labelled, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    assert (labels["team"], labels["tier"]) == ("ml", "x")
+
+
+def image(values: dict) -> str:
+    return pod_of(render(values))["containers"][0]["image"]
+
+
+def test_an_image_has_a_registry_and_a_tag_or_better_a_digest():
+    own = {"registry": "r.example.com:5000", "repository": "team/chipwatch"}
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    assert image({}) == f"team/chipwatch:{__version__}"
+    assert image({"image": own | {"tag": "7"}}) == "r.example.com:5000/team/chipwatch:7"
+    assert image({"image": own | {"tag": "7", "digest": digest}}) == f"r.example.com:5000/team/chipwatch@{digest}"
+    assert image({"image": own, "global": {"imageRegistry": "mirror/x", "other": 1}}).startswith("mirror/x/team/")
+
+
+def test_what_a_parent_chart_adds_is_taken():
+    assert render({"enabled": True, "global": {"anything": {"of": "theirs"}}})
+
+
+# -- the configuration ------------------------------------------------------------------------------------------
+
+STRANGE = {
+    'a "key" of words': 'quoted "text" with \\ and a\ttab',
+    "lines": "one\n# no comment\n[no.table]\n  three = 3\n",
+    "marks": "<&>'\u2028\u0085\u00e9\U0001f600\u0001",
+    "": "under an empty key",
+    "figures": [0, -5, 134217728, 0.5, 1.5e-07, 1e21, 9007199254740991],
+    "switches": [True, False],
+    "nested": {"deep": {"x.y": {"z": "  blanks  "}}},
+    "empty": {},
+    "tables": [{"a": 1, "b": ["x", {"c": "d"}]}, {}],
+}
+
+
+def test_any_map_of_values_comes_out_of_the_toml_as_it_went_in():
+    found = tomllib.loads(toml_of(render({"config": {"collectors": {"x": STRANGE | {"nothing": None}}}})))
+    assert found["collectors"]["x"] == STRANGE
+
+
+def test_numbers_keep_their_kind_whatever_way_they_are_given():
+    ways = {"config.flush=7", "window=30", "spool.bytes=1073741824", "interval=2"}
+    found = toml_of(render({}, *(word for way in sorted(ways) for word in ("--set", way))))
+    assert {line for line in found.splitlines() if line.split(" ")[0] in ("flush", "window", "spool_bytes", "interval")} == {
+        "flush = 7", "window = 30", "spool_bytes = 1073741824", "interval = 2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CI)
+def test_the_agent_takes_every_configuration(name, tmp_path):
+    file = tmp_path / "chipwatch.toml"
+    file.write_text(toml_of(objects(of_file(name))))
+    config = configuration.load(file, {}, {})
+    validate(config)
+    values = yaml.safe_load(CI[name].read_text())
+    assert list(config.sink) == values["sinks"]
+    assert config.spool == Path("/var/lib/chipwatch")
+
+
+def test_the_command_itself_reads_what_is_mounted(agent, tmp_path):
+    file = tmp_path / "chipwatch.toml"
+    file.write_text(toml_of(objects(of_file("minimal"))))
+    pod = pod_of(objects(of_file("minimal")))
+    env = {e["name"]: e.get("value", "node-7") for e in pod["containers"][0]["env"]} | {"CHIPWATCH_CONFIG": file}
+    done = agent.run("check", "--collector", "cpu", env=env)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "k8s_cluster=training, k8s_node=node-7" in done.stdout
+
+
+def test_values_that_have_a_place_of_their_own_reach_the_agent():
+    values = {"cloudwatch": {"namespace": "ML/x y", "region": "us-gov-west-1", "endpointUrl": "https://vpce.example/x"}}
+    values |= {"dims": {"site": "Zürich"}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
+    found = tomllib.loads(toml_of(render(values)))
+    assert found["sinks"]["cloudwatch"] == {
+        "namespace": "ML/x y", "region": "us-gov-west-1", "endpoint_url": "https://vpce.example/x",
+    }  # fmt: skip
+    assert (found["dims"], found["window"], found["collector"]) == ({"site": "Zürich"}, 60, ["cpu"])
+    assert (found["names"], found["level"]) == ("wandb", "all")
+
+
+def test_a_table_of_a_sink_and_the_values_of_its_own_become_one():
+    found = tomllib.loads(toml_of(render({"config": {"sinks": {"cloudwatch": {"include": ["gpu.*"]}}}})))
+    assert found["sinks"]["cloudwatch"] == {"include": ["gpu.*"], "namespace": "Chipwatch"}
+
+
+def checksum(values: dict) -> str:
+    return one(render(values), "DaemonSet")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+
+
+def test_pods_are_renewed_when_the_configuration_changes_and_only_then():
+    assert checksum({}) == checksum({"commonLabels": {"a": "b"}})
+    assert checksum({}) != checksum({"interval": 10})
+
+
+# -- the pod ----------------------------------------------------------------------------------------------------
+
+
+def breaks_restricted(pod: dict) -> list[str]:
+    """Return what Pod Security's level `restricted` forbids in a pod."""
+    found = [key for key in ("hostPID", "hostNetwork", "hostIPC") if pod.get(key)]
+    allowed = {
+        "configMap",
+        "emptyDir",
+        "projected",
+        "secret",
+        "downwardAPI",
+        "persistentVolumeClaim",
+        "ephemeral",
+        "csi",
+    }
+    found += [f"volume {v['name']}" for v in pod["volumes"] if not v.keys() - {"name"} <= allowed]
+    around = pod["securityContext"]
+    found += [] if around["seccompProfile"]["type"] == "RuntimeDefault" else ["seccompProfile"]
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        own = around | container["securityContext"]
+        found += [] if own["runAsNonRoot"] is True and own["runAsUser"] != 0 else ["root"]
+        found += [] if own.get("allowPrivilegeEscalation") is False else ["allowPrivilegeEscalation"]
+        found += [] if own["capabilities"] == {"drop": ["ALL"]} else ["capabilities"]
+        found += ["privileged"] if own.get("privileged") else []
+    return found
+
+
+def test_a_pod_that_sees_nothing_of_the_host_is_let_into_a_restricted_namespace():
+    assert breaks_restricted(pod_of(objects(of_file("minimal")))) == []
+    assert breaks_restricted(pod_of(objects(of_file("openmetrics-deployment")), "Deployment")) == []
+
+
+def test_the_default_asks_for_the_host_s_folders_and_for_nothing_else():
+    pod = pod_of(objects(of_file("default")))
+    assert breaks_restricted(pod) == ["volume proc", "volume root", "volume sys"]
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert all(mounts[name]["readOnly"] for name in ("proc", "sys", "root", "config"))
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert all("ports" not in container for container in pod["containers"])
+
+
+def test_gpus_are_seen_and_none_is_taken():
+    container = pod_of(objects(of_file("eks-gpu")))["containers"][0]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "utility")
+    assert {name for part in container["resources"].values() for name in part} == {"cpu", "memory"}
+
+
+def test_the_taints_of_accelerators_keep_no_agent_away():
+    keys = {toleration["key"] for toleration in pod_of(render({}))["tolerations"]}
+    assert {"nvidia.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "amd.com/gpu", "habana.ai/gaudi"} <= keys
+
+
+def test_privileged_pods_stay_non_root_and_do_not_contradict_themselves():
+    security = pod_of(objects(of_file("eks-neuron")))["containers"][0]["securityContext"]
+    assert security == {"privileged": True, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_the_volume_of_a_spool_holds_what_all_sinks_may_keep():
+    for sinks, mebibytes in ((["cloudwatch"], 208), (["cloudwatch", "google"], 400)):
+        pod = pod_of(render({"sinks": sinks}))
+        (spool,) = [v for v in pod["volumes"] if v["name"] == "spool"]
+        assert spool["emptyDir"]["sizeLimit"] == f"{mebibytes}Mi"
+
+
+def test_a_spool_on_the_host_is_given_to_the_agent_s_user(tmp_path):
+    (prepare,) = pod_of(render({"spool": {"type": "hostPath"}}))["initContainers"]
+    assert prepare["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+    script = prepare["args"][0].replace("/var/lib/chipwatch", str(tmp_path))
+    assert "65532" in script
+    script = script.replace("65532", str(os.getuid() or 65532))
+    for _ in range(2):
+        assert subprocess.run([*prepare["command"], script], check=False).returncode == 0
+    assert tmp_path.stat().st_uid == (os.getuid() or 65532)
+
+
+def test_probes_ask_the_agent_itself_unless_a_port_is_wanted():
+    asked = pod_of(render({}))["containers"][0]
+    assert asked["livenessProbe"]["exec"]["command"] == ["agent", "health"]
+    assert asked["readinessProbe"]["exec"]["command"] == ["agent", "health", "--ready"]
+    found = render({"probes": {"type": "http"}})
+    assert tomllib.loads(toml_of(found))["health"] == "0.0.0.0:8645"
+    assert pod_of(found)["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+
+
+def test_with_the_host_s_network_a_probe_s_port_is_on_loopback_alone():
+    found = objects(of_file("gke-tpu"))
+    assert tomllib.loads(toml_of(found))["health"] == "127.0.0.1:8645"
+    assert pod_of(found)["containers"][0]["livenessProbe"]["httpGet"]["host"] == "127.0.0.1"
+    assert pod_of(found)["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_an_agent_that_runs_as_the_pod_does_passes_the_pod_s_probes(agent, tmp_path, until):
+    off = {"hostMounts": {"proc": False, "sys": False, "root": False}, "interval": 1, "collectors": ["cpu"]}
+    found = render(off | {"cloudwatch": {"region": "eu-west-1", "endpointUrl": "http://127.0.0.1:9"}})
+    file = tmp_path / "chipwatch.toml"
+    file.write_text(toml_of(found).replace("/var/lib/chipwatch", str(tmp_path / "spool")))
+    (container,) = pod_of(found)["containers"]
+    env = {e["name"]: e.get("value", "of-the-downward-api") for e in container["env"]}
+    env |= {"CHIPWATCH_CONFIG": file, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    program, *words = [*container["command"], *container["args"]]
+    assert program == "agent"
+    running = agent.start(*words, env=env)
+    for kind in ("startup", "readiness", "liveness"):
+        program, *words = container[f"{kind}Probe"]["exec"]["command"]
+        assert program == "agent"
+        until(lambda words=words: agent.run(*words, env=env).returncode == 0)
+    running.stop()
+    assert agent.run(*words, env=env).returncode == 1
+
+
+def test_the_words_for_identity_are_those_that_the_agent_takes():
+    assert tuple(schema()["properties"]["commonDims"]["items"]["enum"]) == WORDS
+    assert tuple(schema()["properties"]["deployment"]["properties"]["commonDims"]["items"]["enum"]) == WORDS
+
+
+def test_neuron_monitor_comes_from_the_host_where_that_is_wanted():
+    values = {"neuron": {"enabled": True, "toolsHostPath": "/opt/tools"}}
+    pod = pod_of(render(values))
+    assert {"name": "neuron", "hostPath": {"path": "/opt/tools", "type": "Directory"}} in pod["volumes"]
+    mount = {"name": "neuron", "mountPath": "/opt/aws/neuron", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+
+
+def test_the_points_of_a_node_are_the_node_s_and_not_a_pod_s():
+    values = {"sinks": ["google"], "clusterLocation": "europe-west6"}
+    found = render(values)
+    assert tomllib.loads(toml_of(found))["sinks"]["google"]["resource"] == "k8s_node"
+    env = {e["name"]: e.get("value") for e in pod_of(found)["containers"][0]["env"]}
+    assert (env["K8S_CLUSTER_NAME"], env["K8S_LOCATION"]) == ("c", "europe-west6")
+
+
+def test_helm_s_test_pod_checks_what_the_workload_runs():
+    found = objects(of_file("eks-gpu"))
+    pod, check = pod_of(found), one(found, "Pod")
+    assert check["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert check["spec"]["containers"][0]["args"] == ["check"]
+    for key in ("image", "env", "securityContext", "volumeMounts"):
+        assert check["spec"]["containers"][0][key] == pod["containers"][0][key]
+    assert check["spec"]["serviceAccountName"] == pod["serviceAccountName"]
+    selector = one(found, "DaemonSet")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= check["metadata"]["labels"].items()
+
+
+def test_the_scraper_is_one_and_never_two_at_a_time():
+    spec = one(objects(of_file("openmetrics-deployment")), "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+
+
+def test_daemon_and_scraper_live_side_by_side():
+    endpoints = {"a": {"url": "http://a:1/metrics"}}
+    found = render({"deployment": {"enabled": True, "endpoints": endpoints}, "config": {"collectors": {"disk": {}}}})
+    agent_, scraper = [tomllib.loads(w["data"]["chipwatch.toml"]) for w in found if w["kind"] == "ConfigMap"]
+    assert scraper["collectors"] == {"openmetrics": {"endpoints": endpoints}}
+    assert agent_["collectors"] == {"disk": {}}
+    daemon, deployment = one(found, "DaemonSet"), one(found, "Deployment")
+    assert daemon["spec"]["selector"] != deployment["spec"]["selector"]
+
+
+def test_a_policy_lets_out_to_the_port_of_another_endpoint():
+    policy = one(objects(of_file("eks-gpu")), "NetworkPolicy")["spec"]
+    assert policy["ingress"] == []
+    assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 8443]
+    cidrs = {to["ipBlock"]["cidr"] for rule in policy["egress"] for to in rule.get("to", []) if "ipBlock" in to}
+    assert {"169.254.169.254/32", "169.254.170.23/32"} <= cidrs
+
+
+def test_a_pod_monitor_is_rendered_only_where_there_is_something_to_scrape():
+    found = render({"extraSinks": ["prometheus"], "podMonitor": {"enabled": True, "port": 9400}})
+    (endpoint,) = one(found, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["portNumber"] == 9400
+
+
+# -- what is refused --------------------------------------------------------------------------------------------
+
+REFUSED = {
+    # required
+    "clusterName: null": "clusterName is required",
+    "sinks: null": "sinks is required",
+    "image: null": "repository is required",
+    "image: {tag: x}": "repository is required",
+    "image: {repository: null}": "image.repository: Invalid type",
+    "sinks: []": "sinks: none is given",
+    # malformed
+    "clusterNam: x": "clusterNam is not allowed",
+    "clusterName: 'a b'": "clusterName: Does not match",
+    "sinks: [cloudwach]": "sinks.0: sinks.0 must be one of",
+    "sinks: cloudwatch": "sinks: Invalid type",
+    "image: {repository: Team/X}": "image.repository: Does not match",
+    "image: {repository: a, digest: sha256:12}": "image.digest: Does not match",
+    "commonDims: [instance]": "commonDims.0",
+    "dims: {rank: 1}": "dims.rank: Invalid type",
+    "interval: 0": "interval: Must be greater than or equal to 0.1",
+    "interval: 5s": "interval: Invalid type",
+    "window: -1": "window: Must be greater",
+    "level: most": "level: level must be one of",
+    "cloudwatch: {namespace: AWS/EC2}": "cloudwatch.namespace",
+    "cloudwatch: {region: Frankfurt}": "cloudwatch.region: Does not match",
+    "cloudwatch: {endpointUrl: localhost}": "cloudwatch.endpointUrl: Does not match",
+    "google: {project: X}": "google.project: Does not match",
+    "config: {intervall: 5}": "intervall is not allowed",
+    "config: {interval: 5}": "interval is not allowed",
+    "config: {collectors: {x: 5}}": "config.collectors.x: Invalid type",
+    "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: chipwatch}}": "role-arn: Does not match",
+    "serviceAccount: {annotations: {iam.gke.io/gcp-service-account: chipwatch}}": "gcp-service-account: Does not match",
+    "resources: {limits: {memory: lots}}": "resources.limits.memory",
+    "tolerations: [{key: x, operator: exists}]": "tolerations.0.operator",
+    "probes: {type: tcp}": "probes.type",
+    "probes: {liveness: {period: 5}}": "period is not allowed",
+    "probes: {port: 70000}": "probes.port",
+    "spool: {hostPath: var/lib}": "spool.hostPath: Does not match",
+    "networkPolicy: {api: {cidrs: [everywhere]}}": "networkPolicy.api.cidrs.0",
+    "nvidia: {driverCapabilities: utilities}": "nvidia.driverCapabilities",
+    "deployment: {endpoints: {a: {}}}": "url is required",
+    "deployment: {endpoints: {a: {url: 'http://user:pw@x/'}}}": "deployment.endpoints.a.url",
+    "hostPID: 'yes'": "hostPID: Invalid type",
+    "podLabels: {a: 'b c'}": "podLabels.a: Does not match",
+    # combinations
+    "daemonSet: {enabled: false}": "daemonSet.enabled, deployment.enabled",
+    "extraSinks: [google]": "extraSinks: google",
+    "google: {project: my-project}": "google.project: the sink google",
+    "{sinks: [stdout], cloudwatch: {region: eu-west-1}}": "cloudwatch.region: the sink cloudwatch",
+    "config: {sinks: {stdout: {}}}": "config.sinks.stdout",
+    "config: {sinks: {cloudwatch: {region: x}}}": "config.sinks.cloudwatch.region",
+    "config: {sinks: {cloudwatch: {endpoint_url: x}}}": "the value cloudwatch.endpointUrl says this",
+    "config: {collectors: {x: {list: [1, null]}}}": "collectors.x.list: null",
+    "podSecurityContext: {runAsUser: 0}": "podSecurityContext: runAsUser 0",
+    "securityContext: {privileged: true}": "securityContext.privileged",
+    "extraVolumes: [{name: spool, emptyDir: {}}]": "extraVolumes: the name spool",
+    "{networkPolicy: {enabled: true}, hostNetwork: true}": "networkPolicy.enabled",
+    "{hostUsers: false, hostPID: true}": "hostUsers: false excludes hostPID",
+    "dnsPolicy: None": "dnsConfig: required",
+    "spool: {hostPath: /var/../lib}": "spool.hostPath: Kubernetes refuses",
+    "spool: {type: hostPath, hostPath: /}": "spool.hostPath: /",
+    "nvidia: {driverHostPath: /x}": "nvidia.driverHostPath: nvidia.enabled",
+    "nvidia: {enabled: true, driverHostPath: /x}": "nvidia.driverHostPath: without",
+    "{neuron: {enabled: true}, hostMounts: {sys: false}}": "neuron.enabled",
+    "dims: {k8s_node: x}": "dims.k8s_node",
+    "sinks: [stdout]": "probes.type: exec",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}": "maxSurge is not allowed",
+    "{sinks: [google], config: {sinks: {google: {resource: auto}}}}": "config.sinks.google.resource",
+    "deployment: {enabled: true}": "deployment.endpoints: required",
+    "deployment: {enabled: true, commonDims: [k8s_node], endpoints: {a: {url: 'http://a'}}}": "deployment.commonDims",
+    "serviceAccount: {create: false, annotations: {a: b}}": "serviceAccount.annotations",
+    "podMonitor: {enabled: true}": "podMonitor.enabled: no sink",
+    "{podMonitor: {enabled: true}, extraSinks: [prometheus]}": "podMonitor.port: required",
+}
+
+
+def bad_values(words: str) -> dict:
+    values = {**NEEDED, **yaml.safe_load(words)}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.items(), ids=REFUSED)
+def test_what_is_missing_or_wrong_is_refused_by_name(words, said, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(bad_values(words)))
+    done = helm("template", CHART, "--values", file)
+    assert done.returncode == 1
+    assert said in done.stderr
+    done = helm("lint", CHART, "--values", file)
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
+def test_the_chart_without_values_says_all_that_it_needs():
+    done = helm("lint", CHART)
+    assert done.returncode == 1
+    for name in ("clusterName", "sinks", "repository"):
+        assert f"{name} is required" in done.stdout
+
+
+# -- on an API server -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api(tmp_path):
+    """The address of a stand-in API server, and a kubeconfig that names it."""
+    tools.kubernetes_validate()
+    command = [tools.python_of_tools(), kube.__file__, "1.33"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+            config = {"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [context]}
+            config |= {
+                "clusters": [{"name": "x", "cluster": {"server": address}}],
+                "users": [{"name": "x", "user": {}}],
+            }
+            file = tmp_path / "kubeconfig"
+            file.write_text(yaml.safe_dump(config))
+            file.chmod(0o600)
+            yield file
+        finally:
+            server.terminate()
+
+
+def test_helm_3_installs_upgrades_tests_and_removes_it(api):
+    def live(*words):
+        done = helm(*words, "--namespace", NAMESPACE, "--kubeconfig", api)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "helm test chipwatch" in live("install", "chipwatch", CHART, "--values", CI["onprem"])
+    assert "REVISION: 2" in live("upgrade", "chipwatch", CHART, "--values", CI["eks-gpu"])
+    assert "Phase:          Succeeded" in live("test", "chipwatch", "--logs")
+    assert '"status":"deployed"' in live("list", "--output", "json")
+    assert "uninstalled" in live("uninstall", "chipwatch")
+    assert json.loads(live("list", "--output", "json")) == []
+
+
+def test_helm_4_lives_through_the_same_and_renders_the_same_objects(api):
+    python = tools.helm4_python()
+    lives = {name: {"values": yaml.safe_load(path.read_text())} for name, path in CI.items()}
+    lives["onprem"]["then"] = lives["eks-gpu"]["values"]
+    lives["bad"] = {"values": {"sinks": []}}
+    lives["worse"] = {"values": NEEDED | {"podMonitor": {"enabled": True}}}
+    told = json.dumps({"chart": str(CHART), "kubeconfig": str(api), "namespace": NAMESPACE, "lives": lives})
+    command = [python, Path(__file__).with_name("helm4.py")]
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "missing property 'clusterName'" in found.pop("bad")["error"]
+    assert "podMonitor.enabled: no sink" in found.pop("worse")["error"]
+    assert found["onprem"].keys() == {"installed", "upgraded", "tested", "removed"}, found["onprem"]
+    for name, result in found.items():
+        assert "removed" in result, result
+        release = result["installed"]
+        theirs = objects(release["manifest"]) + [yaml.safe_load(hook["manifest"]) for hook in release.get("hooks", [])]
+        assert in_order(theirs) == in_order(objects(of_file(name)))
+
+
+def in_order(found: list[dict]) -> list[dict]:
+    return sorted(found, key=lambda what: (what["kind"], what["metadata"]["name"]))
+
+
+# -- checkov ----------------------------------------------------------------------------------------------------
+
+SKIPPED = {
+    "CKV_K8S_8": ("liveness", "a pod of `helm test` runs once; `minimal` turns probes off to show that it can be done"),
+    "CKV_K8S_9": ("readiness", "as above"),
+    "CKV_K8S_11": ("CPU limit", "a limit throttles the reader at the moment that it measures; requests are set"),
+    "CKV_K8S_15": ("pull policy Always", "a value; with a tag that does not move it only adds a way to fail"),
+    "CKV_K8S_16": ("privileged", "by value, where a device's files cannot be had otherwise"),
+    "CKV_K8S_17": ("hostPID", "by value"),
+    "CKV_K8S_19": ("hostNetwork", "by value"),
+    "CKV_K8S_20": ("allowPrivilegeEscalation", "Kubernetes refuses false together with privileged"),
+    "CKV_K8S_25": ("added capabilities", "CHOWN, for the init container of a spool on the host"),
+    "CKV_K8S_35": ("secrets in the environment", "the values of `onprem`, which AWS's own chain reads from there"),
+    "CKV_K8S_43": ("image by digest", "a value"),
+}
+BY_VALUE = {
+    "CKV_K8S_16": {"eks-neuron", "gke-gpu"},
+    "CKV_K8S_17": {"eks-gpu"},
+    "CKV_K8S_19": {"gke-tpu"},
+    "CKV_K8S_20": {"eks-neuron", "gke-gpu"},
+    "CKV_K8S_25": {"eks-neuron", "onprem"},
+    "CKV_K8S_35": {"onprem"},
+}
+"""Which files of values ask for what is skipped: elsewhere the same finding counts."""
+
+
+def test_checkov_finds_nothing_but_what_has_a_reason(tmp_path):
+    checkov = tools.checkov()
+    for name in CI:
+        (tmp_path / f"{name}.yaml").write_text(of_file(name))
+    command = [checkov, "--directory", tmp_path, "--framework", "kubernetes", "--quiet", "--compact"]
+    command += ["--skip-download", "--output", "json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=2 * LONG, check=False)
+    report = json.loads(done.stdout)
+    assert report["summary"]["passed"] > 500
+    assert report["summary"]["parsing_errors"] == 0
+    found = {(check["check_id"], Path(check["file_path"]).stem) for check in report["results"]["failed_checks"]}
+    unexcused = {(check, name) for check, name in found if check not in SKIPPED or name not in BY_VALUE.get(check, CI)}
+    assert unexcused == set()
+    assert {check for check, _ in found} == set(SKIPPED), "a reason without a finding"
+
+
+# -- the documents ----------------------------------------------------------------------------------------------
+
+
+def leaves(values: dict, path: str = "") -> set[str]:
+    """Return the paths of all values; what a schema leaves open is one."""
+    found = set()
+    for key, value in values.items():
+        own = f"{path}{key}"
+        found |= leaves(value, f"{own}.") if isinstance(value, dict) and value and is_closed(own) else {own}
+    return found
+
+
+@functools.cache
+def schema() -> dict:
+    return json.loads((CHART / "values.schema.json").read_text())
+
+
+def is_closed(path: str) -> bool:
+    part = schema()
+    for key in path.split("."):
+        part = part.get("properties", {}).get(key, {})
+    return part.get("additionalProperties") is False or path == "global"
+
+
+def declared(part: dict, path: str = "") -> set[str]:
+    found = set()
+    for key, value in part["properties"].items():
+        own = f"{path}{key}"
+        deeper = value.get("properties") and is_closed(own) and key != "affinity"
+        found |= declared(value, f"{own}.") if deeper else {own}
+    return found
+
+
+OF_KUBERNETES = re.compile(r"(^|\.)(resources|affinity)(\.|$)|^probes\.(startup|liveness|readiness)\.")
+WITHOUT_DEFAULT = {"enabled", "clusterName", "sinks", "image.repository", "window", "hostUsers", "podMonitor.port"}
+
+
+def test_every_value_has_a_default_or_a_reason_to_have_none():
+    values = leaves(yaml.safe_load((CHART / "values.yaml").read_text()))
+    options = {path for path in declared(schema()) if not OF_KUBERNETES.search(path)}
+    options = {path for path in options if not path.startswith("config.")} | {"config"}
+    assert {path for path in values if not OF_KUBERNETES.search(path)} == options - WITHOUT_DEFAULT
+
+
+def test_the_page_has_the_defaults_that_hold():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", (CHART / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) > 80
+    for path, default in rows:
+        assert functools.reduce(dict.__getitem__, path.split("."), values) == json.loads(default), path
+
+
+def test_the_page_has_a_row_for_every_value():
+    rows = set(re.findall(r"^\| `([^`]+)`", (CHART / "README.md").read_text(), re.MULTILINE))
+    values = {path for path in declared(schema()) if not OF_KUBERNETES.search(path) and not path.startswith("config.")}
+    values |= {"config", "resources", "affinity", "neuron.resources", "deployment.resources", "deployment.affinity"}
+    values |= {"probes.startup", "probes.liveness", "probes.readiness"}
+    assert rows == {path for path in values if path != "enabled"}

@@ -1,0 +1,171 @@
+"""The image's Dockerfile, as others' checkers and we read it; what its steps cut, and that nothing that is used is cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import botocore
+import pytest
+
+from tests.deploy import tools
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "ecs-sidecar"
+DOCKERFILE = FOLDER / "Dockerfile"
+LONG = 60.0
+NOT_ASKED = {
+    "CKV_DOCKER_7": "bases are arguments with a tag, and `make image` insists on digests: the check does not look into arguments",
+}
+"""Checks of checkov that we do without, and why."""
+
+
+def test_hadolint_finds_nothing():
+    done = subprocess.run([tools.hadolint(), DOCKERFILE], capture_output=True, text=True, timeout=LONG, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_hadolint_would_find_something(tmp_path):
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text() + "RUN cd /app && sudo pip install boto3\n")
+    done = subprocess.run(
+        [tools.hadolint(), tmp_path / "Dockerfile"], capture_output=True, text=True, timeout=LONG, check=False
+    )
+    assert done.returncode == 1
+    assert {"DL3003", "DL3004"} <= set(re.findall(r"DL\d+", done.stdout))
+
+
+def test_checkov_finds_nothing():
+    command = [
+        tools.checkov(),
+        "--framework",
+        "dockerfile",
+        "--file",
+        DOCKERFILE,
+        "--skip-download",
+        "--output",
+        "json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    report = json.loads(done.stdout)
+    assert {found["check_id"] for found in report["results"]["failed_checks"]} == set(NOT_ASKED)
+    assert report["summary"]["passed"] > 50
+
+
+def test_what_runs_has_no_shell_no_root_and_asks_its_own_health():
+    final = DOCKERFILE.read_text().partition("# -- image:")[2].partition("# -- neuron:")[0]
+    users = re.findall(r"^USER (.*)", final, re.MULTILINE)
+    assert users[-1] == "65532:65532"
+    assert 'CMD ["/app/bin/agent", "health"]' in final
+    assert 'ENTRYPOINT ["/app/bin/agent"]' in final
+    for line in re.findall(r"^(?:RUN|CMD|ENTRYPOINT) (.*)", final, re.MULTILINE):
+        assert line.startswith("["), f"{line}: needs a shell"
+
+
+def test_the_context_holds_what_is_installed_and_nothing_else():
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    for name in [line[1:] for line in lines if line.startswith("!")]:
+        assert (ROOT / name).exists(), name
+    needed = re.findall(r"^COPY (?!--from)(\S+)|(ecs-sidecar/\S+\.py)", DOCKERFILE.read_text(), re.MULTILINE)
+    assert {name for pair in needed for name in pair if name} == {
+        ".", "constraints.txt", "ecs-sidecar/slim.py", "ecs-sidecar/prove.py",
+    }  # fmt: skip
+
+
+def test_bases_without_a_digest_are_refused_by_name():
+    for given, missing in (
+        ([], "IMAGE"),
+        (["IMAGE=x"], "BUILD_BASE"),
+        (["IMAGE=x", "BUILD_BASE=python:3.13"], "BUILD_BASE"),
+        (["IMAGE=x", f"BUILD_BASE=python@sha256:{'0' * 64}"], "RUN_BASE"),
+    ):
+        done = subprocess.run(
+            ["make", "--no-print-directory", "image", "DOCKER=false", *given],
+            cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False,
+        )  # fmt: skip
+        assert done.returncode
+        assert missing in done.stderr.splitlines()[0]
+
+
+# -- slim.py ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slim():
+    return runpy.run_path(str(FOLDER / "slim.py"))
+
+
+def test_what_nothing_imports_is_cut_and_the_rest_stays(slim, tmp_path):
+    stay = ["agent/testing.py", "agent/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
+            "botocore/data/cloudwatch/2010-08-01/service-2.json.gz", "a.dist-info/METADATA", "a.dist-info/entry_points.txt"]  # fmt: skip
+    go = ["bin/agent", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
+          "a.dist-info/RECORD"]  # fmt: skip
+    for name in stay + go:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    slim["prune"](tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(stay)
+
+
+def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
+    slim["starter"](tmp_path / "bin")
+    script = tmp_path / "bin/agent"
+    assert script.read_text().startswith("#!/usr/bin/python3\n")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o755
+
+
+ENDPOINTS = """
+import json, os, time
+from botocore.loaders import Loader
+from sinks.cloudwatch import CloudwatchSink
+from sinks.cloudwatch.client import Client
+found = {}
+for partition in json.load(open(os.environ["PARTITIONS"]))["partitions"]:
+    for n, region in enumerate(list(partition["regions"])[: int(os.environ["REGIONS"])]):
+        for fips in (False, True) if n == 0 else (False,):
+            client = Client(CloudwatchSink.Config(region=region, use_fips=fips), time.time_ns)
+            client.connect()
+            client.speaks([{"MetricName": "m", "Value": 1.0}], b"{}")
+            found[f"{region} {fips} {partition['outputs']['dnsSuffix']}"] = client.endpoint
+            client.close()
+client = Client(CloudwatchSink.Config(region="cn-north-1", role_arn="arn:aws-cn:iam::123456789012:role/r"), time.time_ns)
+client.connect()
+services = sorted(Loader().list_available_services("service-2"))
+print(json.dumps({"endpoints": found, "services": services, "from": __import__("botocore").__file__}))
+"""
+
+
+def test_the_sink_finds_every_region_with_the_models_that_are_left(slim, tmp_path):
+    """All regions of all partitions, and with the role of another account; some as by the whole botocore."""
+    whole = Path(botocore.__file__).parent
+    shutil.copytree(whole, tmp_path / "botocore", ignore=shutil.ignore_patterns("__pycache__"))
+    slim["prune"](tmp_path)
+    answers = []
+    for path, regions in ((str(ROOT), 1), (os.pathsep.join([str(tmp_path), str(ROOT)]), 1000)):
+        env = {
+            "PYTHONPATH": path, "PARTITIONS": str(whole / "data/partitions.json"), "REGIONS": str(regions),
+            "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "PATH": os.environ["PATH"],
+        }  # fmt: skip
+        command = [sys.executable, "-c", ENDPOINTS]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout))
+    before, after = answers
+    assert after["from"].startswith(str(tmp_path))
+    assert set(after["services"]) == set(slim["MODELS"])
+    assert len(before["services"]) > 300
+    assert len(before["endpoints"]) > 8
+    assert before["endpoints"].items() <= after["endpoints"].items()
+    assert len(after["endpoints"]) > 40
+    for asked, endpoint in after["endpoints"].items():
+        region, fips, suffix = asked.split()
+        if fips == "False":
+            assert endpoint == f"https://monitoring.{region}.{suffix}"

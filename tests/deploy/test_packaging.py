@@ -1,0 +1,100 @@
+"""Wheel and sdist: what is in them, that they work where only they are, and that they are the same bytes each time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from agent.version import __version__
+
+ROOT = Path(__file__).parents[2]
+LONG = 60.0
+NAME = f"chipwatch-{__version__}"
+
+
+def run(*words, **options):
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, timeout=LONG, check=False, **options
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(folder, epoch):
+    run(sys.executable, "-m", "hatchling", "build", "--directory", folder, cwd=ROOT,
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PIP_NO_INDEX": "1"})  # fmt: skip
+    return folder / f"{NAME}-py3-none-any.whl", folder / f"{NAME}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("dist"), 1_700_000_000)
+
+
+def sources():
+    """Return what should be there: what is in the two folders and is no build's or interpreter's."""
+    return {
+        str(path.relative_to(ROOT))
+        for top in ("agent", "sinks")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
+    names = set(zipfile.ZipFile(built[0]).namelist())
+    info = f"{NAME}.dist-info"
+    metadata = {name for name in names if name.startswith(info)}
+    assert metadata == {
+        f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+    }
+    assert names - metadata == sources()
+    assert "agent/py.typed" in names
+    assert "agent/prices.toml" in names
+
+
+def test_the_sdist_holds_these_and_what_says_what_they_are(built):
+    with tarfile.open(built[1]) as archive:
+        names = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
+    assert names - sources() == {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    assert sources() <= names
+
+
+def test_the_same_bytes_come_out_each_time(built, tmp_path):
+    again = build(tmp_path, 1_700_000_000)
+    assert [hashlib.sha256(path.read_bytes()).hexdigest() for path in again] == [
+        hashlib.sha256(path.read_bytes()).hexdigest() for path in built
+    ]
+
+
+def test_a_wheel_can_be_made_of_the_sdist(built, tmp_path):
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=tmp_path / NAME,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})  # fmt: skip
+    assert (tmp_path / built[0].name).read_bytes() == built[0].read_bytes()
+
+
+def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
+    """Installed alone; its dependencies are those of this test."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", "--quiet", built[0])
+    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    env = {"PATH": os.environ["PATH"], "PYTHONNOUSERSITE": "1"}
+
+    where = run(python, "-c", "import agent, sinks; print(agent.__file__, *sinks.__path__)", cwd=tmp_path, env=env)
+    assert all(Path(path).is_relative_to(own) for path in where.split())
+    for command in ("agent", "chipwatch"):
+        assert run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"
+    assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env)
+    assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)

@@ -1,0 +1,83 @@
+"""How the checkers are installed and found; without a network, since that is when it matters."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.deploy import tools
+
+LONG = 120.0
+FINDERS = (
+    tools.helm, tools.helm4_python, tools.checkov, tools.cfn_lint, tools.kubernetes_validate, tools.hadolint,
+    tools.shellcheck, tools.python_of_tools,
+)  # fmt: skip
+ON_PATH = (tools.terraform, tools.systemd_analyze, tools.cloud_init, tools.buildah, tools.podman, tools.debootstrap)
+
+
+@pytest.mark.parametrize("find", FINDERS, ids=lambda find: find.__name__)
+def test_what_is_not_installed_skips_with_the_command_that_brings_it(find, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "TOOLS", tmp_path)
+    with pytest.raises(pytest.skip.Exception, match="make tools"):
+        find()
+
+
+@pytest.mark.parametrize("find", ON_PATH, ids=lambda find: find.__name__)
+def test_what_is_not_on_path_skips_with_what_brings_it(find, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(pytest.skip.Exception, match="is not on PATH: "):
+        find()
+
+
+def test_what_cannot_be_had_is_left_out_with_a_reason_and_leaves_nothing_half_made(tmp_path):
+    """No index, no npm: still no failure, since `make test` goes on."""
+    env = {"CHECKERS": str(tmp_path / "tools"), "PATH": str(tmp_path), "PIP_NO_INDEX": "1", "HOME": str(tmp_path)}
+    command = [sys.executable, tools.__file__]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    said = dict(
+        re.findall(
+            r"^tools: (\w+) is left out, and the checks that need it are skipped: (.*)", done.stdout, re.MULTILINE
+        )
+    )
+    assert said.keys() == {"venv", "helm", "helm4"}
+    assert "No matching distribution" in said["venv"]
+    assert "npm" in said["helm"]
+    assert {path.name for path in (tmp_path / "tools").iterdir()} == {"venv.log", "helm.log", "helm4.log"}
+
+
+def test_what_is_there_as_pinned_is_not_installed_again(tmp_path, monkeypatch, capsys):
+    made = []
+
+    def part(name, product):
+        def make(run):
+            made.append(name)
+            (tmp_path / product).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / product).touch()
+
+        return make
+
+    monkeypatch.setattr(tools, "TOOLS", tmp_path)
+    monkeypatch.setattr(tools, "_venv", part("venv", "venv/bin/checkov"))
+    monkeypatch.setattr(tools, "_helm", part("helm", "bin/helm"))
+    monkeypatch.setattr(tools, "_helm4", part("helm4", "helm4/bin/python"))
+    tools.install()
+    tools.install()
+    assert made == ["venv", "helm", "helm4"]
+    (tmp_path / "bin/helm").unlink()
+    (tmp_path / "venv.stamp").write_text("other pins")
+    tools.install()
+    assert made == ["venv", "helm", "helm4", "venv", "helm"]
+
+
+@pytest.mark.parametrize("pins", [tools.PINS, tools.PINS_HELM4], ids=lambda path: path.stem)
+def test_every_pin_has_hashes_and_no_address(pins):
+    text = Path(pins).read_text()
+    assert "://" not in text
+    for requirement in re.split(r"\n(?=\S)", text.strip()):
+        assert re.match(r"[a-z0-9.-]+==\S+", requirement), requirement
+        assert "--hash=sha256:" in requirement, requirement

