@@ -12,7 +12,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,10 +199,10 @@ def table(module: Path) -> str:
     found = blocks(module)
     lines = [BEGIN, "", "| input | type | default | |", "|---|---|---|---|"]
     for name, text in sorted(found["variable"].items()):
-        kind = re.search(r"^  type\s*= (\w+(?:\((?:\w+(?:\(\w+\))?)?)?)", text, re.MULTILINE)[1]
-        kind += {0: "", 1: ")" if "({" not in text.split("type", 1)[1].split("\n")[0] else "…)"}.get(
-            kind.count("(") - kind.count(")"), "…))"
-        )
+        kind = re.search(r"^  type\s*= (.+)$", text, re.MULTILINE)[1]
+        if kind.endswith("({"):
+            keys = re.findall(r"^    (\w+)\s+= ", text.partition("({")[2].partition("\n  })")[0], re.MULTILINE)
+            kind = f"{kind}{', '.join(keys)}}}{')' * kind.count('(')}"
         default = re.search(r"^  default\s*= (.+?)$", text, re.MULTILINE)
         shown = "**required**" if default is None else f"`{default[1]}`"
         lines.append(f"| `{name}` | `{kind}` | {shown} | {_description(text)} |")
@@ -224,9 +223,3 @@ def check_readme(module: Path) -> None:
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
     check_golden(readme, f"{before}{table(module)}{after}")
-
-
-def copied(module: Path, folder: Path) -> Path:
-    """Return a copy of a module's files that may be written to."""
-    shutil.copytree(module, folder, ignore=shutil.ignore_patterns(".terraform*"))
-    return folder

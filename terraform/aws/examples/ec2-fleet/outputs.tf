@@ -1,0 +1,9 @@
+output "launch_template_id" {
+  description = "Id of the launch template."
+  value       = module.chipwatch.launch_template_id
+}
+
+output "dashboard_name" {
+  description = "Name of the dashboard."
+  value       = module.chipwatch.dashboard_name
+}

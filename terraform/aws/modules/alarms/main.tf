@@ -1,0 +1,80 @@
+# The alarms that `agent dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and each
+# series of the answer has a state of its own: machines that come later are in it by themselves.
+
+locals {
+  by_runtime = contains(var.dimensions, "neuron_runtime_tag")
+  # A dimension of points and not of machines: the templates have it where it belongs.
+  machine = [for word in var.dimensions : word if word != "neuron_runtime_tag"]
+  level   = var.level == "all" ? "detailed" : var.level
+
+  # Every family has a sign that machines send at all; the last one here has its way.
+  order = [for family in ["neuron", "gpu", "host"] : family if contains(var.families, family)]
+
+  generated = merge([
+    for family in local.order : {
+      for alarm in jsondecode(templatefile("${path.module}/generated/${local.level}/${family == "neuron" && local.by_runtime ? "neuron-by-runtime" : family}.json.tftpl", {
+        namespace = var.namespace
+        prefix    = "prefix"
+        dims      = join(", ", [for word in local.machine : "\\\"${word}\\\""])
+      })) : trimprefix(alarm.AlarmName, "prefix-") => alarm
+    }
+  ]...)
+
+  alarms = {
+    for key, alarm in local.generated : key => merge(alarm, { with = lookup(var.alarms, key, local.nothing) })
+    if var.create && lookup(var.alarms, key, local.nothing).create
+  }
+
+  nothing = {
+    create                    = true
+    threshold                 = null
+    evaluation_periods        = null
+    datapoints_to_alarm       = null
+    treat_missing_data        = null
+    actions_enabled           = null
+    alarm_actions             = null
+    ok_actions                = null
+    insufficient_data_actions = null
+  }
+}
+
+resource "aws_cloudwatch_metric_alarm" "this" {
+  for_each = local.alarms
+
+  region                    = var.region
+  alarm_name                = "${var.name}-${each.key}"
+  alarm_description         = each.value.AlarmDescription
+  comparison_operator       = each.value.ComparisonOperator
+  threshold                 = each.value.with.threshold == null ? each.value.Threshold : each.value.with.threshold
+  evaluation_periods        = coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
+  datapoints_to_alarm       = coalesce(each.value.with.datapoints_to_alarm, each.value.DatapointsToAlarm)
+  treat_missing_data        = coalesce(each.value.with.treat_missing_data, each.value.TreatMissingData)
+  actions_enabled           = each.value.with.actions_enabled == null ? var.actions_enabled : each.value.with.actions_enabled
+  alarm_actions             = each.value.with.alarm_actions == null ? var.alarm_actions : each.value.with.alarm_actions
+  ok_actions                = each.value.with.ok_actions == null ? var.ok_actions : each.value.with.ok_actions
+  insufficient_data_actions = each.value.with.insufficient_data_actions == null ? var.insufficient_data_actions : each.value.with.insufficient_data_actions
+  tags                      = var.tags
+
+  dynamic "metric_query" {
+    for_each = each.value.Metrics
+
+    content {
+      id          = metric_query.value.Id
+      expression  = metric_query.value.Expression
+      period      = metric_query.value.Period
+      return_data = metric_query.value.ReturnData
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = coalesce(each.value.with.datapoints_to_alarm, each.value.DatapointsToAlarm) <= coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
+      error_message = "alarms: ${each.key}: datapoints_to_alarm may not be more than evaluation_periods."
+    }
+
+    precondition {
+      condition     = coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods) * each.value.Metrics[0].Period <= 10800
+      error_message = "alarms: ${each.key}: an alarm on a query looks back three hours at most; evaluation_periods of ${each.value.Metrics[0].Period} s are too many."
+    }
+  }
+}

@@ -1,0 +1,165 @@
+mock_provider "aws" {}
+
+run "all_families" {
+  command = plan
+
+  variables {
+    level         = "detailed"
+    alarm_actions = ["arn:aws:sns:us-east-1:123456789012:pager"]
+  }
+
+  assert {
+    condition = length(setsubtract(
+      ["agent-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy"],
+      keys(aws_cloudwatch_metric_alarm.this)
+    )) == 0
+    error_message = "What may happen to a fleet has its alarm."
+  }
+
+  assert {
+    condition     = alltrue([for alarm in aws_cloudwatch_metric_alarm.this : alarm.alarm_actions == toset(["arn:aws:sns:us-east-1:123456789012:pager"])])
+    error_message = "All alarms tell the topic."
+  }
+
+  assert {
+    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query)[0].expression, "cpu.utilization")
+    error_message = "With the host's metrics, silence is told by them."
+  }
+}
+
+run "by_runtime" {
+  command = plan
+
+  variables {
+    families   = ["neuron"]
+    dimensions = ["instance_id", "neuron_runtime_tag"]
+  }
+
+  assert {
+    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["neuron-core-busy"].metric_query)[0].expression, "GROUP BY \"neuron_core\", \"neuron_device\", \"neuron_runtime_tag\", \"instance_id\" ORDER BY")
+    error_message = "Each runtime has a state of its own."
+  }
+
+  assert {
+    condition     = !strcontains(tolist(aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query)[0].expression, "neuron_runtime_tag")
+    error_message = "A machine is silent, not a runtime."
+  }
+}
+
+run "otherwise" {
+  command = plan
+
+  variables {
+    name     = "prod"
+    families = ["gpu"]
+    alarms = {
+      gpu-idle = { threshold = 0, evaluation_periods = 6, datapoints_to_alarm = 3, actions_enabled = false, treat_missing_data = "ignore" }
+      gpu-xid  = { create = false }
+    }
+  }
+
+  assert {
+    condition     = aws_cloudwatch_metric_alarm.this["gpu-idle"].alarm_name == "prod-gpu-idle" && aws_cloudwatch_metric_alarm.this["gpu-idle"].threshold == 0
+    error_message = "Zero is a threshold too."
+  }
+
+  assert {
+    condition     = aws_cloudwatch_metric_alarm.this["gpu-idle"].actions_enabled == false && aws_cloudwatch_metric_alarm.this["gpu-idle"].treat_missing_data == "ignore"
+    error_message = "What is said of an alarm is the alarm's."
+  }
+
+  assert {
+    condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "gpu-xid") && !contains(keys(aws_cloudwatch_metric_alarm.this), "memory-full")
+    error_message = "What is not wanted is not there."
+  }
+
+  assert {
+    condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "gpu-throttled")
+    error_message = "At the level basic nobody sends what it looks at."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(aws_cloudwatch_metric_alarm.this) == 0
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_what_is_malformed" {
+  command = plan
+
+  variables {
+    name                      = "a name"
+    region                    = "frankfurt"
+    namespace                 = "AWS/EC2"
+    dimensions                = []
+    families                  = []
+    level                     = "more"
+    alarm_actions             = ["pager"]
+    ok_actions                = ["pager"]
+    insufficient_data_actions = ["pager"]
+    alarms                    = { gpu-idel = {} }
+  }
+
+  expect_failures = [
+    var.name, var.region, var.namespace, var.dimensions, var.families, var.level, var.alarm_actions, var.ok_actions, var.insufficient_data_actions,
+    var.alarms,
+  ]
+}
+
+run "refuses_an_unknown_treatment" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { treat_missing_data = "bad" } }
+  }
+
+  expect_failures = [var.alarms]
+}
+
+run "refuses_half_a_period" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { evaluation_periods = 1.5 } }
+  }
+
+  expect_failures = [var.alarms]
+}
+
+run "refuses_actions_that_are_no_arns" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { ok_actions = ["pager"] } }
+  }
+
+  expect_failures = [var.alarms]
+}
+
+run "refuses_more_points_than_periods" {
+  command = plan
+
+  variables {
+    alarms = { gpu-lost = { datapoints_to_alarm = 3 } }
+  }
+
+  expect_failures = [aws_cloudwatch_metric_alarm.this["gpu-lost"]]
+}
+
+run "refuses_to_look_back_more_than_three_hours" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { evaluation_periods = 37 } }
+  }
+
+  expect_failures = [aws_cloudwatch_metric_alarm.this["gpu-idle"]]
+}

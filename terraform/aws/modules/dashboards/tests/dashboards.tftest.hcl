@@ -1,0 +1,64 @@
+mock_provider "aws" {
+  mock_data "aws_region" {
+    defaults = { region = "eu-central-1" }
+  }
+}
+
+run "all_families" {
+  command = plan
+
+  assert {
+    condition     = length(regexall("eu-central-1", output.dashboard_body)) > 0
+    error_message = "Graphs are of the provider's region unless another is said."
+  }
+
+  assert {
+    condition     = [for widget in jsondecode(output.dashboard_body).widgets : widget.properties.markdown if widget.type == "text"] == ["## Host", "## GPU", "## Neuron"]
+    error_message = "The families stand one below the other."
+  }
+}
+
+run "neuron_by_runtime" {
+  command = plan
+
+  variables {
+    region     = "us-west-2"
+    families   = ["neuron"]
+    dimensions = ["instance_id", "neuron_runtime_tag"]
+    level      = "all"
+  }
+
+  assert {
+    condition     = strcontains(output.dashboard_body, "\\\"neuron_device\\\",\\\"neuron_runtime_tag\\\",\\\"instance_id\\\"}")
+    error_message = "The runtime is a dimension of a core's points."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(aws_cloudwatch_dashboard.this) == 0
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_what_is_malformed" {
+  command = plan
+
+  variables {
+    name       = "a name"
+    region     = "frankfurt"
+    namespace  = "AWS/EC2"
+    dimensions = ["neuron_runtime_tag"]
+    families   = ["tpu"]
+    level      = "more"
+    start      = "3 hours"
+  }
+
+  expect_failures = [var.name, var.region, var.namespace, var.dimensions, var.families, var.level, var.start]
+}

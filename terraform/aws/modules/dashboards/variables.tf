@@ -1,0 +1,89 @@
+variable "create" {
+  description = "Whether to create anything."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "name" {
+  description = "Name of the dashboard."
+  type        = string
+  default     = "chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{1,255}$", var.name))
+    error_message = "name: 1 to 255 letters, digits, - and _."
+  }
+}
+
+variable "region" {
+  description = "Region of the metrics; the provider's unless set."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.region == null || can(regex("^[a-z]{2,}(-[a-z]+)+-[0-9]+$", var.region))
+    error_message = "region: the name of a region, as in us-east-1."
+  }
+}
+
+variable "dimensions" {
+  description = "The agents' common_dims. Only series with exactly these are found."
+  type        = list(string)
+  default     = ["instance_id", "instance_type"]
+  nullable    = false
+
+  validation {
+    condition     = length(setsubtract(var.dimensions, ["neuron_runtime_tag"])) > 0 && alltrue([for word in var.dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
+    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, as in [\"instance_id\", \"instance_type\"]."
+  }
+}
+
+variable "families" {
+  description = "What the machines send: host, gpu, neuron."
+  type        = set(string)
+  default     = ["host", "gpu", "neuron"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron"])) == 0
+    error_message = "families: at least one of host, gpu and neuron."
+  }
+}
+
+variable "level" {
+  description = "The agents' level: basic, detailed or all."
+  type        = string
+  default     = "basic"
+  nullable    = false
+
+  validation {
+    condition     = contains(["basic", "detailed", "all"], var.level)
+    error_message = "level: basic, detailed or all."
+  }
+}
+
+variable "namespace" {
+  description = "CloudWatch namespace."
+  type        = string
+  default     = "Chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_./#-][A-Za-z0-9_./#:-]{0,254}$", var.namespace)) && !startswith(var.namespace, "AWS/")
+    error_message = "namespace: 1 to 255 letters, digits and _./#:- ; it begins neither with a colon nor with AWS/."
+  }
+}
+
+variable "start" {
+  description = "How far back it shows, as an ISO 8601 duration."
+  type        = string
+  default     = "-PT3H"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^-P([0-9]+[MWD]|T[0-9]+[MH])$", var.start))
+    error_message = "start: a duration back from now, as in -PT3H or -P7D."
+  }
+}

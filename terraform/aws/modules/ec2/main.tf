@@ -1,0 +1,116 @@
+# A launch template whose user-data installs the agent: for Auto Scaling groups, fleets and single instances.
+
+locals {
+  user_data = templatefile("${path.module}/../../user-data.sh.tftpl", {
+    version      = var.agent_version
+    extras       = join(",", var.extras)
+    sink         = join(",", var.sinks)
+    namespace    = var.namespace
+    region       = var.region == null ? "" : var.region
+    common_dims  = join(",", var.dimensions)
+    level        = var.level
+    config       = var.config
+    wheelhouse   = var.wheelhouse == null ? "" : var.wheelhouse
+    sums_sha256  = var.sums_sha256 == null ? "" : var.sums_sha256
+    index_url    = var.index_url == null ? "" : var.index_url
+    constraints  = var.constraints == null ? "" : var.constraints
+    wheel_sha256 = var.wheel_sha256 == null ? "" : var.wheel_sha256
+    unit         = trimspace(file("${path.module}/../../files/chipwatch.service"))
+    uninstall    = trimspace(file("${path.module}/../../files/uninstall.sh"))
+  })
+
+  tags = merge({ Name = var.name }, var.tags)
+}
+
+resource "aws_launch_template" "this" {
+  count = var.create ? 1 : 0
+
+  region                 = var.region
+  name                   = var.use_name_prefix ? null : var.name
+  name_prefix            = var.use_name_prefix ? "${var.name}-" : null
+  description            = "Instances that run chipwatch ${var.agent_version}"
+  update_default_version = true
+  image_id               = var.image_id
+  instance_type          = var.instance_type
+  key_name               = var.key_name
+  ebs_optimized          = var.ebs_optimized
+  vpc_security_group_ids = var.vpc_security_group_ids
+  user_data              = base64gzip(local.user_data) # EC2 takes 16 KiB; cloud-init unpacks it
+  tags                   = var.tags
+
+  iam_instance_profile {
+    arn = var.instance_profile_arn
+  }
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = var.http_put_response_hop_limit
+    instance_metadata_tags      = var.instance_metadata_tags ? "enabled" : "disabled"
+  }
+
+  monitoring {
+    enabled = var.detailed_monitoring
+  }
+
+  dynamic "block_device_mappings" {
+    for_each = var.block_device_mappings
+
+    content {
+      device_name = block_device_mappings.key
+
+      ebs {
+        delete_on_termination = block_device_mappings.value.delete_on_termination
+        encrypted             = block_device_mappings.value.encrypted
+        iops                  = block_device_mappings.value.iops
+        kms_key_id            = block_device_mappings.value.kms_key_id
+        throughput            = block_device_mappings.value.throughput
+        volume_size           = block_device_mappings.value.volume_size
+        volume_type           = block_device_mappings.value.volume_type
+      }
+    }
+  }
+
+  dynamic "tag_specifications" {
+    for_each = ["instance", "volume", "network-interface"]
+
+    content {
+      resource_type = tag_specifications.value
+      tags          = local.tags
+    }
+  }
+
+  lifecycle {
+    create_before_destroy = true
+
+    precondition {
+      condition     = var.wheelhouse == null || (var.index_url == null && var.constraints == null && var.wheel_sha256 == null)
+      error_message = "wheelhouse: no index is asked then, so index_url, constraints and wheel_sha256 have to be unset."
+    }
+
+    precondition {
+      condition     = var.sums_sha256 == null || var.wheelhouse != null
+      error_message = "sums_sha256: is of a wheelhouse, and none is named."
+    }
+
+    precondition {
+      condition     = (var.constraints == null) == (var.wheel_sha256 == null)
+      error_message = "constraints: needs wheel_sha256, and the other way round: chipwatch itself is not among the constraints."
+    }
+
+    precondition {
+      condition     = alltrue([for sink in ["cloudwatch", "google"] : !contains(var.sinks, sink) || contains(var.extras, sink) || contains(var.extras, "all")])
+      error_message = "extras: the sinks cloudwatch and google need the extra of their name."
+    }
+
+    precondition {
+      condition     = !var.instance_metadata_tags || alltrue([for key in keys(local.tags) : can(regex("^[A-Za-z0-9+=.,_:@-]+$", key)) && !contains([".", "..", "_index"], key)])
+      error_message = "tags: EC2 launches nothing with these while the tags are in the metadata: keys are of letters, digits and +-=.,_:@ then. Change them, or set instance_metadata_tags to false."
+    }
+
+    precondition {
+      condition     = length(base64gzip(local.user_data)) <= 21848 # EC2 counts the 16 KiB before base64
+      error_message = "config: EC2 takes 16 KiB of user-data, and this is too long even when it is packed."
+    }
+  }
+}

@@ -1,0 +1,162 @@
+mock_provider "aws" {}
+
+variables {
+  image_id             = "ami-0123456789abcdef0"
+  instance_profile_arn = "arn:aws:iam::123456789012:instance-profile/chipwatch"
+  agent_version        = "0.1.0"
+}
+
+run "hardened_by_itself" {
+  command = plan
+
+  assert {
+    condition     = aws_launch_template.this[0].metadata_options[0].http_tokens == "required" && aws_launch_template.this[0].metadata_options[0].http_put_response_hop_limit == 1
+    error_message = "IMDSv2 alone, and for the instance alone."
+  }
+
+  assert {
+    condition     = strcontains(output.user_data, "\nversion=0.1.0\n") && strcontains(output.user_data, "\ncommon_dims=instance_id,instance_type\n")
+    error_message = "The script is told what to install, and what the agent adds to its points."
+  }
+}
+
+run "as_it_is_told" {
+  command = plan
+
+  variables {
+    name                        = "training"
+    use_name_prefix             = false
+    http_put_response_hop_limit = 2
+    instance_metadata_tags      = false
+    region                      = "eu-central-1"
+    level                       = "all"
+    config                      = "interval = 10.0"
+    index_url                   = "https://pypi.example.com/simple"
+    constraints                 = "s3://wheels/constraints.txt"
+    wheel_sha256                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+    block_device_mappings       = { "/dev/xvda" = { volume_size = 200 } }
+    tags                        = { team = "ml" }
+  }
+
+  assert {
+    condition     = aws_launch_template.this[0].name == "training" && aws_launch_template.this[0].metadata_options[0].http_put_response_hop_limit == 2 && aws_launch_template.this[0].metadata_options[0].instance_metadata_tags == "disabled"
+    error_message = "Name, hop limit and tags in the metadata are as they are said."
+  }
+
+  assert {
+    condition     = aws_launch_template.this[0].block_device_mappings[0].ebs[0].encrypted == "true"
+    error_message = "Volumes are encrypted unless it is said otherwise."
+  }
+
+  assert {
+    condition     = toset([for of in aws_launch_template.this[0].tag_specifications : of.tags["team"]]) == toset(["ml"])
+    error_message = "The tags are those of what is launched, too."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(aws_launch_template.this) == 0
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_what_is_malformed" {
+  command = plan
+
+  variables {
+    name                        = "a name"
+    region                      = "frankfurt"
+    image_id                    = "amazon-linux"
+    instance_type               = "large"
+    instance_profile_arn        = "chipwatch"
+    vpc_security_group_ids      = ["default"]
+    http_put_response_hop_limit = 0
+    block_device_mappings       = { xvda = {} }
+    agent_version               = ">=0.1"
+    extras                      = ["boto3"]
+    sinks                       = []
+    namespace                   = ":mine"
+    dimensions                  = []
+    level                       = "more"
+    config                      = "interval = 10.0\nEND_OF_CONFIG\n"
+    wheelhouse                  = "https://wheels.example.com"
+    sums_sha256                 = "abc"
+    index_url                   = "https://user:password@pypi.example.com/simple"
+    constraints                 = "constraints.txt"
+    wheel_sha256                = "abc"
+  }
+
+  expect_failures = [
+    var.name, var.region, var.image_id, var.instance_type, var.instance_profile_arn, var.vpc_security_group_ids, var.http_put_response_hop_limit,
+    var.block_device_mappings, var.agent_version, var.extras, var.sinks, var.namespace, var.dimensions, var.level, var.config, var.wheelhouse,
+    var.sums_sha256, var.index_url, var.constraints, var.wheel_sha256,
+  ]
+}
+
+run "refuses_two_places_to_install_from" {
+  command = plan
+
+  variables {
+    wheelhouse = "/opt/wheels"
+    index_url  = "https://pypi.example.com/simple"
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_sums_of_nothing" {
+  command = plan
+
+  variables {
+    sums_sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_constraints_that_hold_half" {
+  command = plan
+
+  variables {
+    constraints = "/opt/constraints.txt"
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_a_sink_without_its_library" {
+  command = plan
+
+  variables {
+    sinks = ["google"]
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_more_than_ec2_takes" {
+  command = plan
+
+  variables {
+    config = join("\n", [for n in range(400) : "# ${sha256(tostring(n))}"])
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_tags_with_which_nothing_is_launched" {
+  command = plan
+
+  variables {
+    tags = { "team/name" = "ml" }
+  }
+
+  expect_failures = [aws_launch_template.this]
+}

@@ -1,0 +1,286 @@
+variable "create" {
+  description = "Whether to create anything; the user-data is there in any case."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "name" {
+  description = "Name of the launch template and of what it launches."
+  type        = string
+  default     = "chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9()./_-]{3,99}$", var.name))
+    error_message = "name: 3 to 99 letters, digits and ()./_-"
+  }
+}
+
+variable "use_name_prefix" {
+  description = "Whether AWS appends something unique to the launch template's name."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "region" {
+  description = "Region of the launch template, and where metrics go; the provider's, and the instance's own, unless set."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.region == null || can(regex("^[a-z]{2,}(-[a-z]+)+-[0-9]+$", var.region))
+    error_message = "region: the name of a region, as in us-east-1."
+  }
+}
+
+variable "image_id" {
+  description = "AMI of Amazon Linux 2023, Ubuntu 22.04 or 24.04, or a Deep Learning AMI of these; or resolve:ssm:PARAMETER."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^(ami-[0-9a-f]{8,17}|resolve:ssm:/?[A-Za-z0-9_./:-]+)$", var.image_id))
+    error_message = "image_id: an AMI, as in ami-0123456789abcdef0, or resolve:ssm: and the name of a parameter."
+  }
+}
+
+variable "instance_type" {
+  description = "Type of the instances; left to the fleet unless set."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.instance_type == null || can(regex("^[a-z0-9-]+\\.[a-z0-9-]+$", var.instance_type))
+    error_message = "instance_type: as in trn1.32xlarge."
+  }
+}
+
+variable "instance_profile_arn" {
+  description = "Instance profile that may send metrics: the one of the module iam."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:instance-profile/.+$", var.instance_profile_arn))
+    error_message = "instance_profile_arn: the ARN of an instance profile, as in arn:aws:iam::123456789012:instance-profile/chipwatch."
+  }
+}
+
+variable "key_name" {
+  description = "Key pair for SSH; none unless set."
+  type        = string
+  default     = null
+}
+
+variable "ebs_optimized" {
+  description = "Whether the instances have a lane of their own to their volumes; the type's own way unless set."
+  type        = bool
+  default     = null
+}
+
+variable "vpc_security_group_ids" {
+  description = "Security groups. The agent needs HTTPS outwards to CloudWatch, directly or by a VPC endpoint, and nothing inwards."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for group in var.vpc_security_group_ids : can(regex("^sg-[0-9a-f]{8,17}$", group))])
+    error_message = "vpc_security_group_ids: ids of security groups, as in sg-0123456789abcdef0."
+  }
+}
+
+variable "http_put_response_hop_limit" {
+  description = "How many hops answers of the metadata service go. 1 reaches the instance itself, which is enough for this agent; containers with a network of their own need 2, and reach the instance's role then."
+  type        = number
+  default     = 1
+  nullable    = false
+
+  validation {
+    condition     = var.http_put_response_hop_limit >= 1 && var.http_put_response_hop_limit <= 64 && floor(var.http_put_response_hop_limit) == var.http_put_response_hop_limit
+    error_message = "http_put_response_hop_limit: a whole number from 1 to 64; 1 is for the instance itself, 2 for containers on it."
+  }
+}
+
+variable "instance_metadata_tags" {
+  description = "Whether the instance sees its own tags: with them autoscaling_group is known without ec2:DescribeTags. Keys of tags may then hold neither blanks nor slashes."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "detailed_monitoring" {
+  description = "Whether EC2's own metrics come every minute, at a price; the agent's come in any case."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "block_device_mappings" {
+  description = "Volumes, by device name: { \"/dev/xvda\" = { volume_size = 200 } }; the AMI's unless set."
+  type = map(object({
+    delete_on_termination = optional(bool, true)
+    encrypted             = optional(bool, true)
+    iops                  = optional(number)
+    kms_key_id            = optional(string)
+    throughput            = optional(number)
+    volume_size           = optional(number)
+    volume_type           = optional(string, "gp3")
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for device in keys(var.block_device_mappings) : startswith(device, "/dev/")])
+    error_message = "block_device_mappings: by device name, as in /dev/xvda."
+  }
+}
+
+# -- the agent ---------------------------------------------------------------------------------------------------
+
+variable "agent_version" {
+  description = "Version of chipwatch to install."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[0-9]+(\\.[0-9]+)*((a|b|rc)[0-9]+)?(\\.post[0-9]+)?(\\.dev[0-9]+)?$", var.agent_version))
+    error_message = "agent_version: one version, as in 0.1.0; no range."
+  }
+}
+
+variable "extras" {
+  description = "What is installed with it: cloudwatch, google, tpu, all."
+  type        = list(string)
+  default     = ["cloudwatch"]
+  nullable    = false
+
+  validation {
+    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "tpu", "all"])) == 0
+    error_message = "extras: cloudwatch, google, tpu and all."
+  }
+}
+
+variable "sinks" {
+  description = "Where the agent sends."
+  type        = list(string)
+  default     = ["cloudwatch"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.sinks) > 0 && alltrue([for sink in var.sinks : can(regex("^[a-z][a-z0-9_]*$", sink))])
+    error_message = "sinks: at least one name of a sink, as in [\"cloudwatch\"]."
+  }
+}
+
+variable "namespace" {
+  description = "CloudWatch namespace."
+  type        = string
+  default     = "Chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_./#-][A-Za-z0-9_./#:-]{0,254}$", var.namespace)) && !startswith(var.namespace, "AWS/")
+    error_message = "namespace: 1 to 255 letters, digits and _./#:- ; it begins neither with a colon nor with AWS/."
+  }
+}
+
+variable "dimensions" {
+  description = "The agent's common_dims; dashboards and alarms need the same."
+  type        = list(string)
+  default     = ["instance_id", "instance_type"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.dimensions) > 0 && alltrue([for word in var.dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
+    error_message = "dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]."
+  }
+}
+
+variable "level" {
+  description = "How much is sent: basic, detailed or all; every series costs."
+  type        = string
+  default     = "basic"
+  nullable    = false
+
+  validation {
+    condition     = contains(["basic", "detailed", "all"], var.level)
+    error_message = "level: basic, detailed or all."
+  }
+}
+
+variable "config" {
+  description = "Further TOML for the agent's configuration: keys first, then tables. No secrets: whoever may describe the launch template reads it."
+  type        = string
+  default     = ""
+  nullable    = false
+
+  validation {
+    condition     = !can(regex("(?m)^END_OF_", var.config))
+    error_message = "config: no line may begin with END_OF_, which ends it in the script."
+  }
+}
+
+variable "wheelhouse" {
+  description = "Folder that is installed from without an index: s3://BUCKET/PREFIX, file:///PATH or /PATH, as `make dist` makes it. The instances' role must read it: wheelhouses of the module iam."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.wheelhouse == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+)$", var.wheelhouse))
+    error_message = "wheelhouse: s3://BUCKET/PREFIX, file:///PATH or /PATH."
+  }
+}
+
+variable "sums_sha256" {
+  description = "SHA-256 of the wheelhouse's file SHA256SUMS."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.sums_sha256 == null || can(regex("^[0-9a-f]{64}$", var.sums_sha256))
+    error_message = "sums_sha256: 64 hexadecimal digits."
+  }
+}
+
+variable "index_url" {
+  description = "Index of packages; the one that pip is set up for, which is PyPI, unless set."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.index_url == null || can(regex("^https://[^@[:space:]]+$", var.index_url))
+    error_message = "index_url: an address that begins with https://, without a password: whoever may describe the launch template reads it."
+  }
+}
+
+variable "constraints" {
+  description = "Our constraints.txt, by s3://, https:// or /PATH: what comes from the index is then held to its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.constraints == null || can(regex("^((file://)?/[A-Za-z0-9._/@+-]+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+|https://[^@[:space:]]+)$", var.constraints))
+    error_message = "constraints: a file, by s3://BUCKET/KEY, https:// or /PATH."
+  }
+}
+
+variable "wheel_sha256" {
+  description = "SHA-256 of chipwatch's own wheel, for constraints."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.wheel_sha256 == null || can(regex("^[0-9a-f]{64}$", var.wheel_sha256))
+    error_message = "wheel_sha256: 64 hexadecimal digits."
+  }
+}
+
+variable "tags" {
+  description = "Tags of the launch template and of what it launches."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}

@@ -1,0 +1,59 @@
+mock_provider "aws" {
+  mock_data "aws_iam_policy_document" {
+    defaults = { json = "{}" }
+  }
+}
+
+run "nothing_but_dashboard_and_alarms" {
+  command = plan
+
+  assert {
+    condition     = output.dashboard_name == "chipwatch" && length(output.alarm_arns) > 0 && output.instance_profile_arn == null && output.ecs_task_role_arn == null
+    error_message = "What is not asked for is not created."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+    ec2    = { image_id = "ami-0123456789abcdef0", agent_version = "0.1.0" }
+    ecs    = { image = "chipwatch@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
+    irsa   = { oidc_provider_arn = "arn:aws:iam::123456789012:oidc-provider/x" }
+  }
+
+  assert {
+    condition     = output.dashboard_name == null && length(output.alarm_arns) == 0 && output.launch_template_id == null && output.irsa_role_arn == null
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "sidecar_alone" {
+  command = plan
+
+  variables {
+    ecs = {
+      image               = "chipwatch@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+      create_daemon       = false
+      accelerator         = "neuron"
+      sidecar_launch_type = "EC2"
+    }
+  }
+
+  assert {
+    condition     = output.sidecar_container_definition.name == "chipwatch" && output.sidecar_volume.name == "spool" && output.sidecar_pid_mode == "task"
+    error_message = "All that a task definition needs is there."
+  }
+}
+
+run "refuses_what_is_malformed" {
+  command = plan
+
+  variables {
+    name       = "a name"
+    dimensions = []
+  }
+
+  expect_failures = [var.name, var.dimensions]
+}

@@ -1,0 +1,185 @@
+variable "create" {
+  description = "Whether to create anything."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "create_dashboard" {
+  description = "Whether to create the dashboard."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "create_alarms" {
+  description = "Whether to create the alarms."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "name" {
+  description = "What all names begin with."
+  type        = string
+  default     = "chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{3,24}$", var.name))
+    error_message = "name: 3 to 24 letters, digits, - and _."
+  }
+}
+
+variable "use_name_prefix" {
+  description = "Whether AWS appends something unique to the names of roles and launch template."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "path" {
+  description = "Path of the roles."
+  type        = string
+  default     = "/"
+  nullable    = false
+}
+
+variable "permissions_boundary" {
+  description = "ARN of the policy that bounds the roles."
+  type        = string
+  default     = null
+}
+
+variable "region" {
+  description = "Region of everything; the provider's unless set."
+  type        = string
+  default     = null
+}
+
+variable "namespace" {
+  description = "CloudWatch namespace."
+  type        = string
+  default     = "Chipwatch"
+  nullable    = false
+}
+
+variable "dimensions" {
+  description = "The agents' common_dims; instance_id and instance_type, with ECS alone also ecs_cluster, unless set."
+  type        = list(string)
+  default     = null
+
+  validation {
+    condition     = var.dimensions == null || length(coalesce(var.dimensions, ["some"])) > 0
+    error_message = "dimensions: at least one word of the agents' common_dims, or null."
+  }
+}
+
+variable "level" {
+  description = "How much is sent: basic, detailed or all; every series costs."
+  type        = string
+  default     = "basic"
+  nullable    = false
+}
+
+variable "families" {
+  description = "What dashboard and alarms are about: host, gpu, neuron."
+  type        = set(string)
+  default     = ["host", "gpu", "neuron"]
+  nullable    = false
+}
+
+variable "ec2" {
+  description = "Instances that install the agent by user-data, as the module ec2 takes them; none unless set."
+  type = object({
+    image_id                    = string
+    agent_version               = string
+    instance_type               = optional(string)
+    key_name                    = optional(string)
+    vpc_security_group_ids      = optional(list(string), [])
+    http_put_response_hop_limit = optional(number, 1)
+    instance_metadata_tags      = optional(bool, true)
+    policy_arns                 = optional(map(string), {})
+    config                      = optional(string, "")
+    wheelhouse                  = optional(string)
+    sums_sha256                 = optional(string)
+    index_url                   = optional(string)
+    constraints                 = optional(string)
+    wheel_sha256                = optional(string)
+  })
+  default = null
+}
+
+variable "ecs" {
+  description = "Containers on ECS, as the module ecs takes them; none unless set. The daemon needs cluster_arn; without create_daemon there is the sidecar alone."
+  type = object({
+    image               = string
+    create_daemon       = optional(bool, true)
+    cluster_arn         = optional(string)
+    accelerator         = optional(string, "none")
+    neuron_devices      = optional(number, 1)
+    cpu_architecture    = optional(string, "X86_64")
+    sidecar_launch_type = optional(string, "FARGATE")
+    environment         = optional(map(string), {})
+    secrets             = optional(map(string), {})
+  })
+  default = null
+}
+
+variable "pod_identity_associations" {
+  description = "Service accounts of EKS clusters that get a role by Pod Identity, by names of your own."
+  type = map(object({
+    cluster_name    = string
+    namespace       = optional(string, "chipwatch")
+    service_account = optional(string, "chipwatch")
+  }))
+  default  = {}
+  nullable = false
+}
+
+variable "irsa" {
+  description = "The cluster's OpenID Connect provider, and the service accounts (\"namespace:name\") that get a role; none unless set."
+  type = object({
+    oidc_provider_arn = string
+    service_accounts  = optional(list(string), ["chipwatch:chipwatch"])
+  })
+  default = null
+}
+
+variable "alarm_actions" {
+  description = "ARNs of what happens at an alarm."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "ok_actions" {
+  description = "ARNs of what happens when it is over."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "alarms" {
+  description = "What is to be otherwise, by alarm, as the module alarms takes it: { gpu-idle = { threshold = 10 } }."
+  type = map(object({
+    create                    = optional(bool, true)
+    threshold                 = optional(number)
+    evaluation_periods        = optional(number)
+    datapoints_to_alarm       = optional(number)
+    treat_missing_data        = optional(string)
+    actions_enabled           = optional(bool)
+    alarm_actions             = optional(list(string))
+    ok_actions                = optional(list(string))
+    insufficient_data_actions = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
+}
+
+variable "tags" {
+  description = "Tags of everything."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}

@@ -1,0 +1,547 @@
+"""
+terraform/aws, by the real Terraform on a stand-in for hashicorp/aws, and what it plans by botocore, moto and checkov.
+
+What each example plans is kept in golden/terraform/aws; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_aws.py`
+writes it anew, and the lists of inputs and outputs in the READMEs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+from botocore.exceptions import ClientError
+
+from agent.config import load
+from agent.dashboard.make import make
+from agent.dashboard.options import Wishes
+from tests.deploy import terraform as tf
+from tests.deploy import tools
+from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
+from tests.deploy.test_ecs import agent_of as container_of
+from tests.doubles.terraform import trim
+from tests.golden.update import terraform_aws
+
+AWS = tf.ROOT / "terraform/aws"
+FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"
+GOLDEN = tf.GOLDEN / "aws"
+MODULES = [AWS, *sorted(path for path in (AWS / "modules").iterdir() if path.is_dir())]
+EXAMPLES = sorted(path for path in (AWS / "examples").iterdir() if path.is_dir())
+LONG = 60.0
+
+ACCOUNT = "123456789012"
+IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/chipwatch@sha256:{'0' * 64}"
+TOPIC = f"arn:aws:sns:us-east-1:{ACCOUNT}:pager"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/some-role"
+GIVEN = {
+    "ec2-fleet": {
+        "subnet_ids": ["subnet-0123456789abcdef0"],
+        "security_group_ids": ["sg-0123456789abcdef0"],
+        "agent_version": "0.1.0",
+        "wheelhouse": "s3://wheels/chipwatch/0.1.0",
+        "sums_sha256": "a" * 64,
+        "alarm_actions": [TOPIC],
+    },
+    "ecs-daemon": {
+        "image": IMAGE,
+        "cluster_arn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/train",
+        "alarm_actions": [TOPIC],
+    },
+    "ecs-sidecar": {
+        "image": IMAGE,
+        "training_image": f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/training:1",
+        "training_repository_arns": [f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/training"],
+    },
+    "eks-pod-identity": {
+        "cluster_name": "train",
+        "oidc_provider_arn": f"arn:aws:iam::{ACCOUNT}:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/ABC",
+    },
+    "dashboards-and-alarms": {},
+}
+"""What the examples are given."""
+
+
+def each(modules):
+    return pytest.mark.parametrize("module", modules, ids=lambda path: path.name)
+
+
+@pytest.fixture(scope="module")
+def terraform(tmp_path_factory):
+    with tf.providers() as served:
+        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
+
+
+@pytest.fixture(scope="module")
+def planned(terraform):
+    """Plan an example, once."""
+    made = {}
+
+    def plan(name):
+        if name not in made:
+            made[name] = terraform.plan(AWS / "examples" / name, GIVEN[name])
+        return made[name]
+
+    return plan
+
+
+# -- the files ---------------------------------------------------------------------------------------------------
+
+
+def test_every_folder_was_thought_of():
+    assert {path.name for path in EXAMPLES} == set(GIVEN)
+    assert [path.stem for path in sorted(GOLDEN.glob("*.json"))] == sorted(GIVEN)
+    assert tf.has_files(AWS) == sorted([*MODULES, *EXAMPLES])
+
+
+def test_the_files_are_formatted(terraform):
+    done = terraform(AWS, "fmt", "-check", "-recursive", "-no-color")
+    assert done.returncode == 0, done.stdout
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_is_valid(terraform, module):
+    terraform.init(module)
+    done = terraform(module, "validate", "-json")
+    assert json.loads(done.stdout)["diagnostics"] == []
+
+
+@each(MODULES)
+def test_its_own_tests_pass(terraform, module):
+    terraform.init(module)
+    done = terraform(module, "test", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Success! [1-9]", done.stdout)
+
+
+@each(MODULES)
+def test_every_rule_on_an_input_is_broken_once_and_says_whose_it_is(module):
+    (tests,) = (module / "tests").glob("*.tftest.hcl")
+    failures = re.findall(
+        r"var\.(\w+)", " ".join(re.findall(r"expect_failures = \[(.*?)\]", tests.read_text(), re.DOTALL))
+    )
+    for name, text in tf.blocks(module)["variable"].items():
+        messages = re.findall(r'error_message\s*= "(.*)"', text)
+        assert failures.count(name) == len(messages) == text.count("validation {"), name
+        assert all(message.startswith(f"{name}: ") for message in messages), name
+
+
+@each(MODULES)
+def test_every_precondition_is_broken_once_and_says_whose_it_is(module):
+    (tests,) = (module / "tests").glob("*.tftest.hcl")
+    text = (module / "main.tf").read_text()
+    broken = re.findall(r"expect_failures = \[aws_", tests.read_text())
+    assert len(broken) == text.count("precondition {")
+    messages = re.findall(r'precondition \{\n.*?error_message = "(\w+):', text, re.DOTALL)
+    assert len(messages) == text.count("precondition {")
+    assert set(messages) <= set(tf.blocks(module)["variable"])
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_is_laid_out_as_modules_are(module):
+    assert {"main.tf", "variables.tf", "outputs.tf", "versions.tf"} == {path.name for path in module.glob("*.tf")}
+    whole = "".join(path.read_text() for path in sorted(module.glob("*.tf")))
+    assert ('provider "aws"' in whole) == (module in EXAMPLES), "who calls a module says which provider"
+    for kind, found in tf.blocks(module).items():
+        for name, text in found.items():
+            assert re.search(r'^  description\s*= ".+\."$', text, re.MULTILINE), f"{kind} {name}"
+            assert kind == "output" or re.search(r"^  type\s*=", text, re.MULTILINE), f"{kind} {name}"
+    without_texts = re.sub(r'(description|error_message|condition)\s*= .*|default     = "us-east-1"', "", whole)
+    assert not re.search(r"\b\d{12}\b|us-east-1|arn:aws:", without_texts), "partition, account and region are asked for"
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_asks_for_versions_that_the_stand_in_has(module):
+    versions = (module / "versions.tf").read_text()
+    assert 'required_version = ">= 1.5.7"' in versions
+    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
+    (floor,) = re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE)
+    assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+
+
+@each(MODULES)
+def test_its_readme_lists_inputs_and_outputs(module):
+    tf.check_readme(module)
+
+
+@each(MODULES)
+def test_what_can_have_tags_has_them(module):
+    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
+    [of] = schema["provider_schemas"].values()
+    for kind, name, text in re.findall(
+        r'^resource "(\w+)" "(\w+)" \{\n(.*?)^\}', (module / "main.tf").read_text(), re.DOTALL | re.MULTILINE
+    ):
+        attributes = of["resource_schemas"][kind]["block"]["attributes"]
+        assert ("tags" not in attributes) or re.search(r"^  tags\s+= var\.tags$", text, re.MULTILINE), name
+        assert ("region" not in attributes) or re.search(r"^  region\s+= var\.region$", text, re.MULTILINE), name
+        assert ("permissions_boundary" not in attributes) or "var.permissions_boundary" in text, name
+
+
+def test_dashboards_and_alarms_are_what_the_generator_says():
+    generated = {path: path.read_text(encoding="utf-8") for path in AWS.rglob("generated/*/*")}
+    assert generated == terraform_aws(), "if this change is meant, `make golden` writes it anew"
+
+
+# -- the stand-in ------------------------------------------------------------------------------------------------
+
+
+def test_the_stand_in_has_what_is_used_and_nothing_else():
+    schema = json.loads((tf.DOUBLE / "schemas/aws.json").read_text())
+    [of] = schema["provider_schemas"].values()
+    used = trim.used()
+    for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
+        wanted = {name for name in used[kind] if name.startswith("aws_")}
+        assert set(of[part]) == wanted, "`python -m tests.doubles.terraform.trim` makes it anew"
+
+
+WRONG = {
+    "an argument that is not there": (
+        'resource "aws_sns_topic" "a" {\n  titel = "a"\n}', "validate", "Unsupported argument",
+    ),
+    "a block that is not there": (
+        'resource "aws_sns_topic" "a" {\n  titel {}\n}', "validate", "Unsupported block type",
+    ),
+    "a requirement that is missing": ('resource "aws_cloudwatch_dashboard" "a" {\n  dashboard_name = "a"\n}', "validate", "dashboard_body"),
+    "a type that is another": ('resource "aws_sns_topic" "a" {\n  tags = "a"\n}', "validate", "map of string required"),
+    "a document that is none": (
+        'resource "aws_cloudwatch_dashboard" "a" {\n  dashboard_name = "a"\n  dashboard_body = "{"\n}', "plan", "no JSON",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_the_stand_in_sees(terraform, tmp_path, monkeypatch, mistake):
+    text, command, said = WRONG[mistake]
+    monkeypatch.setattr(tf, "ROOT", tmp_path)
+    (module := tmp_path / mistake.replace(" ", "-")).mkdir()
+    (module / "main.tf").write_text(f"{text}\n")
+    terraform.init(module)
+    done = terraform(module, command, "-no-color")
+    assert done.returncode == 1
+    assert said in done.stdout + done.stderr
+
+
+# -- plans -------------------------------------------------------------------------------------------------------
+
+
+@each(EXAMPLES)
+def test_an_example_plans_what_it_planned(planned, module):
+    tf.check_golden(GOLDEN / f"{module.name}.json", tf.document(planned(module.name)))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"agent_version": "latest"}, "agent_version: one version, as in 0.1.0; no range."),
+        ({"subnet_ids": None}, 'The root module input variable "subnet_ids" is not set'),
+        ({"image_id": "al2023"}, "image_id: an AMI, as in ami-0123456789abcdef0"),
+        ({"wheelhouse": None}, "sums_sha256: is of a wheelhouse, and none is named."),
+        ({"alarm_actions": ["pager"]}, "alarm_actions: at most 5 ARNs"),
+    ],
+)
+def test_a_wrong_input_is_refused_by_name_before_anything_is_planned(terraform, tmp_path, given, said):
+    module = AWS / "examples/ec2-fleet"
+    terraform.init(module)
+    variables = {key: value for key, value in (GIVEN["ec2-fleet"] | given).items() if value is not None}
+    (file := tmp_path / "given.tfvars.json").write_text(json.dumps(variables))
+    done = terraform(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={file}")
+    assert done.returncode == 1
+    assert said in re.sub(r"\s*[│╷╵]?\s+", " ", done.stderr)
+
+
+def only(found):
+    (one,) = found.values()
+    return one
+
+
+# -- what is planned, taken by others ----------------------------------------------------------------------------
+
+
+def test_the_launch_template_installs_what_it_is_told(planned):
+    template = only(tf.of_type(planned("ec2-fleet"), "aws_launch_template"))
+    script = tf.unpacked(template["user_data"])
+    settings = dict(line.split("=", 1) for line in script.split("END_OF_SETTINGS")[1].strip("'\n").splitlines())
+    assert {key: value for key, value in settings.items() if value} == {
+        "version": "0.1.0", "extras": "cloudwatch", "sink": "cloudwatch", "namespace": "Chipwatch", "level": "basic",
+        "common_dims": "instance_id,instance_type,autoscaling_group", "wheelhouse": "s3://wheels/chipwatch/0.1.0",
+        "sums_sha256": "a" * 64,
+    }  # fmt: skip
+    for name in ("chipwatch.service", "uninstall.sh"):
+        assert (AWS / "files" / name).read_text().strip() in script
+    assert len(template["user_data"]) * 3 / 4 < 16 * 1024
+    checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert template["metadata_options"][0]["http_tokens"] == "required"
+
+
+def test_the_template_gets_the_variables_that_its_header_lists():
+    header = (AWS / "user-data.sh.tftpl").read_text().split("set -euo")[0]
+    call = (AWS / "modules/ec2/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    for name in re.findall(r"^    (\w+)\s+=", call, re.MULTILINE):
+        assert re.search(rf"^#.*\b{name}\b", header, re.MULTILINE), name
+
+
+def task(planned_task, **placed):
+    """Return a planned task definition as ECS is told it; `placed` stands for what nobody knows before."""
+    known = {key: placed.get(key, value) for key, value in planned_task.items()}
+    volumes = []
+    for volume in known.get("volume", []):
+        made = {"name": volume["name"]}
+        if volume.get("host_path"):
+            made["host"] = {"sourcePath": volume["host_path"]}
+        for docker in volume.get("docker_volume_configuration", []):
+            made["dockerVolumeConfiguration"] = docker
+        volumes.append(made)
+    (platform,) = known["runtime_platform"]
+    told = {
+        "family": known["family"],
+        "requiresCompatibilities": known["requires_compatibilities"],
+        "networkMode": known["network_mode"],
+        "pidMode": known.get("pid_mode"),
+        "cpu": known.get("cpu"),
+        "memory": known.get("memory"),
+        "taskRoleArn": known["task_role_arn"],
+        "executionRoleArn": known["execution_role_arn"],
+        "runtimePlatform": {
+            "cpuArchitecture": platform["cpu_architecture"],
+            "operatingSystemFamily": platform["operating_system_family"],
+        },
+        "containerDefinitions": json.loads(known["container_definitions"]),
+        "volumes": volumes,
+        "tags": [{"key": key, "value": value} for key, value in known.get("tags", {}).items()],
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def tasks(plan):
+    roles = {"task_role_arn": ROLE, "execution_role_arn": ROLE}
+    return [task(one, **roles) for one in tf.of_type(plan, "aws_ecs_task_definition").values()]
+
+
+@pytest.fixture
+def of_module(terraform):
+    """Plan the module ecs as a file of ecs-sidecar has it."""
+
+    def plan(kind, **given):
+        file = json.loads((FILES / f"{kind}.json").read_text())
+        agent = container_of(file)
+        secrets = {pair["name"]: pair["valueFrom"] for pair in agent.get("secrets", [])}
+        variables = {
+            "image": agent["image"],
+            "accelerator": kind.split("-")[1] if kind.endswith(("nvidia", "neuron")) else "none",
+            "task_role_arn": file["taskRoleArn"],
+            "execution_role_arn": file["executionRoleArn"],
+            "create_execution_role": False,
+            "cluster_arn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/train",
+            "secrets": secrets,
+            "tags": {pair["key"]: pair["value"] for pair in file["tags"]},
+        }
+        return file, terraform.plan(AWS / "modules/ecs", variables | given)
+
+    return plan
+
+
+def in_order(value):
+    """Return the same with lists of named things sorted, and without an order that says nothing."""
+    if isinstance(value, dict):
+        return {key: in_order(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return sorted(map(in_order, value), key=lambda one: json.dumps(one, sort_keys=True))
+    return value
+
+
+@pytest.mark.parametrize("kind", ["daemon-ec2", "daemon-nvidia", "daemon-neuron"])
+def test_the_daemon_is_that_of_the_file(of_module, kind):
+    file, plan = of_module(kind)
+    (found,) = tasks(plan)
+    placed = {"family": "", "taskRoleArn": ROLE, "executionRoleArn": ROLE}
+    assert in_order(found | placed) == in_order(file | placed)
+
+
+@pytest.mark.parametrize("kind", ["sidecar-fargate", "sidecar-ec2", "sidecar-nvidia", "sidecar-neuron"])
+def test_the_sidecar_is_that_of_the_file(of_module, kind):
+    launch = "FARGATE" if kind.endswith("fargate") else "EC2"
+    file, plan = of_module(kind, create_daemon=False, sidecar_launch_type=launch)
+    outputs = {name: one["value"] for name, one in plan["planned_values"]["outputs"].items() if "value" in one}
+    assert in_order(outputs["sidecar_container_definition"]) == in_order(container_of(file))
+    assert json.loads(outputs["sidecar_container_definition_json"]) == outputs["sidecar_container_definition"]
+    volume = outputs["sidecar_volume"]
+    docker = volume["docker_volume_configuration"]
+    assert [{"name": volume["name"]} | ({"dockerVolumeConfiguration": docker} if docker else {})] == file["volumes"]
+    assert outputs.get("sidecar_pid_mode") == file.get("pidMode")
+
+
+@pytest.mark.parametrize("name", ["ecs-daemon", "ecs-sidecar"])
+def test_ecs_takes_the_planned_task(planned, client, tmp_path, name):
+    ecs, plan = client("ecs"), planned(name)
+    (told,) = tasks(plan)
+    assert model(told) == []
+    assert cfn_lint({name: as_resource(told)}, tmp_path) == {}
+    taken = ecs.register_task_definition(**told)["taskDefinition"]
+    assert taken["status"] == "ACTIVE"
+    if services := tf.of_type(plan, "aws_ecs_service"):
+        service = only(services)
+        ecs.create_cluster(clusterName="train")
+        made = ecs.create_service(
+            cluster="train",
+            serviceName=service["name"],
+            taskDefinition=taken["taskDefinitionArn"],
+            launchType=service["launch_type"],
+            schedulingStrategy=service["scheduling_strategy"],
+        )["service"]
+        assert made["schedulingStrategy"] == "DAEMON"
+
+
+@each(EXAMPLES)
+def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, module):
+    iam, plan = client("iam"), planned(module.name)
+    allowed = {
+        "SendMetrics": {"cloudwatch:PutMetricData"},
+        "FindAutoScalingGroup": {"ec2:DescribeTags"},
+        "ReadFiles": {"s3:GetObject"},
+        "ListWheels": {"s3:ListBucket"},
+        "LogIn": {"ecr:GetAuthorizationToken"},
+        "PullImage": {"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"},
+        "WriteLogs": {"logs:CreateLogStream", "logs:PutLogEvents"},
+    }
+    roles, policies = tf.of_type(plan, "aws_iam_role"), tf.of_type(plan, "aws_iam_role_policy")
+    for n, role in enumerate(roles.values()):
+        iam.create_role(RoleName=f"{module.name}-{n}", AssumeRolePolicyDocument=role["assume_role_policy"])
+        assert "*" not in role["assume_role_policy"].replace(f":{ACCOUNT}:*", "")
+    for n, policy in enumerate(policies.values()):
+        said = json.loads(policy["policy"])
+        for statement in said["Statement"]:
+            assert set(actions({"Statement": [statement]})) == allowed[statement["Sid"]]
+            unbound = statement["Resource"] == "*"
+            assert unbound == (statement["Sid"] in {"SendMetrics", "FindAutoScalingGroup", "LogIn"})
+            if statement["Sid"] == "SendMetrics":
+                assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Chipwatch"}}
+        iam.create_policy(PolicyName=f"{module.name}-{n}", PolicyDocument=policy["policy"])
+        with pytest.raises(ClientError, match="MalformedPolicyDocument"):
+            iam.create_policy(PolicyName="wrong", PolicyDocument=policy["policy"].replace('"Allow"', '"Alow"'))
+    by_api = any("ec2:DescribeTags" in policy["policy"] for policy in policies.values())
+    assert by_api == (module.name == "ec2-fleet"), "only where autoscaling_group is among the dimensions"
+
+
+def said_by_the_generator(families, dims, level, *, alarms):
+    flags = {"level": level, "common_dims": dims, "region": "us-east-1", "namespace": "Chipwatch"}
+    return make(load(None, flags, {}), Wishes(cloud="cloudwatch", families=families, alarms=alarms)).document
+
+
+def query(expression):
+    """Return a search or a query with the dimensions that it names as a set: their order says nothing."""
+    words = re.findall(r'"[^"]*"|[^",]+', expression)
+    return sorted(word.strip() for word in words if word.strip())
+
+
+SAME = {
+    "ec2-fleet": (("host", "neuron"), ["instance_id", "instance_type", "autoscaling_group"], "basic"),
+    "ecs-daemon": (("host", "gpu"), ["instance_id", "instance_type", "ecs_cluster"], "detailed"),
+    "ecs-sidecar": (("host",), ["ecs_cluster", "ecs_task_family", "ecs_task"], "basic"),
+    "dashboards-and-alarms": (("host", "gpu", "neuron"), ["instance_id", "neuron_runtime_tag"], "detailed"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_cloudwatch_takes_the_planned_dashboard_and_it_is_the_generators(planned, client, name):
+    dashboard = only(tf.of_type(planned(name), "aws_cloudwatch_dashboard"))
+    cloudwatch = client("cloudwatch")
+    cloudwatch.put_dashboard(DashboardName=dashboard["dashboard_name"], DashboardBody=dashboard["dashboard_body"])
+
+    def graphs(widgets):
+        found = [one["properties"] for one in widgets if one["type"] == "metric"]
+        return {one["title"]: [query(line[0]["expression"]) for line in one["metrics"]] for one in found}
+
+    widgets = json.loads(dashboard["dashboard_body"])["widgets"]
+    generated = said_by_the_generator(*SAME[name], alarms=False)["widgets"]
+    assert graphs(widgets) == graphs(generated)
+    assert {one["properties"]["region"] for one in widgets if one["type"] == "metric"} == {"us-east-1"}
+    taken = [
+        (x, y) for w in widgets for x in range(w["x"], w["x"] + w["width"]) for y in range(w["y"], w["y"] + w["height"])
+    ]
+    assert len(taken) == len(set(taken)), "no graph lies on another"
+    assert max(x for x, _ in taken) < 24
+
+
+@pytest.mark.parametrize("name", [name for name in SAME if name != "ecs-sidecar"])
+def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned, client, name):
+    cloudwatch, plan = client("cloudwatch"), planned(name)
+    generated = {alarm["AlarmName"]: alarm for alarm in said_by_the_generator(*SAME[name], alarms=True)}
+    found = {}
+    for alarm in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values():
+        (asked,) = alarm["metric_query"]
+        told = {
+            "AlarmName": alarm["alarm_name"],
+            "AlarmDescription": alarm["alarm_description"],
+            "ActionsEnabled": alarm["actions_enabled"],
+            "AlarmActions": [TOPIC] if alarm.get("alarm_actions") else [],
+            "OKActions": [],
+            "ComparisonOperator": alarm["comparison_operator"],
+            "Threshold": float(alarm["threshold"]),
+            "EvaluationPeriods": alarm["evaluation_periods"],
+            "DatapointsToAlarm": alarm["datapoints_to_alarm"],
+            "TreatMissingData": alarm["treat_missing_data"],
+            "Metrics": [
+                {"Id": asked["id"], "Expression": asked["expression"], "Period": asked["period"], "ReturnData": True}
+            ],
+        }
+        cloudwatch.put_metric_alarm(**told)
+        found[told["AlarmName"].split("-", 1)[1]] = told
+    assert found.keys() <= {key.removeprefix("chipwatch-") for key in generated}
+    otherwise = {"gpu-idle", "gpu-memory-full", "neuron-core-idle"} if name == "dashboards-and-alarms" else set()
+    left_out = {"neuron-core-busy"} if name == "dashboards-and-alarms" else set()
+    assert {key.removeprefix("chipwatch-") for key in generated} - found.keys() == left_out
+    for key, told in found.items():
+        wanted = generated[f"chipwatch-{key}"]
+        assert query(told["Metrics"][0]["Expression"]) == query(wanted["Metrics"][0]["Expression"])
+        if key not in otherwise:
+            for word in ("Threshold", "EvaluationPeriods", "DatapointsToAlarm", "TreatMissingData", "AlarmDescription"):
+                assert told[word] == wanted[word], (key, word)
+
+
+def test_what_is_said_of_an_alarm_is_planned(planned):
+    alarms = {
+        one["alarm_name"]: one
+        for one in tf.of_type(planned("dashboards-and-alarms"), "aws_cloudwatch_metric_alarm").values()
+    }
+    assert alarms["chipwatch-gpu-idle"]["threshold"] == 10
+    assert alarms["chipwatch-gpu-memory-full"]["datapoints_to_alarm"] == 6
+    assert "alarm_actions" not in alarms["chipwatch-neuron-core-idle"]
+    assert alarms["chipwatch-gpu-lost"]["alarm_actions"] == [tf.LATER]
+    assert "chipwatch-neuron-core-busy" not in alarms
+
+
+# -- checkov -----------------------------------------------------------------------------------------------------
+
+LEFT = {
+    ("CKV_AWS_26", "aws_sns_topic.pager"): "the key is the example's variable: AWS's own does not let alarms publish",
+    ("CKV_AWS_158", "aws_cloudwatch_log_group.this"): "AWS's key does, unless log_kms_key_arn names another",
+    ("CKV_AWS_336", "aws_ecs_task_definition.training"): "the training writes to its own root; the agent does not",
+    ("CKV_AWS_338", "aws_cloudwatch_log_group.this"): "an agent's log is of no use after a month; log_retention_days",
+}
+"""What checkov asks for and does not get, where, and why."""
+
+
+def faults(*words):
+    """Return what checkov finds fault with: check and resource."""
+    command = [tools.checkov(), *words, "--quiet", "--compact", "--skip-download", "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    report = json.loads(done.stdout)
+    assert report["summary"]["passed"] > 100, report["summary"]
+    assert report["summary"]["parsing_errors"] == 0
+    found = [(one["check_id"], one["resource"]) for one in report["results"]["failed_checks"]]
+    return {(check, re.sub(r"^(module\.[^.]+\.)*|\[[^]]*\]", "", resource)) for check, resource in found}
+
+
+def test_checkov_finds_nothing_new_in_the_modules():
+    words = ["--directory", AWS, "--skip-path", "examples"]  # these are in the plans
+    assert faults(*words, "--framework", "terraform") <= LEFT.keys()
+
+
+def test_checkov_finds_nothing_new_in_the_plans(planned, tmp_path):
+    words = ["--framework", "terraform_plan"]
+    for name in GIVEN:
+        (file := tmp_path / f"{name}.json").write_text(json.dumps(planned(name)))
+        words += ["--file", file]
+    assert faults(*words) == LEFT.keys(), "or a reason is of use no more"
