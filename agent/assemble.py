@@ -128,10 +128,20 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
 
 def validate(config: Config) -> None:
     """Build every plugin and nothing else; raise ConfigError or NotLoaded."""
+    _check_dims(config)
     build_collectors(config)
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
     _renamer(config)
+
+
+def _check_dims(config: Config) -> None:
+    """Refuse dimensions that no spool can hold, before they cost every point."""
+    for key, value in config.dims.items():
+        try:
+            f"{key}{value}".encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"dim: {key!a}={value!a} is not UTF-8") from None
 
 
 def _renamer(config: Config) -> Callable[[Datapoint], Datapoint] | None:
@@ -206,6 +216,7 @@ def assemble(
 
     It stops by itself when every sink has lost its far side for good.
     """
+    _check_dims(config)
     born = time.time_ns()
     own = AgentCollector(since=born)
     collectors = {**build_collectors(config), "agent": own}

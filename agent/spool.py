@@ -34,6 +34,18 @@ PATIENCE: Final = 10
 """How often a chunk that the disk withholds is asked for."""
 
 
+UNWRITABLE: Final = (TypeError, ValueError, OverflowError)
+"""What points raise that no chunk can hold."""
+
+
+def _is_writable(point: Datapoint, common: Dimensions | None) -> bool:
+    try:
+        chunk.encode([point], common)
+    except UNWRITABLE:
+        return False
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class _Chunk:
     """One window's points, of which the first `done` have ended; `points` is None if only the disk has them."""
@@ -138,11 +150,18 @@ class Spool:
             left = part.points[part.done :]
             try:
                 body = chunk.encode(left, part.common)
-            except (TypeError, ValueError, OverflowError) as problem:
-                self._queue.remove(part)
-                self._journal.fault("unwritable", f"{part.left} points cannot be written, and are dropped: {problem}")
-                self._end(part, {"dropped:unwritable": part.left})
-                continue
+            except UNWRITABLE as problem:
+                fit = [point for point in left if _is_writable(point, part.common)]
+                bad = len(left) - len(fit)
+                self._journal.fault("unwritable", f"{bad} points cannot be written, and are dropped: {problem}")
+                if not fit:
+                    self._queue.remove(part)
+                self._end(part, {"dropped:unwritable": bad})
+                if not fit:
+                    continue
+                left = part.points = fit
+                part.count, part.done = len(fit), 0
+                body = chunk.encode(left, part.common)
             change = {"collected": part.left}
             if not self._journal.do(partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)):
                 self._unsaved.extend(p for p in waiting[n:] if not p.stored and p not in self._unsaved)

@@ -69,7 +69,8 @@ class Window:
         self._born = born
         self._slot: int | None = None
         self._last = 0
-        self._spacing, self._ended = int(max(0.0, spacing - SLACK) * 1e9), ended
+        self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
+        self._ended = None if ended is None else ended + self._slack  # it may have been moved by so much
         self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
         self._counters: dict[Series, _Counter] = {}
         self._touched: dict[Series, _Counter] = {}
@@ -105,7 +106,8 @@ class Window:
     @property
     def is_short(self) -> bool:
         """Whether the window cannot end yet, since too little time has passed since the last one."""
-        return self._ended is not None and self._ended <= self._last < self._ended + self._spacing
+        slack = self._slack
+        return self._ended is not None and self._ended - slack <= self._last < self._ended + self._spacing - slack
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
@@ -117,7 +119,8 @@ class Window:
     def close(self) -> list[Datapoint]:
         """End the window; return one datapoint for each series that was seen in it."""
         done = []
-        self._ended = self._last
+        due = self._last if self._ended is None else self._ended + self._spacing
+        self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
         for first, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded

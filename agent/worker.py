@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 MOST_REASONS: Final = 50
 """Reasons of rejection counted apart; the rest is counted as `other`."""
+REMEMBER: Final = 1.0
+"""Seconds between two askings of a sink for its state while there is much to deliver: a kill costs no more of it."""
 CATCH_UP: Final = 0.5
 """Seconds between two looks at an identity that is not known yet."""
 
@@ -111,7 +113,7 @@ class Worker:
     # -- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_open, failures = False, 0
+        is_open, failures, due = False, 0, 0.0
         while True:
             last_try = self._wait()
             try:
@@ -121,6 +123,9 @@ class Worker:
                     is_open = True
                 while self._deliver_some():
                     failures = 0
+                    if time.monotonic() >= due:
+                        self._remember()
+                        due = time.monotonic() + REMEMBER
                 self._well()
             except (Retryable, Refused) as problem:
                 self.spool.release()
@@ -223,7 +228,8 @@ class Worker:
                 self._deliver(batch[:half])
                 self._deliver(batch[half:])
                 return
-            self._reject(["refused by the service"], f"{problem}: {batch[0].metric.name} {dict(batch[0].dims)}")
+            shown = {key: word for key, word in batch[0].dims.items() if not key.startswith("@")}  # the sink's own
+            self._reject(["refused by the service"], f"{problem}: {batch[0].metric.name} {shown}")
             self.spool.settle({"rejected:refused by the service": 1})
             return
         except (Retryable, Refused, Gone):

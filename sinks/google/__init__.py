@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -113,6 +114,7 @@ class GoogleSink(Sink):
 
     def open(self) -> None:
         """Find credentials and project; raise Refused where there are none, Retryable where they do not answer."""
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, a line a connection, its answers say too
         from sinks.google.client import Client  # noqa: PLC0415  # 50 MB, and only where this sink is at work
         from sinks.google.wire import Encoder  # noqa: PLC0415
 
@@ -150,18 +152,29 @@ class GoogleSink(Sink):
 
     def _judge(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
         """Return which points will never be taken, each with its reason; raise where the frame must act."""
-        from sinks.google.answers import DESCRIBED, ORDER  # noqa: PLC0415  # loaded by now
+        from sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
         found = answer.refused()
         if found is None:
             if answer.perhaps_stored:
                 self._doubt(sent)
             raise answer.blame(project)
-        if described := [sent[n].series for n, reason in found.items() if reason == DESCRIBED]:
+        if described := [sent[n].series for n, reason in found.items() if reason == DESCRIBED and sent[n].is_described]:
             assert self._encoder is not None
             self._encoder.undescribe(described)
-            self._doubt(sent)
+            self._doubt([one for n, one in enumerate(sent) if n not in found])
             raise Retryable("Cloud Monitoring has another unit or description of a metric", after=0.1)
+        if reset := [sent[n] for n, reason in found.items() if reason == RESET and not sent[n].last.begins_here]:
+            for one in reset:
+                self._history.disown(one.series.digest, one.last)
+            self._doubt([one for n, one in enumerate(sent) if n not in found])
+            raise Retryable("Cloud Monitoring knows a later start of a counter", after=0.1)
+        if {*found.values()} == {RESOURCE} and len(found) == len(sent):
+            of = sent[0].message.resource
+            raise Refused(
+                f"Cloud Monitoring takes nothing of the resource {of.type} {dict(of.labels)}: {answer.message[:200]};"
+                " choose another: sinks.google.resource, sinks.google.location"
+            )
         refused: dict[int, str] = {}
         for n, reason in found.items():
             one = sent[n]

@@ -16,10 +16,13 @@ from sinks.google import spare
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
 """How the service names the series of a request that it refuses, counted from 0."""
 WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
+EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
 """What follows a place where the reason comes after it; else it stands before."""
 RESET: Final = "start older than the stored one"
 DESCRIBED: Final = "unit or description differs from the stored one"
+RESOURCE: Final = "resource refused"
+UNCLEAR: Final = "refused by the service"
 REASONS: Final[Sequence[tuple[str, re.Pattern[str]]]] = (
     (RESET, re.compile(r"reset timestamp", re.IGNORECASE)),
     ("too frequent", re.compile(r"more frequently than|maximum sampling period|too frequent", re.IGNORECASE)),
@@ -29,8 +32,13 @@ REASONS: Final[Sequence[tuple[str, re.Pattern[str]]]] = (
     ("twice in a request", re.compile(r"Duplicate TimeSeries|more than one point", re.IGNORECASE)),
     ("type differs from the first ever sent", re.compile(r"(Value type|Metric kind|kind).* must be", re.IGNORECASE)),
     ("too old or too far ahead", re.compile(r"(in the past|in the future|25 hours|too old)", re.IGNORECASE)),
+    (
+        RESOURCE,
+        re.compile(
+            r"resource (type|labels?)\b|resource\.labels|region or location|cannot be written to", re.IGNORECASE
+        ),
+    ),
     ("labels refused", re.compile(r"label", re.IGNORECASE)),
-    ("resource refused", re.compile(r"resource", re.IGNORECASE)),
 )
 """What the service's texts come down to; reasons are counted, so they are few."""
 ORDER: Final = frozenset(("too frequent", "out of order", RESET))
@@ -48,10 +56,24 @@ PERHAPS_STORED: Final = NOT_NOW - {StatusCode.RESOURCE_EXHAUSTED}
 """Answers after which the points may be stored all the same."""
 OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
 CODES: Final = {code.value[0]: code for code in StatusCode}
-KEY: Final = re.compile(
-    "Getting metadata from plugin failed.*(invalid_grant|invalid_client|unauthorized_client|disabled)"
+PLUGIN: Final = "Getting metadata from plugin failed.*"
+SET_UP: Final[Sequence[tuple[re.Pattern[str], str]]] = (
+    (
+        re.compile(f"{PLUGIN}(invalid_|unauthorized_client|deleted_client|access_denied|disabled)", re.DOTALL),
+        "the credentials are not valid: {message}",
+    ),
+    (
+        re.compile(f"{PLUGIN}metadata service.*Status: 40[34]", re.DOTALL),
+        "the machine has no service account that may be used; give it one: {message}",
+    ),
+    (
+        re.compile("CERTIFICATE_VERIFY_FAILED"),
+        "the endpoint's certificate is not trusted; for a proxy's own, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    ),
 )
-"""How grpc tells that no token can be had for this key: as UNAVAILABLE."""
+"""What grpc tells as UNAVAILABLE, and does not pass by itself."""
+RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
+"""How a quota is told that fills again, and not by the number of series."""
 ADVICE: Final[Sequence[tuple[re.Pattern[str], str]]] = (
     (
         re.compile("SERVICE_DISABLED|has not been used in project"),
@@ -118,7 +140,10 @@ class Answer:
         """Whether the same points may succeed later: the request's, or some of them."""
         if self._summary is None:
             return self.code in NOT_NOW
-        return any(CODES.get(one.status.code) in PERHAPS_STORED for one in self._summary.errors)
+        codes = {CODES.get(one.status.code) for one in self._summary.errors}
+        return not codes.isdisjoint(PERHAPS_STORED) or (
+            StatusCode.RESOURCE_EXHAUSTED in codes and RATE.search(self.message) is not None
+        )
 
     @property
     def perhaps_stored(self) -> bool:
@@ -133,18 +158,27 @@ class Answer:
         parts = PLACES.split(self.message)
         for places, text, before in zip(parts[1::2], parts[2::2], parts[0:-2:2], strict=True):
             why = WHY.search(text)
-            reason = why[1] if why else text if FIELD.match(text) else before
-            found |= dict.fromkeys(_numbers(places, self._count), reason_of(reason))
+            if not why and EXAMPLE.match(text):  # cut before it said why
+                return None
+            reason = reason_of(why[1] if why else text if FIELD.match(text) else before)
+            if reason == UNCLEAR and self._count > 1 and self.message.endswith("..."):
+                return None
+            found |= dict.fromkeys(_numbers(places, self._count), reason)
         failed = self._summary.total_point_count - self._summary.success_point_count
-        if failed == self._count and not found:
-            return dict.fromkeys(range(self._count), reason_of(self.message))
+        if (
+            failed == self._count
+            and not found
+            and len(said := {reason_of(text) for text in self.message.split(";")}) == 1
+        ):
+            return dict.fromkeys(range(self._count), said.pop())
         return found if len(found) == failed else None
 
     def blame(self, project: str) -> Exception:
         """Return what the frame is to be told; what is not known to be the data's fault never ends data."""
         says = f"Cloud Monitoring answers {self.code.name}"
-        if KEY.search(self.message):
-            return Refused(f"the credentials are not valid: {self.message[:300]}")
+        for told, text in SET_UP:
+            if told.search(self.message):
+                return Refused(text.format(message=self.message[:300]))
         if self.is_passing:
             return Retryable(f"{says}: {self.message[:200]}", after=self._after)
         if self.code in OF_DATA and (self._summary is not None or not self._is_of_project()):
@@ -163,7 +197,7 @@ class Answer:
 
 def reason_of(text: str) -> str:
     """Return what a text of the service comes down to."""
-    return next((reason for reason, says in REASONS if says.search(text)), "refused by the service")
+    return next((reason for reason, says in REASONS if says.search(text)), UNCLEAR)
 
 
 def _numbers(places: str, count: int) -> list[int]:

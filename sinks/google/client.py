@@ -23,10 +23,28 @@ Transport: Final = spare.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 """All that is asked for."""
 HOST: Final = "monitoring.googleapis.com"
+NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
     ("grpc.keepalive_time_ms", 120_000),
 )
+
+
+def told(problem: Exception) -> str:
+    """Return what google-auth says, without what was in the file: some of its errors quote that."""
+    return ": ".join(
+        "a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args
+    ).rstrip(".")
+
+
+def through(host: str) -> tuple[tuple[str, str | int], ...]:
+    """Return the channel's options for the proxy to `host`: gRPC by itself reads the lower-case variables alone."""
+    from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # a MB; with TLS it is there anyway
+
+    proxy = getproxies_environment().get("https")
+    if proxy_bypass(host):
+        return (NO_PROXY,)
+    return (("grpc.http_proxy", proxy if "://" in proxy else f"http://{proxy}"),) if proxy else ()
 
 
 class Client:
@@ -44,16 +62,24 @@ class Client:
         """Find credentials and project; raise Refused where there are none, Retryable where they do not answer."""
         host = self._config.endpoint or HOST
         if self._config.insecure:
-            channel = grpc.insecure_channel(host, OPTIONS)
+            channel = grpc.insecure_channel(host, (*OPTIONS, NO_PROXY))
         else:
             try:
                 credentials, project = google.auth.default(scopes=SCOPES)
             except auth.DefaultCredentialsError as problem:
-                raise Refused(f"{problem} On Google Cloud, give the machine a service account.") from problem
+                raise Refused(f"{told(problem)}; on Google Cloud, give the machine a service account") from None
             except auth.GoogleAuthError as problem:
-                raise Retryable(f"Google credentials: {problem}") from problem
+                raise Retryable(f"Google credentials: {told(problem)}") from None
+            except (
+                OSError,
+                ValueError,
+                TypeError,
+                LookupError,
+                AttributeError,
+            ) as problem:  # of a file of another kind
+                raise Refused(f"the file of Google's credentials is none: {problem}") from None
             self.project = self.project or project or ""
-            channel = Transport.create_channel(host, credentials=credentials, options=OPTIONS)
+            channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *through(host)))
         self._client = spare.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
     def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:

@@ -30,22 +30,37 @@ class Last(NamedTuple):
     value: float = 0.0
     base: float = 0.0
 
+    @property
+    def begins_here(self) -> bool:
+        """Whether it is of a counter that counts from this very reading on."""
+        return self.start == self.end - MOMENT
+
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float, float]]).decode
 
 
-def _count(last: Last | None, end: int, since: int, value: float) -> Last:
-    """Return the next point of a counter that reads `value` at `end` and was zero at `since` (0: nobody knows)."""
+def _count(last: Last | None, end: int, point: Datapoint) -> Last:
+    """Return the next point of a counter, `point`, which is to end at `end`."""
+    since, value = point.since or 0, point.value
     if last is None or not last.start:
-        if 0 < since < end:
-            return Last(end, since, since, value, 0.0)
+        if 0 < since < end and (last is None or since != last.since):
+            return Last(end, since, since, value, _base(point))
         return Last(end, end - MOMENT, since, value, value)  # a beginning unknown: it counts from here on
-    if since > last.end:  # a life that began after the last point, and from zero
-        return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, 0.0)
+    if since > last.end:  # a life that began after the last point
+        return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, _base(point))
     if value < last.value:  # it began anew, nobody knows when: what it counted before this reading is not known
         return Last(end, last.end + MOMENT, since, value, value)
     return Last(end, last.start, last.since, value, last.base)
+
+
+def _base(point: Datapoint) -> float:
+    """Return what a counter read when its life began: not 0 where its first reading is all that is known of that."""
+    if point.since == point.at:
+        return point.value
+    if point.since == point.start and point.increase is not None:
+        return max(0.0, point.value - point.increase)
+    return 0.0
 
 
 class History:
@@ -63,7 +78,7 @@ class History:
             if end < last.end + SPACING - SLACK:
                 return TOO_SOON if end > last.end else NOT_NEWER
             end = last.end + SPACING
-        return Last(end) if point.metric.kind is GAUGE else _count(last, end, point.since or 0, point.value)
+        return Last(end) if point.metric.kind is GAUGE else _count(last, end, point)
 
     def keep(self, series: bytes, last: Last) -> None:
         """Remember the last point of a series."""
@@ -74,6 +89,10 @@ class History:
         """Let the next point of a counter whose `last` was refused for its times begin after it, from there."""
         if last.start:
             self.keep(series, last._replace(start=last.end, base=last.value))
+
+    def disown(self, series: bytes, last: Last) -> None:
+        """Let a counter of which Google knows a later start than that of `last` begin where it is read next."""
+        self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, since=last.since)
 
     def dump(self) -> bytes | None:
         """Return all of it as bytes, or None where nothing came since the last time."""

@@ -59,6 +59,11 @@ class Sent(NamedTuple):
         return self.series.digest, self.last.end
 
     @property
+    def is_described(self) -> bool:
+        """Whether a unit or a description goes with it."""
+        return bool(self.message.unit or self.message.description)
+
+    @property
     def message(self) -> Any:
         """Its TimeSeries."""
         return TimeSeries.FromString(self.series.head)
@@ -147,7 +152,7 @@ class Encoder:
 
     def _make(self, metric: Metric, dims: Dimensions) -> Series:
         kind = metric_type(self._prefix, metric.name)
-        pairs = [(label_key(key), value) for key, value in dims.items_sorted if key[0] != HIDDEN and value]
+        pairs = [(label_key(key), value) for key, value in dims.items_sorted if not key.startswith(HIDDEN) and value]
         labels = dict(pairs)
         if fault := labels_fault(kind, labels):
             return Series(fault)
@@ -156,19 +161,22 @@ class Encoder:
         if self._kinds.setdefault(kind, (metric.name, metric.kind)) != (metric.name, metric.kind):
             same = self._kinds[kind][0] == metric.name
             return Series("kind of the metric changed" if same else "two metrics become the same type")
-        words = self._fallback | {key[1:]: value for key, value in dims.items_sorted if key[0] == HIDDEN}
+        words = self._fallback | {key[1:]: value for key, value in dims.items_sorted if key.startswith(HIDDEN)}
         try:
             resource, its_labels = choose_resource(self._resource, words)
         except Unfit as problem:
             raise Refused(f"{problem}; give it with --dim, or choose another: sinks.google.resource") from problem
-        message = TimeSeries(
-            metric={"type": kind, "labels": labels},
-            resource={"type": resource, "labels": its_labels},
-            metric_kind=MetricDescriptor.GAUGE if metric.kind is GAUGE else MetricDescriptor.CUMULATIVE,
-            value_type=MetricDescriptor.DOUBLE,
-            unit="" if kind in self._plain else metric.unit,
-            description="" if kind in self._plain else metric.help,
-        )
+        try:
+            message = TimeSeries(
+                metric={"type": kind, "labels": labels},
+                resource={"type": resource, "labels": its_labels},
+                metric_kind=MetricDescriptor.GAUGE if metric.kind is GAUGE else MetricDescriptor.CUMULATIVE,
+                value_type=MetricDescriptor.DOUBLE,
+                unit="" if kind in self._plain else metric.unit,
+                description="" if kind in self._plain else metric.help,
+            )
+        except UnicodeEncodeError:
+            return Series("unit, description or resource is not UTF-8")
         text = "\0".join((kind, resource, *(f"{k}={v}" for k, v in (*its_labels.items(), *labels.items()))))
         digest = blake2b(text.encode(), digest_size=8).digest()
         if self._names.setdefault(digest, (metric.name, dims)) != (metric.name, dims):

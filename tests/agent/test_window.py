@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -370,10 +371,24 @@ def test_a_window_that_would_end_too_soon_after_one_of_before_the_restart_goes_o
 
 def test_a_window_that_ends_late_enough_after_the_restart_ends_as_ever():
     assert ends(Window(60, born=BORN, spacing=10, ended=1189 * S), 1197, 1199, 1200) == [1199]
+    assert ends(Window(60, born=BORN, spacing=10, ended=int(1189.5 * S)), 1197, 1199, 1200) == []  # its end was moved
 
 
 def test_windows_of_the_spacing_itself_end_each_time_though_ticks_jitter():
     assert ends(Window(10, born=BORN, spacing=10), 1205, 1215.03, 1225.01, 1235, 1245) == [1205, 1215.03, 1225.01, 1235]
+
+
+@pytest.mark.parametrize(("step", "jitter"), [(3, 0.0), (1, 0.002), (1, 0.4), (10, 0.3), (7, 0.9)])
+def test_no_window_ends_too_soon_after_one_whose_end_was_moved_by_the_slack(step, jitter):
+    """A sink moves an end that comes a second early to where it may be; the next one counts from there."""
+    shift = random.Random(1)
+    seconds = [1200 - 0.001 + n * step + shift.uniform(0, jitter) for n in range(600)]
+    found = ends(Window(10, born=BORN, spacing=10), *seconds)
+    last = 0.0
+    for end in found:
+        assert end >= last + 9
+        last = max(end, last + 10)
+    assert len(found) > 600 * step / 25
 
 
 def test_a_window_after_a_very_late_tick_is_joined_with_the_next():

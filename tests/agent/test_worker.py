@@ -701,6 +701,34 @@ def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
         assert spool.recall() == b"7"
 
 
+def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
+    """A kill in the midst of a long catching up must not cost what the sink has to know."""
+    monkeypatch.setattr("agent.worker.REMEMBER", 0.0)
+    remembered = []
+
+    class Watchful(Mindful):
+        def write(self, batch):
+            remembered.append(spool.recall())
+            return super().write(batch)
+
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        worker = start(Watchful(max_points=2), 6, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+    assert remembered == [b"", b"2", b"4"]
+
+
+def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
+    sink = Allergic()
+    sink.poison = frozenset({1})
+    spool = Spool("mem")
+    spool.append(points([1], Dimensions({"@gcp_project": "hidden", "team": "shown"})))
+    idle(start(sink, spool=spool))
+    assert "{'team': 'shown'}" in caplog.text
+    assert "hidden" not in caplog.text
+
+
 def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
     class Broken(Sink):
         def state(self):

@@ -6,6 +6,7 @@ from collections import Counter
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from agent.errors import BadBatch, Refused, Retryable
 from agent.testing import check_sink
 from sinks.google import GoogleSink, is_loopback
 from tests.doubles import monitoring as service
+from tests.doubles.monitoring.store import SUMMARY
 from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a", "@hostname": "vm"})
@@ -137,6 +139,7 @@ def odd(name="odd.metric", labels=None, kind=gauge, unit="1"):
         (odd(labels={"k" * 101: "v"}), "label key longer than 100 characters"),
         (odd(labels={"a-b": "1", "a_b": "2"}), "two dimensions become the same label"),
         (odd(name="x" * 200), "metric name too long"),
+        (odd(unit="caf\udce9"), "unit, description or resource is not UTF-8"),
         (HEAT.point(time.time_ns() - 26 * 3600 * S, 1.0, VM), "too old"),
         (HEAT.point(time.time_ns() + 900 * S, 1.0, VM), "too far ahead"),
     ],
@@ -153,6 +156,7 @@ def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(doubl
         (odd(name="step-time.p99"), "step_time/p99", {}),
         (odd(labels={"k8s.pod/name": "a"}), "odd/metric", {"k8s_pod_name": "a"}),
         (odd(labels={"0": "a"}), "odd/metric", {"key_0": "a"}),
+        (odd(labels={"": "a"}), "odd/metric", {"key_": "a"}),
         (odd(labels={f"k{n}": "v" for n in range(30)}), "odd/metric", {f"k{n}": "v" for n in range(30)}),
         (odd(labels={"a": "v" * 1024}), "odd/metric", {"a": "v" * 1024}),
         (odd(labels={"a": "日本 ☃"}), "odd/metric", {"a": "日本 ☃"}),
@@ -286,19 +290,48 @@ def test_where_the_answer_does_not_say_which_the_batch_is_halved(double, make_si
     assert sink.write(batch[5:]) == []  # they were stored at first: that counts
 
 
-def test_a_counter_whose_history_was_lost_goes_on_after_one_refusal(double, make_sink):
+def test_a_counter_whose_history_was_lost_begins_anew_with_its_next_point_and_loses_none(double, make_sink):
     now = time.time_ns()
     make_sink().write([sent(1000.0, now - 4 * MINUTE, now - BOOT)])
     sink = make_sink(clock=lambda: now - 5 * MINUTE)  # with no state, and with a boot that seems to have been earlier
 
     readings = ((1600, 3), (1700, 2), (1900, 1))
-    told = [sink.write([sent(value, now - ago * MINUTE, now - BOOT - S)]) for value, ago in readings]
+    batches = [
+        [sent(value, now - ago * MINUTE, now - BOOT - S), heat(0, now - ago * MINUTE)] for value, ago in readings
+    ]
+    with pytest.raises(Retryable, match="a later start of a counter"):
+        sink.write(batches[0])
 
-    assert [reasons(each) for each in told] == [
-        {"start older than the stored one: another writer of the same series": 1}, {}, {},
+    assert [sink.write(batch) for batch in batches] == [[], [], []]
+    begun = now - 3 * MINUTE - 10**6
+    assert double.points("sent")[1:] == [
+        (begun, now - 3 * MINUTE, 0.0), (begun, now - 2 * MINUTE, 100.0), (begun, now - MINUTE, 300.0),
     ]  # fmt: skip
-    begun = now - 3 * MINUTE
-    assert double.points()[1:] == [(begun, now - 2 * MINUTE, 100.0), (begun, now - MINUTE, 300.0)]
+
+
+def test_a_backlog_whose_history_was_lost_does_not_count_as_sent_where_it_was_refused(double, make_sink):
+    now = time.time_ns()
+    make_sink().write([sent(1000.0, now - 9 * MINUTE, now - BOOT)])
+    sink = make_sink()  # born after all of the backlog
+    for ago in (8, 7, 6):
+        point = sent(2000.0 - ago, now - ago * MINUTE, now - BOOT - S)
+        try:
+            assert sink.write([point]) == []
+        except Retryable:
+            assert sink.write([point]) == []
+
+    assert len(double.points()) == 4
+
+
+def test_a_start_that_is_older_for_good_is_another_writers(double, make_sink):
+    now = time.time_ns()
+    sink = make_sink(clock=lambda: now - 5 * MINUTE)
+    point = sent(1000.0, now - MINUTE, now - BOOT)
+    double.answer_next(summed("New reset timestamp must not be older than existing reset timestamp.", (3, 1)), n=2)
+    with pytest.raises(Retryable):
+        sink.write([point])
+
+    assert reasons(sink.write([point])) == {"start older than the stored one: another writer of the same series": 1}
 
 
 def test_another_writer_is_named_with_the_series_and_what_to_do(double, make_sink, caplog):
@@ -311,6 +344,72 @@ def test_another_writer_is_named_with_the_series_and_what_to_do(double, make_sin
     (said,) = [record.getMessage() for record in caplog.records if "somebody else" in record.getMessage()]
     assert f"{PREFIX}gpu/temperature {{'gpu': '7'}} of gce_instance" in said
     assert "--dim" in said
+
+
+def summed(message, *failed, stored=0):
+    """Return a partial refusal of so many points with each code, in these words."""
+    summary = SUMMARY(total_point_count=stored + sum(n for _, n in failed), success_point_count=stored)
+    for code, n in failed:
+        summary.errors.add(status=status_pb2.Status(code=code), point_count=n)
+    return service.Answer(grpc.StatusCode.INVALID_ARGUMENT, message, (summary,))
+
+
+IN_ORDER = "Points must be written in order. One or more had an older start time than the most recent point."
+WHERE = '(example metric.type="t", metric.labels={"a": "b"}): write for resource=generic_node{}'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"not written: timeSeries[0] {WHERE} failed with: {IN_ORDER}; timeSeries[1] (example metric.ty...",
+        f"not written: timeSeries[0] {WHERE} failed with: {IN_ORDER}; timeSeries[1] {WHERE} failed wi...",
+        f"not written: timeSeries[0] {WHERE} failed with: {IN_ORDER}; timeSeries[1] {WHERE} failed with: The n...",
+        f"not written: timeSeries[0] {WHERE} failed with: {IN_ORDER}; timeSeries[...",
+        f"not written: {IN_ORDER}; The new labels would cause the metric t to have over 30 labels.",
+    ],
+)
+def test_what_an_answer_does_not_say_of_a_point_is_not_guessed_from_its_neighbour(double, make_sink, message):
+    double.answer_next(summed(message, (3, 2)))
+    with pytest.raises(BadBatch):
+        make_sink().write([heat(0), heat(1)])
+
+
+def test_a_point_that_is_sent_without_description_is_not_tried_for_ever(double, make_sink):
+    sink = make_sink()
+    double.answer_next(summed("Its unit must be another.", (3, 1)), n=2)
+    with pytest.raises(Retryable):
+        sink.write([heat()])
+    assert reasons(sink.write([heat()])) == {"unit or description differs from the stored one": 1}
+
+
+def test_a_quota_that_fills_again_costs_no_point(double, make_sink):
+    sink = make_sink()
+    double.answer_next(summed(service.EXHAUSTED.message, (8, 1)))
+    with pytest.raises(Retryable):
+        sink.write([heat()])
+    assert sink.write([heat()]) == []
+
+
+def test_an_unknown_trouble_of_one_point_does_not_hold_up_the_rest(double, make_sink):
+    double.answer_next(summed("write for resource=generic_node{} failed with: Something new.", (3, 1)))
+    assert reasons(make_sink().write([heat()])) == {"refused by the service": 1}
+
+
+def test_a_resource_that_is_set_up_wrong_costs_no_point(double, make_sink):
+    with pytest.raises(Refused, match=r"takes nothing of the resource generic_node .*sinks.google.location"):
+        make_sink(resource="generic_node", location="nowhere").write([heat(0), heat(1)])
+
+
+def test_after_a_retry_for_a_description_what_another_wrote_does_not_count_as_sent(double, make_sink):
+    now = time.time_ns()
+    sink, other = make_sink(clock=lambda: now - S), make_sink()
+    other.write([heat(3, now + 30 * S), odd()])
+    double.descriptors["some-project", PREFIX + "odd/metric"].description = "In other words."
+    batch = [heat(3, now), odd(labels={"a": "b"})]
+    with pytest.raises(Retryable, match="description"):
+        sink.write(batch)
+
+    assert reasons(sink.write(batch)) == {"out of order: another writer of the same series": 1}
 
 
 @pytest.mark.parametrize("answer", [service.AWAY, service.LATE, service.BROKEN, service.EXHAUSTED])
@@ -466,6 +565,76 @@ def test_without_credentials_it_says_what_to_do(make_sink, monkeypatch, tmp_path
 
     with pytest.raises(Refused, match=r"application-default|default credentials"):
         make_sink(endpoint=None, insecure=False)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b'"x"', b"{}", b"\xff\xfeSECRET", b'{"type": "impersonated_service_account"}', None,
+             b'{"type": "service_account", "private_key": ["SECRET"], "client_email": "a", "token_uri": "b"}',
+             b'{"type": "service_account", "private_key": "SECRET", "client_email": "a", "token_uri": "b"}'],
+)  # fmt: skip
+def test_a_file_that_holds_no_credentials_is_a_set_up_at_fault_and_is_not_quoted(
+    make_sink, monkeypatch, tmp_path, body
+):
+    path = tmp_path / "key.json"
+    path.mkdir() if body is None else path.write_bytes(body)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+
+    with pytest.raises(Refused) as told:
+        make_sink(endpoint=None, insecure=False)
+
+    assert "SECRET" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (
+            "Getting metadata from plugin failed with error: ('invalid_grant: Bad.', {})",
+            "the credentials are not valid",
+        ),
+        (
+            "Getting metadata from plugin failed with error: ('deleted_client: None', {})",
+            "the credentials are not valid",
+        ),
+        (
+            "Getting metadata from plugin failed with error: the Google Compute Engine metadata service. Status: 404\n<html>",
+            "no service account",
+        ),
+        ("last error: Ssl handshake failed: OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", "certificate is not trusted"),
+    ],
+)
+def test_what_grpc_calls_away_and_does_not_come_back_is_a_set_up_at_fault(double, make_sink, message, says):
+    double.answer_next("UNAVAILABLE", message)
+    with pytest.raises(Refused, match=says):
+        make_sink().write([heat()])
+
+
+@pytest.mark.parametrize(
+    ("variables", "host", "options"),
+    [
+        ({}, "monitoring.googleapis.com", ()),
+        ({"HTTPS_PROXY": "http://p:3128"}, "monitoring.googleapis.com", (("grpc.http_proxy", "http://p:3128"),)),
+        ({"https_proxy": "p:3128"}, "monitoring.googleapis.com:443", (("grpc.http_proxy", "http://p:3128"),)),
+        (
+            {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": ".googleapis.com"},
+            "monitoring.googleapis.com:443",
+            (("grpc.enable_http_proxy", 0),),
+        ),
+    ],
+)
+def test_the_proxies_of_the_environment_hold_in_either_case(monkeypatch, variables, host, options):
+    from sinks.google.client import through
+
+    for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert through(host) == options
+
+
+def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert make_sink().write([heat()]) == []
 
 
 def test_codes_that_nobody_knows_end_no_data(double, make_sink):

@@ -1,6 +1,8 @@
 import pytest
 
+from agent.counters import Life
 from agent.datapoint import counter, gauge
+from agent.window import Window
 from sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, History, Last
 
 S = 10**9
@@ -128,3 +130,25 @@ def test_a_state_that_makes_no_sense_is_as_good_as_none(state):
     history = History()
     history.load(state)
     assert shown(follow(history, (0, 5.0))) == [(BOOT, 0, 5.0)]
+
+
+def windows(life, begun):
+    """Return the readings of a device's counter in two windows of an agent that began to watch at `begun` (s)."""
+    window = Window(60, born=BEGUN + begun * S, spacing=10)
+    points = []
+    for second in range(begun, begun + 121):
+        at, value = BEGUN + second * S, 7_000_000.0 + second
+        life.take(value, at)
+        points += window.add([SENT.point(at, value, since=life.since)], at)
+    return points
+
+
+def test_what_a_device_counted_before_it_was_first_read_is_no_increase_nor_after_a_restart():
+    history, shown_values = History(), []
+    for begun in (0, 200):
+        for point in windows(Life(), begun):
+            last = history.follow(NAME, point)
+            history.keep(NAME, last)
+            shown_values.append((last.value - last.base, (last.end - last.start) / S))
+    assert len(shown_values) == 4
+    assert all(value == seconds for value, seconds in shown_values)
