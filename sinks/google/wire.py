@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, Final, Literal, NamedTuple
@@ -43,6 +44,7 @@ class Series(NamedTuple):
     head: bytes = b""
     """Its TimeSeries without the point."""
     statistic: Statistic = "mean"
+    kind: Kind = GAUGE
 
 
 class Sent(NamedTuple):
@@ -94,7 +96,7 @@ class Encoder:
         self._prefix, self._resource = prefix, resource
         self._fallback = {"location": location, "namespace": namespace, "hostname": platform.node()}
         self._statistic = statistic
-        self._known: dict[tuple[str, Kind, Dimensions], Series] = {}
+        self._known: dict[tuple[str, Dimensions], Series] = {}
         self._kinds: dict[str, tuple[str, Kind]] = {}
         self._names: dict[bytes, tuple[str, Dimensions]] = {}
         self._plain: set[str] = set()
@@ -103,10 +105,13 @@ class Encoder:
     def encode(self, batch: Sequence[Datapoint], now: int) -> tuple[list[Sent], list[Rejected]]:
         """Return the points that may be sent at `now` (ns), their series filled, and the others; raise Refused."""
         good, rejected = [], []
+        oldest, newest = now - PAST, now + AHEAD
         for point in batch:
-            metric, _, dims, *_ = point
-            series = self._known.get((metric.name, metric.kind, dims)) or self._learn(point)
-            fault = series.fault or _time_fault(point.at, now)
+            metric, _, dims, at, *_ = point
+            series = self._known.get((metric.name, dims))
+            if series is None or series.kind is not metric.kind:
+                series = self._learn(point)
+            fault = series.fault or (None if oldest <= at <= newest else "too old" if at < now else "too far ahead")
             last = fault or self.history.follow(series.digest, point)
             if isinstance(last, str):
                 rejected.append(Rejected(point, last))
@@ -147,7 +152,7 @@ class Encoder:
             self._known.clear()
             self._names.clear()
         metric, dims = point.metric, point.dims
-        series = self._known[metric.name, metric.kind, dims] = self._make(metric, dims)
+        series = self._known[metric.name, dims] = self._make(metric, dims)._replace(kind=metric.kind)
         return series
 
     def _make(self, metric: Metric, dims: Dimensions) -> Series:
@@ -187,17 +192,12 @@ class Encoder:
         return next((word for glob, word in self._statistic.items() if fnmatchcase(name, glob)), "mean")
 
 
-def _time_fault(at: int, now: int) -> str | None:
-    if now - PAST <= at <= now + AHEAD:
-        return None
-    return "too old" if at < now else "too far ahead"
-
-
 def moment(at: int) -> dict[str, int]:
     """Return a time in ns since the epoch as a google.protobuf.Timestamp."""
     return {"seconds": at // 1_000_000_000, "nanos": at % 1_000_000_000}
 
 
+@lru_cache(MOST_INTERVALS)
 def varint(number: int) -> bytes:
     """Return a number as protobuf writes lengths (https://protobuf.dev/programming-guides/encoding)."""
     if number < 0x80:

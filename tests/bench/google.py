@@ -50,11 +50,14 @@ def cost(effort: Effort) -> list[Figure]:
     ]  # fmt: skip
 
 
+DIMS = [Dimensions(MACHINE, instance_type="a3-highgpu-8g", run="7", n=str(n)) for n in range(20)]
+"""Made once, as the frame does."""
+
+
 def batches(at: int) -> list[list[Datapoint]]:
     """Return a window's points, cut into requests."""
-    machines = [Dimensions(MACHINE, instance_type="a3-highgpu-8g", run="7", n=str(n)) for n in range(20)]
-    points = [metric.point(at, float(at % 97), dims) for metric in LEVELS for dims in machines]
-    points += [metric.point(at, float(at // 10**6), dims, since=1) for metric in TOTALS for dims in machines]
+    points = [metric.point(at, float(at % 97), dims) for metric in LEVELS for dims in DIMS]
+    points += [metric.point(at, float(at // 10**6), dims, since=1) for metric in TOTALS for dims in DIMS]
     return [points[n : n + REQUEST] for n in range(0, SERIES, REQUEST)]
 
 
