@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from agent.config import load
+from agent.dashboard.google import PREFIX
 from agent.dashboard.make import make
 from agent.dashboard.options import Wishes
 from agent.report import catalogue, rows
@@ -24,6 +26,33 @@ AWS_FAMILIES = {
 }
 """What the modules may choose from: by the name of a file, families and words that are dimensions of points."""
 LEVELS = ("basic", "detailed")
+TERRAFORM_GOOGLE = ROOT / "terraform/google"
+INSTALLER = ROOT / "terraform/aws/user-data.sh.tftpl"
+SHARED = ("chipwatch.service", "uninstall.sh")
+"""Files of terraform/aws/files that the modules for Google need too; each folder is published by itself."""
+ON_GOOGLE = (
+    ("on EC2: Amazon Linux 2023, Ubuntu 22.04 and 24.04, Deep Learning AMIs. See docs/ec2.md.",
+     "on Compute Engine: Debian 12 and 13, Ubuntu 22.04 and 24.04, Rocky and Red Hat 9. See README.md."),
+    (" EC2 takes 16 KiB; gzip makes it a third: base64gzip().", " Metadata may have 256 KB, an OS policy's script 32."),
+    ("Written by this instance's user-data,", "Written by the installer of terraform/google,"),
+    ("""aws_cli() {
+  command -v aws > /dev/null || { command -v snap > /dev/null && snap install aws-cli --classic > /dev/null; } \\
+    || die "$1: s3:// takes the AWS CLI, and aws is not on PATH"
+}""", """gcloud_cli() {
+  PATH=$PATH:/snap/bin  # where Ubuntu's images have it
+  export CLOUDSDK_CONFIG=$work/gcloud CLOUDSDK_CORE_DISABLE_PROMPTS=1
+  command -v gcloud > /dev/null || { command -v snap > /dev/null && snap install google-cloud-cli --classic > /dev/null; } \\
+    || die "$1: gs:// takes the gcloud CLI, and gcloud is not on PATH"
+}"""),
+    ('aws_cli wheelhouse; aws s3 cp --recursive --only-show-errors "$from" "$folder" >&2',
+     'gcloud_cli wheelhouse; mkdir -p "$folder"; gcloud storage rsync --recursive --no-user-output-enabled "$from" "$folder" >&2'),
+    ('aws_cli constraints; aws s3 cp --only-show-errors "$from" "$to"',
+     'gcloud_cli constraints; gcloud storage cp --no-user-output-enabled "$from" "$to"'),
+    ("s3='s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "gs='gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    ("|$s3", "|$gs"),
+    ("s3://", "gs://"),
+)  # fmt: skip
+"""What is another word in the installer of Compute Engine than in EC2's."""
 
 INTRO = """# The metrics
 
@@ -86,9 +115,35 @@ def terraform_aws() -> dict[Path, str]:
     return made
 
 
+def terraform_google() -> dict[Path, str]:
+    """Return the templates of dashboards and alert policies of the modules for Google, by file."""
+    made = {}
+    for level, family in product(LEVELS, FAMILIES):
+        config = load(None, {"level": level}, {})
+        wishes = Wishes(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        for kind, alarms in (("dashboards", False), ("alert-policies", True)):
+            text = make(config, wishes._replace(alarms=alarms)).text
+            path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
+            made[path] = f"{text.replace(PREFIX, '${metric_prefix}')}\n"
+    return made
+
+
+def installer_on_google() -> dict[Path, str]:
+    """Return what installs the agent on Compute Engine, by file: what does it on EC2, in Google's words."""
+    folder = TERRAFORM_GOOGLE / "files"
+    made = {folder / name: (INSTALLER.parent / "files" / name).read_text(encoding="utf-8") for name in SHARED}
+    text = INSTALLER.read_text(encoding="utf-8")
+    for theirs, ours in ON_GOOGLE:
+        if theirs not in text:
+            raise LookupError(f"{INSTALLER.name} has no longer: {theirs}")
+        text = text.replace(theirs, ours)
+    return {**made, folder / "install.sh.tftpl": text}
+
+
 def main() -> None:
     """Write all files."""
-    for path, text in {GOLDEN: golden(), DOCUMENT: document(), **dashboards(), **terraform_aws()}.items():
+    listings = {GOLDEN: golden(), DOCUMENT: document(), **dashboards()}
+    for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 

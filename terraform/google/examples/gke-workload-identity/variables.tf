@@ -1,0 +1,31 @@
+variable "project_id" {
+  description = "Project of everything."
+  type        = string
+  nullable    = false
+}
+
+variable "project_number" {
+  description = "Number of the project, where direct is set."
+  type        = string
+  default     = null
+}
+
+variable "direct" {
+  description = "Whether the service account of Kubernetes has the role itself."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "cluster_name" {
+  description = "Name of the cluster."
+  type        = string
+  nullable    = false
+}
+
+variable "namespace" {
+  description = "Namespace of the chart."
+  type        = string
+  default     = "chipwatch"
+  nullable    = false
+}

@@ -1,0 +1,19 @@
+#!/bin/bash
+# Takes chipwatch off this machine: the service, the program, its configuration and what it still owed to a cloud.
+# What stays: the journal's lines, and a Python that was installed for it, as others may use that by now.
+set -euo pipefail
+root=${CHIPWATCH_ROOT:-}
+
+main() {
+  [ -n "$root" ] || [ "$(id -u)" = 0 ] || { echo "chipwatch: only root can uninstall it" >&2; exit 1; }
+  systemctl disable --now --quiet chipwatch.service 2> /dev/null || true
+  systemctl clean --what=all chipwatch.service 2> /dev/null || true
+  rm -rf "$root"/etc/systemd/system/chipwatch.service{,.d} "$root"/etc/systemd/system/*.wants/chipwatch.service
+  systemctl daemon-reload
+  systemctl reset-failed chipwatch.service 2> /dev/null || true
+  rm -rf "$root"/{opt,etc,run,var/lib,var/lib/private}/chipwatch
+  echo "chipwatch: it is gone"
+  exit
+}
+
+main  # read whole before it runs, as this file goes too

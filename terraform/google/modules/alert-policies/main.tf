@@ -1,0 +1,109 @@
+# The alert policies that `agent dashboard --cloud google --alarms` prints, with what is to be otherwise.
+
+locals {
+  # `all` sends no more that one would be woken up for.
+  level = var.level == "all" ? "detailed" : var.level
+
+  # Silence is that of the first family.
+  order = [for family in ["tpu", "neuron", "gpu", "host"] : family if contains(var.families, family)]
+
+  # By resource type, the policies by alarm.
+  generated = {
+    for resource in var.resource_types : resource => merge([
+      for family in local.order : {
+        for policy in jsondecode(templatefile("${path.module}/generated/${local.level}/${family}.json.tftpl", {
+          prefix        = var.name
+          metric_prefix = var.metric_prefix
+          resource      = resource
+        })) : trimprefix(policy.displayName, "${var.name}-") => policy
+      }
+    ]...)
+  }
+
+  # Those of the first type, with the conditions of all.
+  policies = {
+    for alarm, policy in local.generated[var.resource_types[0]] : alarm => merge(policy, {
+      conditions = flatten([for resource in var.resource_types : local.generated[resource][alarm].conditions])
+      otherwise  = lookup(var.alarms, alarm, local.as_usual)
+    })
+  }
+
+  as_usual = { create = true, enabled = null, threshold = null, minutes = null, severity = null, notification_channels = null }
+}
+
+resource "google_monitoring_alert_policy" "this" {
+  for_each = { for alarm, policy in local.policies : alarm => policy if var.create && policy.otherwise.create }
+
+  project               = var.project_id
+  display_name          = each.value.displayName
+  combiner              = each.value.combiner
+  enabled               = coalesce(each.value.otherwise.enabled, var.enabled)
+  severity              = coalesce(each.value.otherwise.severity, each.value.severity)
+  notification_channels = each.value.otherwise.notification_channels == null ? var.notification_channels : each.value.otherwise.notification_channels
+  user_labels           = merge(var.labels, each.value.userLabels)
+
+  documentation {
+    content   = each.value.documentation.content
+    mime_type = each.value.documentation.mimeType
+  }
+
+  alert_strategy {
+    auto_close = coalesce(var.auto_close, each.value.alertStrategy.autoClose)
+  }
+
+  dynamic "conditions" {
+    for_each = each.value.conditions
+
+    content {
+      display_name = conditions.value.displayName
+
+      dynamic "condition_threshold" {
+        for_each = try([conditions.value.conditionThreshold], [])
+
+        content {
+          filter          = condition_threshold.value.filter
+          comparison      = condition_threshold.value.comparison
+          threshold_value = each.value.otherwise.threshold == null ? condition_threshold.value.thresholdValue : each.value.otherwise.threshold
+          duration        = each.value.otherwise.minutes == null ? condition_threshold.value.duration : "${each.value.otherwise.minutes * 60}s"
+
+          trigger {
+            count = condition_threshold.value.trigger.count
+          }
+
+          dynamic "aggregations" {
+            for_each = condition_threshold.value.aggregations
+
+            content {
+              alignment_period     = aggregations.value.alignmentPeriod
+              per_series_aligner   = aggregations.value.perSeriesAligner
+              cross_series_reducer = try(aggregations.value.crossSeriesReducer, null)
+            }
+          }
+        }
+      }
+
+      dynamic "condition_absent" {
+        for_each = try([conditions.value.conditionAbsent], [])
+
+        content {
+          filter   = condition_absent.value.filter
+          duration = each.value.otherwise.minutes == null ? condition_absent.value.duration : "${each.value.otherwise.minutes * 60}s"
+
+          trigger {
+            count = condition_absent.value.trigger.count
+          }
+
+          dynamic "aggregations" {
+            for_each = condition_absent.value.aggregations
+
+            content {
+              alignment_period     = aggregations.value.alignmentPeriod
+              per_series_aligner   = aggregations.value.perSeriesAligner
+              cross_series_reducer = try(aggregations.value.crossSeriesReducer, null)
+            }
+          }
+        }
+      }
+    }
+  }
+}

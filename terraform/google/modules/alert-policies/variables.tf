@@ -1,0 +1,163 @@
+variable "create" {
+  description = "Whether to create anything."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "project_id" {
+  description = "Project in which everything is created."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project_id))
+    error_message = "project_id: the id of a project, such as my-project; neither its number nor its name."
+  }
+}
+
+variable "name" {
+  description = "What the names of the policies begin with."
+  type        = string
+  default     = "chipwatch"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$", var.name))
+    error_message = "name: 1 to 100 letters, digits, blanks and ._- ; it begins with a letter or digit."
+  }
+}
+
+variable "families" {
+  description = "What the machines send: host, gpu, neuron, tpu."
+  type        = set(string)
+  default     = ["host", "gpu", "tpu"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "tpu"])) == 0
+    error_message = "families: at least one of host, gpu, neuron and tpu."
+  }
+}
+
+variable "level" {
+  description = "The agents' level: basic, detailed or all."
+  type        = string
+  default     = "basic"
+  nullable    = false
+
+  validation {
+    condition     = contains(["basic", "detailed", "all"], var.level)
+    error_message = "level: basic, detailed or all."
+  }
+}
+
+variable "metric_prefix" {
+  description = "What metric types begin with: prefix of the agents' [sinks.google]."
+  type        = string
+  default     = "custom.googleapis.com/chipwatch/"
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix))
+    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /."
+  }
+}
+
+variable "resource_types" {
+  description = "Monitored resources that send: a policy has a condition for each. The agent chooses gce_instance on machines of Compute Engine, k8s_node or k8s_pod on GKE."
+  type        = list(string)
+  default     = ["gce_instance"]
+  nullable    = false
+
+  validation {
+    condition     = length(var.resource_types) >= 1 && length(var.resource_types) <= 6 && length(distinct(var.resource_types)) == length(var.resource_types)
+    error_message = "resource_types: one to six, each once; a policy has six conditions at most."
+  }
+
+  validation {
+    condition     = length(setsubtract(var.resource_types, ["gce_instance", "k8s_container", "k8s_node", "k8s_pod", "generic_node", "generic_task", "aws_ec2_instance"])) == 0
+    error_message = "resource_types: gce_instance, k8s_container, k8s_node, k8s_pod, generic_node, generic_task or aws_ec2_instance."
+  }
+}
+
+variable "enabled" {
+  description = "Whether the policies are on."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
+variable "notification_channels" {
+  description = "Whom to tell: projects/P/notificationChannels/N."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    error_message = "notification_channels: full names, as in projects/my-project/notificationChannels/123."
+  }
+}
+
+variable "auto_close" {
+  description = "Seconds without data after which an incident is closed, as in 3600s; the generator's unless set."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.auto_close == null ? true : try(tonumber(regex("^([0-9]+)s$", var.auto_close)[0]), 0) >= 1800 && try(tonumber(regex("^([0-9]+)s$", var.auto_close)[0]), 0) <= 604800
+    error_message = "auto_close: seconds, from 1800s to 604800s."
+  }
+}
+
+variable "alarms" {
+  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }."
+  type = map(object({
+    create                = optional(bool, true)
+    enabled               = optional(bool)
+    threshold             = optional(number)
+    minutes               = optional(number)
+    severity              = optional(string)
+    notification_channels = optional(list(string))
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
+  }
+
+  validation {
+    condition     = alltrue([for alarm in values(var.alarms) : contains(["CRITICAL", "ERROR", "WARNING"], coalesce(alarm.severity, "ERROR"))])
+    error_message = "alarms: severity is CRITICAL, ERROR or WARNING."
+  }
+
+  validation {
+    condition     = alltrue([for alarm in values(var.alarms) : coalesce(alarm.minutes, 0) >= 0 && floor(coalesce(alarm.minutes, 0)) == coalesce(alarm.minutes, 0) && coalesce(alarm.minutes, 0) <= 1410])
+    error_message = "alarms: minutes are whole, 1410 at most."
+  }
+
+  validation {
+    condition     = alltrue([for name, alarm in var.alarms : !endswith(name, "-silent") || (alarm.threshold == null && coalesce(alarm.minutes, 2) >= 2)])
+    error_message = "alarms: agent-silent and fleet-silent have no threshold, and wait at least 2 minutes."
+  }
+
+  validation {
+    condition     = alltrue([for channel in flatten([for alarm in values(var.alarms) : coalesce(alarm.notification_channels, [])]) : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    error_message = "alarms: notification_channels are full names, as in projects/my-project/notificationChannels/123."
+  }
+}
+
+variable "labels" {
+  description = "Labels of the policies."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels: keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
+  }
+}

@@ -1,0 +1,70 @@
+mock_provider "google" {}
+
+variables {
+  project_id = "some-project"
+}
+
+run "all_families" {
+  command = plan
+
+  variables {
+    families = ["tpu", "neuron", "gpu", "host"]
+    level    = "all"
+  }
+
+  assert {
+    condition     = [for tile in jsondecode(output.json).mosaicLayout.tiles : tile.widget.text.content if can(tile.widget.text)] == ["## Host", "## GPU", "## Neuron", "## TPU"]
+    error_message = "The families stand one below the other."
+  }
+}
+
+run "another_prefix" {
+  command = plan
+
+  variables {
+    name          = "Our fleet"
+    metric_prefix = "workload.googleapis.com/ours/"
+  }
+
+  assert {
+    condition     = jsondecode(output.json).displayName == "Our fleet" && strcontains(output.json, "metric.type = \\\"workload.googleapis.com/ours/cpu/utilization\\\"") && !strcontains(output.json, "custom.googleapis.com")
+    error_message = "Graphs are of the metrics with the prefix."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(google_monitoring_dashboard.this) == 0 && output.id == null
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_what_is_malformed_1" {
+  command = plan
+
+  variables {
+    project_id    = "My Project"
+    name          = " "
+    families      = []
+    level         = "most"
+    metric_prefix = "custom.googleapis.com/x"
+  }
+
+  expect_failures = [var.project_id, var.name, var.families, var.level, var.metric_prefix]
+}
+
+run "refuses_what_is_malformed_2" {
+  command = plan
+
+  variables {
+    families = ["host", "disk"]
+  }
+
+  expect_failures = [var.families]
+}

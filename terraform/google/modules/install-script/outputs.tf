@@ -1,0 +1,14 @@
+output "script" {
+  description = "The script, for bash and root: to be used as it is, or within a start-up script of your own."
+  value       = local.script
+}
+
+output "sha256" {
+  description = "SHA-256 of the script: what tells one version or configuration from another."
+  value       = sha256(local.script)
+}
+
+output "uninstall_script" {
+  description = "The script that takes the agent off again, and leaves nothing."
+  value       = file("${local.files}/uninstall.sh")
+}

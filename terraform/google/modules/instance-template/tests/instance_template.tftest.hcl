@@ -1,0 +1,142 @@
+mock_provider "google" {}
+
+variables {
+  project_id            = "some-project"
+  machine_type          = "e2-small"
+  service_account_email = "chipwatch@some-project.iam.gserviceaccount.com"
+  agent                 = { version = "0.1.0" }
+}
+
+run "as_usual" {
+  command = plan
+
+  assert {
+    condition     = google_compute_instance_template.this[0].metadata["startup-script"] == output.startup_script && google_compute_instance_template.this[0].metadata["block-project-ssh-keys"] == "TRUE"
+    error_message = "The machine installs the agent when it starts."
+  }
+
+  assert {
+    condition     = google_compute_instance_template.this[0].scheduling[0].on_host_maintenance == "MIGRATE" && alltrue([for on in values(google_compute_instance_template.this[0].shielded_instance_config[0]) : on])
+    error_message = "A machine without GPUs moves, and is shielded."
+  }
+
+  assert {
+    condition     = length(google_compute_instance_template.this[0].network_interface[0].access_config) == 0
+    error_message = "There is no public address unless it is asked for."
+  }
+}
+
+run "with_accelerators" {
+  command = plan
+
+  variables {
+    machine_type    = "n1-standard-8"
+    accelerators    = [{ type = "nvidia-tesla-t4", count = 2 }]
+    use_name_prefix = false
+    region          = "us-central1"
+    os_config       = true
+    shielded        = { secure_boot = false }
+    disk            = { size_gb = 200, kms_key = "projects/p/locations/l/keyRings/r/cryptoKeys/k" }
+    network         = { subnetwork = "training", public_ip = true, nic_type = "GVNIC" }
+    metadata        = { enable-oslogin = "FALSE", owner = "someone" }
+    labels          = { app = "chipwatch" }
+  }
+
+  assert {
+    condition     = google_compute_instance_template.this[0].scheduling[0].on_host_maintenance == "TERMINATE"
+    error_message = "A GPU cannot move."
+  }
+
+  assert {
+    condition     = google_compute_instance_template.this[0].metadata["enable-oslogin"] == "FALSE" && google_compute_instance_template.this[0].metadata["owner"] == "someone" && google_compute_instance_template.this[0].metadata["enable-osconfig"] == "TRUE"
+    error_message = "Your metadata beats the module's."
+  }
+
+  assert {
+    condition     = google_compute_instance_template.this[0].name == "chipwatch" && google_compute_instance_template.this[0].network_interface[0].subnetwork == "training" && length(google_compute_instance_template.this[0].network_interface[0].access_config) == 1
+    error_message = "The name is as it was said, in the subnetwork, with a public address."
+  }
+}
+
+run "spot" {
+  command = plan
+
+  variables {
+    spot = true
+  }
+
+  assert {
+    condition     = google_compute_instance_template.this[0].scheduling[0].provisioning_model == "SPOT" && !google_compute_instance_template.this[0].scheduling[0].automatic_restart && google_compute_instance_template.this[0].scheduling[0].on_host_maintenance == "TERMINATE"
+    error_message = "A spot machine neither moves nor starts again."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(google_compute_instance_template.this) == 0 && output.id == null
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_a_script_that_is_too_long" {
+  command = plan
+
+  variables {
+    agent = { version = "0.1.0", config = join("\n", [for n in range(1000) : "# ${format("%0300d", n)}"]) }
+  }
+
+  expect_failures = [google_compute_instance_template.this]
+}
+
+run "refuses_what_is_malformed_1" {
+  command = plan
+
+  variables {
+    project_id            = "My Project"
+    region                = "us-central1-a"
+    name                  = "A name"
+    machine_type          = "big"
+    source_image          = ""
+    disk                  = { size_gb = 5 }
+    network               = { nic_type = "E1000" }
+    network_tags          = ["A b"]
+    service_account_email = "someone@example.com"
+    scopes                = ["https://www.googleapis.com/auth/logging.write"]
+    accelerators          = [{ type = "NVIDIA T4" }]
+    on_host_maintenance   = "STOP"
+    metadata              = { startup-script = "echo" }
+    labels                = { Team = "x" }
+  }
+
+  expect_failures = [var.project_id, var.region, var.name, var.machine_type, var.source_image, var.disk, var.network, var.network_tags, var.service_account_email, var.scopes, var.accelerators, var.on_host_maintenance, var.metadata, var.labels]
+}
+
+run "refuses_what_is_malformed_2" {
+  command = plan
+
+  variables {
+    name         = join("", [for n in range(37) : "x"])
+    source_image = "projects/cos-cloud/global/images/family/cos-stable"
+    disk         = { type = "ssd" }
+    accelerators = [{ type = "nvidia-tesla-t4", count = 3 }]
+    labels       = { team = "A b" }
+  }
+
+  expect_failures = [var.name, var.source_image, var.disk, var.accelerators, var.labels]
+}
+
+run "refuses_what_is_malformed_3" {
+  command = plan
+
+  variables {
+    disk = { kms_key = "my-key" }
+  }
+
+  expect_failures = [var.disk]
+}

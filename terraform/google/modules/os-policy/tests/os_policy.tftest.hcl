@@ -1,0 +1,135 @@
+mock_provider "google" {}
+
+variables {
+  project_id      = "some-project"
+  zones           = ["us-central1-a"]
+  instance_filter = { all = true }
+  agent           = { version = "0.1.0" }
+}
+
+run "as_usual" {
+  command = plan
+
+  assert {
+    condition     = endswith(output.enforce_script, "exit 100 # what VM Manager takes for success\n") && startswith(output.enforce_script, "#!/bin/bash\n") && startswith(output.validate_script, "#!/bin/bash\n")
+    error_message = "Scripts are run by their first line, and end as VM Manager wants it."
+  }
+
+  assert {
+    condition     = google_os_config_os_policy_assignment.this["us-central1-a"].rollout[0].disruption_budget[0].percent == 10 && google_os_config_os_policy_assignment.this["us-central1-a"].rollout[0].disruption_budget[0].fixed == null
+    error_message = "A tenth of the machines at a time."
+  }
+}
+
+run "removed" {
+  command = plan
+
+  variables {
+    package_state = "removed"
+    zones         = ["us-central1-a", "europe-west4-b"]
+    rollout       = { fixed = 3 }
+  }
+
+  assert {
+    condition     = keys(google_os_config_os_policy_assignment.this) == ["europe-west4-b", "us-central1-a"] && google_os_config_os_policy_assignment.this["europe-west4-b"].rollout[0].disruption_budget[0].percent == null
+    error_message = "Each zone has its policy."
+  }
+
+  assert {
+    condition     = strcontains(output.enforce_script, "chipwatch: it is gone") && !strcontains(output.enforce_script, "pip install")
+    error_message = "What is to be removed is not installed."
+  }
+}
+
+run "nothing" {
+  command = plan
+
+  variables {
+    create = false
+  }
+
+  assert {
+    condition     = length(google_os_config_os_policy_assignment.this) == 0 && output.ids == {}
+    error_message = "create = false creates nothing."
+  }
+}
+
+run "refuses_a_script_that_is_too_long" {
+  command = plan
+
+  variables {
+    agent = { version = "0.1.0", config = join("\n", [for n in range(1024) : "# ${format("%032d", n)}"]) }
+  }
+
+  expect_failures = [google_os_config_os_policy_assignment.this]
+}
+
+run "refuses_what_is_malformed_1" {
+  command = plan
+
+  variables {
+    project_id      = "My Project"
+    zones           = []
+    name            = "A name"
+    package_state   = "present"
+    mode            = "MODE_UNSPECIFIED"
+    instance_filter = {}
+    rollout         = { fixed = 1, percent = 1 }
+  }
+
+  expect_failures = [var.project_id, var.zones, var.name, var.package_state, var.mode, var.instance_filter, var.rollout]
+}
+
+run "refuses_what_is_malformed_2" {
+  command = plan
+
+  variables {
+    zones           = ["us-central1"]
+    instance_filter = { all = true, inclusion_labels = [{ a = "b" }] }
+    rollout         = { percent = 101 }
+  }
+
+  expect_failures = [var.zones, var.instance_filter, var.rollout]
+}
+
+run "refuses_what_is_malformed_3" {
+  command = plan
+
+  variables {
+    instance_filter = { inclusion_labels = [{}] }
+    rollout         = { fixed = 0 }
+  }
+
+  expect_failures = [var.instance_filter, var.rollout]
+}
+
+run "refuses_what_is_malformed_4" {
+  command = plan
+
+  variables {
+    instance_filter = { exclusion_labels = [{ A = "b" }] }
+    rollout         = { min_wait_duration = "5m" }
+  }
+
+  expect_failures = [var.instance_filter, var.rollout]
+}
+
+run "refuses_what_is_malformed_5" {
+  command = plan
+
+  variables {
+    instance_filter = { inventories = [{ os_short_name = "Debian 12" }] }
+  }
+
+  expect_failures = [var.instance_filter]
+}
+
+run "refuses_what_is_malformed_6" {
+  command = plan
+
+  variables {
+    instance_filter = { inventories = [{ os_short_name = "debian", os_version = "*12" }] }
+  }
+
+  expect_failures = [var.instance_filter]
+}

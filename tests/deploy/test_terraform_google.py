@@ -1,0 +1,679 @@
+"""
+terraform/google, by the real Terraform on a stand-in for hashicorp/google, and what it plans by Google's client, bash and checkov.
+
+What each example plans is kept in golden/terraform/google; `UPDATE_GOLDEN=1 pytest tests/deploy/test_terraform_google.py`
+writes it anew, and the lists of inputs and outputs in the READMEs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from agent.config import load
+from agent.convert import ConfigError
+from agent.dashboard import google
+from agent.dashboard.make import make
+from agent.dashboard.options import Wishes
+from tests.agent.dashboard.strict import check_google
+from tests.deploy import boot, tools
+from tests.deploy import terraform as tf
+from tests.deploy.test_user_data import FAKE, Play
+from tests.doubles.terraform import trim
+from tests.golden.update import installer_on_google, terraform_google
+
+GOOGLE = tf.ROOT / "terraform/google"
+GOLDEN = tf.GOLDEN / "google"
+MODULES = [GOOGLE, *sorted(path for path in (GOOGLE / "modules").iterdir() if path.is_dir())]
+EXAMPLES = sorted(path for path in (GOOGLE / "examples").iterdir() if path.is_dir())
+STALE = "if this change is meant, `make golden` writes it anew"
+LONG = 60.0
+
+PROJECT = "some-project"
+CHANNEL = f"projects/{PROJECT}/notificationChannels/1"
+GIVEN = {
+    "gce-fleet": {
+        "project_id": PROJECT,
+        "source_image": f"projects/{PROJECT}/global/images/family/training",
+        "subnetwork": f"projects/{PROJECT}/regions/us-central1/subnetworks/training",
+        "agent_version": "0.1.0",
+        "wheelhouse": "gs://wheels/chipwatch/0.1.0",
+        "sums_sha256": "a" * 64,
+        "notification_channels": [CHANNEL],
+    },
+    "os-policy-fleet": {
+        "project_id": PROJECT,
+        "service_account_emails": [f"training@{PROJECT}.iam.gserviceaccount.com"],
+        "agent_version": "0.1.0",
+        "constraints": "gs://wheels/chipwatch/0.1.0/constraints.txt",
+        "wheel_sha256": "b" * 64,
+    },
+    "gke-workload-identity": {"project_id": PROJECT, "cluster_name": "train"},
+    "dashboards-and-alarms": {"project_id": PROJECT, "email": "pager@example.com"},
+}
+"""What the examples are given."""
+
+
+def each(modules):
+    return pytest.mark.parametrize("module", modules, ids=lambda path: path.name)
+
+
+@pytest.fixture(scope="module")
+def terraform(tmp_path_factory):
+    with tf.providers() as served:
+        yield tf.Terraform(tmp_path_factory.mktemp("terraform"), served)
+
+
+@pytest.fixture(scope="module")
+def planned(terraform):
+    """Plan an example, once."""
+    made = {}
+
+    def plan(name):
+        if name not in made:
+            made[name] = terraform.plan(GOOGLE / "examples" / name, GIVEN[name])
+        return made[name]
+
+    return plan
+
+
+def only(found):
+    (one,) = found.values()
+    return one
+
+
+def outputs(plan):
+    return {name: one.get("value") for name, one in plan["planned_values"]["outputs"].items()}
+
+
+# -- the files ---------------------------------------------------------------------------------------------------
+
+
+def test_every_folder_was_thought_of():
+    assert {path.name for path in EXAMPLES} == set(GIVEN)
+    assert [path.stem for path in sorted(GOLDEN.glob("*.json"))] == sorted(GIVEN)
+    assert tf.has_files(GOOGLE) == sorted([*MODULES, *EXAMPLES])
+
+
+def test_what_is_generated_is_what_the_generators_say():
+    generated = {path: path.read_text(encoding="utf-8") for path in GOOGLE.rglob("generated/*/*")}
+    assert generated == terraform_google(), STALE
+    files = {path: path.read_text(encoding="utf-8") for path in (GOOGLE / "files").iterdir()}
+    assert files == installer_on_google(), STALE
+
+
+def test_unit_and_uninstaller_are_the_same_in_both_clouds():
+    for file in (boot.UNIT, boot.UNINSTALL):
+        assert (GOOGLE / "files" / file.name).read_bytes() == file.read_bytes(), STALE
+
+
+def test_nothing_outside_the_folder_is_read():
+    for module in [*MODULES, *EXAMPLES]:
+        for file in module.glob("*.tf"):
+            for path in re.findall(r'"(?:\$\{path\.module\}/)?(\.\.?/[./\w-]+)', file.read_text()):
+                assert (module / path).resolve().is_relative_to(GOOGLE), path
+
+
+def test_the_files_are_formatted(terraform):
+    done = terraform(GOOGLE, "fmt", "-check", "-recursive", "-no-color")
+    assert done.returncode == 0, done.stdout
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_is_valid(terraform, module):
+    terraform.init(module)
+    done = terraform(module, "validate", "-json")
+    assert json.loads(done.stdout)["diagnostics"] == []
+
+
+@each(MODULES)
+def test_its_own_tests_pass(terraform, module):
+    terraform.init(module)
+    done = terraform(module, "test", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Success! [1-9]", done.stdout)
+
+
+@each(MODULES)
+def test_every_rule_on_an_input_is_broken_and_says_whose_it_is(module):
+    (tests,) = (module / "tests").glob("*.tftest.hcl")
+    expected = re.findall(r"expect_failures = \[(.*?)\]", tests.read_text(), re.DOTALL)
+    failures = re.findall(r"var\.(\w+)", " ".join(expected))
+    for name, text in tf.blocks(module)["variable"].items():
+        messages = re.findall(r'error_message\s*= "(.*)"', text)
+        assert failures.count(name) >= len(messages) == text.count("validation {"), name
+        assert all(message.startswith(f"{name}: ") for message in messages), name
+    preconditions = re.findall(
+        r'precondition \{\n.*?error_message = "(\w+):', (module / "main.tf").read_text(), re.DOTALL
+    )
+    assert len(preconditions) == (module / "main.tf").read_text().count("precondition {")
+    assert len(re.findall(r"google_\w+\.", " ".join(expected))) == len(preconditions)
+    assert set(preconditions) <= set(tf.blocks(module)["variable"])
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_is_laid_out_as_modules_are(module):
+    assert {"main.tf", "variables.tf", "outputs.tf", "versions.tf"} == {path.name for path in module.glob("*.tf")}
+    whole = "".join(path.read_text() for path in sorted(module.glob("*.tf")))
+    assert ('provider "google"' in whole) == (module in EXAMPLES), "who calls a module says which provider"
+    for kind, found in tf.blocks(module).items():
+        for name, text in found.items():
+            assert re.search(r'^  description\s*= ".+\."$', text, re.MULTILINE), f"{kind} {name}"
+            assert kind == "output" or re.search(r"^  type\s*=", text, re.MULTILINE), f"{kind} {name}"
+
+
+@each([*MODULES, *EXAMPLES])
+def test_it_asks_for_versions_that_the_stand_in_has(module):
+    versions = (module / "versions.tf").read_text()
+    assert 'required_version = ">= 1.5.7"' in versions
+    if module.name == "install-script":
+        assert "required_providers" not in versions
+        return
+    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
+    (floor,) = re.findall(r'^ {6}version = ">= ([\d.]+)"', versions, re.MULTILINE)
+    assert [int(n) for n in floor.split(".")] <= [int(n) for n in schema["provider_version"].split(".")]
+
+
+@each(MODULES)
+def test_its_readme_lists_inputs_and_outputs(module):
+    tf.check_readme(module)
+
+
+@each(MODULES)
+def test_what_can_have_labels_and_a_project_has_them(module):
+    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
+    [of] = schema["provider_schemas"].values()
+    for kind, name, text in re.findall(
+        r'^resource "(\w+)" "(\w+)" \{\n(.*?)^\}', (module / "main.tf").read_text(), re.DOTALL | re.MULTILINE
+    ):
+        attributes = of["resource_schemas"][kind]["block"]["attributes"]
+        assert ("labels" not in attributes) or re.search(r"^  labels\s+= var\.labels$", text, re.MULTILINE), name
+        assert ("user_labels" not in attributes) or "merge(var.labels" in text, name
+        assert ("project" not in attributes) or re.search(r"^  project\s+= .*var\.project_id", text, re.MULTILINE), name
+
+
+def test_what_is_said_of_the_agent_is_the_same_everywhere():
+    kinds = {
+        re.search(r"^  type = .*?^  \}\)$", tf.blocks(module)["variable"]["agent"], re.DOTALL | re.MULTILINE)[0]
+        for module in MODULES
+        if "agent" in tf.blocks(module)["variable"]
+    }
+    assert len(kinds) == 1
+
+
+def test_the_alarms_that_can_be_changed_are_those_that_there_are():
+    text = tf.blocks(GOOGLE / "modules/alert-policies")["variable"]["alarms"]
+    known = set(re.findall(r'"([a-z-]+)"', re.search(r"setsubtract\(keys\(var\.alarms\), \[(.*?)\]", text)[1]))
+    names = re.findall(r'"displayName": "\$\{prefix\}-([a-z-]+)"', "".join(terraform_google().values()))
+    assert known == set(names)
+    assert known == set(re.findall(r"[a-z]+(?:-[a-z]+)+", text.split("There are ")[1].split('"')[0]))
+
+
+# -- the stand-in ------------------------------------------------------------------------------------------------
+
+
+def test_the_stand_in_has_what_is_used_and_nothing_else():
+    schema = json.loads((tf.DOUBLE / "schemas/google.json").read_text())
+    [of] = schema["provider_schemas"].values()
+    used = trim.used()
+    for kind, part in (("resource", "resource_schemas"), ("data", "data_source_schemas")):
+        wanted = {name for name in used[kind] if name.startswith("google_")}
+        assert set(of[part]) == wanted, "`python -m tests.doubles.terraform.trim` makes it anew"
+
+
+# -- plans -------------------------------------------------------------------------------------------------------
+
+
+def readable(value):
+    """Return a planned value without what nobody knows yet, and without texts that others hold."""
+    if isinstance(value, dict):
+        shown = {key: readable(one) for key, one in value.items() if one != tf.LATER or key in {"member", "email"}}
+        for key in {"startup-script", "script"} & shown.keys():
+            shown[key] = shown[key].splitlines()[1]
+        shown.pop("documentation", None)
+        if "dashboard_json" in shown:
+            tiles = json.loads(shown["dashboard_json"])["mosaicLayout"]["tiles"]
+            shown["dashboard_json"] = [f"{tile['xPos']},{tile['yPos']} {title(tile['widget'])}" for tile in tiles]
+        return {key: one for key, one in shown.items() if one != {}}
+    return [readable(one) for one in value] if isinstance(value, list) else value
+
+
+def title(widget):
+    return widget.get("title") or widget["text"]["content"]
+
+
+@each(EXAMPLES)
+def test_an_example_plans_what_it_planned(planned, module):
+    plan = planned(module.name)
+    shown = {address: readable(values) for address, values in tf.resources(plan).items()}
+    text = json.dumps({"resources": shown, "outputs": outputs(plan)}, indent=2, ensure_ascii=False)
+    tf.check_golden(GOLDEN / f"{module.name}.json", f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"agent_version": "latest"}, "agent: version is one version, such as 0.1.0."),
+        ({"subnetwork": None}, 'The root module input variable "subnetwork" is not set'),
+        ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
+        ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),
+        ({"wheelhouse": None}, "agent: sums_sha256 is 64 hexadecimal digits, and goes with a wheelhouse."),
+        ({"notification_channels": ["pager"]}, "notification_channels: full names"),
+    ],
+)
+def test_a_wrong_input_is_refused_by_name_before_anything_is_planned(terraform, tmp_path, given, said):
+    module = GOOGLE / "examples/gce-fleet"
+    terraform.init(module)
+    variables = {key: value for key, value in (GIVEN["gce-fleet"] | given).items() if value is not None}
+    (file := tmp_path / "given.tfvars.json").write_text(json.dumps(variables))
+    done = terraform(module, "plan", "-input=false", "-no-color", "-lock=false", f"-var-file={file}")
+    assert done.returncode == 1
+    assert said in re.sub(r"\s*[│╷╵]?\s+", " ", done.stderr)
+
+
+# -- who may do what ---------------------------------------------------------------------------------------------
+
+
+@each(EXAMPLES)
+def test_metrics_may_be_written_and_nothing_else(planned, module):
+    plan = planned(module.name)
+    roles = {
+        address: values["role"]
+        for kind in (
+            "google_project_iam_member",
+            "google_service_account_iam_member",
+            "google_storage_bucket_iam_member",
+        )
+        for address, values in tf.of_type(plan, kind).items()
+    }
+    of_project = {role for address, role in roles.items() if "google_project_iam_member" in address}
+    assert of_project <= {"roles/monitoring.metricWriter"}
+    assert set(roles.values()) - of_project == {
+        "gce-fleet": {"roles/storage.objectViewer"},
+        "os-policy-fleet": {"roles/storage.objectViewer"},
+        "gke-workload-identity": {"roles/iam.workloadIdentityUser"},
+    }.get(module.name, set())
+
+
+def test_the_chart_takes_the_values_for_workload_identity(terraform, tmp_path):
+    module = GOOGLE / "examples/gke-workload-identity"
+    plan = terraform.plan(module, GIVEN["gke-workload-identity"] | {"direct": True, "project_number": "123456789012"})
+    (file := tmp_path / "values.yaml").write_text(outputs(plan)["helm_values"])
+    command = [tools.helm(), "template", "chipwatch", tf.ROOT / "helm/chipwatch", "--values", file]
+    command += ["--set", "image.repository=team/chipwatch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f'project = "{PROJECT}"' in done.stdout
+    [member] = [one["member"] for one in tf.of_type(plan, "google_project_iam_member").values()]
+    assert member.endswith("/subject/ns/chipwatch/sa/chipwatch")
+    assert not tf.of_type(plan, "google_service_account")
+
+
+# -- dashboards and alert policies ---------------------------------------------------------------------------------
+
+SAME = {
+    "gce-fleet": (("host", "gpu"), "basic", ("gce_instance",)),
+    "dashboards-and-alarms": (("host", "gpu", "tpu"), "detailed", ("gce_instance", "k8s_node")),
+}
+
+
+def said_by_the_generator(name, *, alarms):
+    families, level, resources = SAME[name]
+    wishes = Wishes(cloud="google", families=families, alarms=alarms, resources=resources if alarms else ())
+    return make(load(None, {"level": level}, {}), wishes).document
+
+
+def graphs(board):
+    return {title(tile["widget"]): tile["widget"] for tile in board["mosaicLayout"]["tiles"]}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_planned_dashboard_is_the_generators(planned, name):
+    dashboard = only(tf.of_type(planned(name), "google_monitoring_dashboard"))
+    board, generated = json.loads(dashboard["dashboard_json"]), said_by_the_generator(name, alarms=False)
+    assert sorted(check_google(board)) == sorted(check_google(generated))
+    assert graphs(board) == graphs(generated)
+    assert board["mosaicLayout"]["columns"] == generated["mosaicLayout"]["columns"]
+
+
+def of_api(value):
+    """Return a planned block as the API has it: what can be there once is no list, what is not set is not there."""
+    once = {"condition_threshold", "condition_absent", "documentation", "alert_strategy", "trigger"}
+    return {
+        key: of_api(one[0]) if key in once else [of_api(each) if isinstance(each, dict) else each for each in one]
+        if isinstance(one, list) else one
+        for key, one in value.items()
+        if one not in (None, [], tf.LATER)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_google_takes_the_planned_alert_policies_and_they_are_the_generators(planned, name):
+    json_format = pytest.importorskip("google.protobuf.json_format", reason="`pip install chipwatch[google]` has it")
+    monitoring = pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+
+    def taken(policy):
+        return json_format.ParseDict(policy, monitoring.AlertPolicy.pb(monitoring.AlertPolicy()))
+
+    generated = {policy["displayName"]: policy for policy in said_by_the_generator(name, alarms=True)}
+    found = {}
+    for policy in tf.of_type(planned(name), "google_monitoring_alert_policy").values():
+        told = {key: value for key, value in policy.items() if key not in {"project", "id", "deletion_policy"}}
+        found[policy["display_name"]] = taken(of_api(told))
+        with pytest.raises(json_format.ParseError):
+            taken({**of_api(told), "combinator": "OR"})
+    left_out = {"chipwatch-container-memory-full"} if name == "dashboards-and-alarms" else set()
+    prefix = {"gce-fleet": "training", "dashboards-and-alarms": "chipwatch"}[name]
+    assert {key.replace(prefix, "chipwatch", 1) for key in found} == set(generated) - left_out
+    otherwise = {"gce-fleet": {"gpu-idle"}, "dashboards-and-alarms": {"gpu-idle", "gpu-memory-full", "agent-silent"}}[
+        name
+    ]
+    for key, policy in found.items():
+        alarm = key.removeprefix(f"{prefix}-")
+        wanted = taken(generated[f"chipwatch-{alarm}"])
+        for field in ("notification_channels", "user_labels"):
+            policy.ClearField(field)
+            wanted.ClearField(field)
+        policy.display_name = wanted.display_name
+        assert (policy == wanted) == (alarm not in otherwise), alarm
+
+
+def test_what_is_said_of_an_alarm_is_planned(planned):
+    found = {
+        one["display_name"].removeprefix("chipwatch-"): one
+        for one in tf.of_type(planned("dashboards-and-alarms"), "google_monitoring_alert_policy").values()
+    }
+    idle = [one["condition_threshold"][0] for one in found["gpu-idle"]["conditions"]]
+    assert [(one["threshold_value"], one["duration"]) for one in idle] == [(10, "1800s")] * 2
+    assert found["gpu-memory-full"]["severity"] == "CRITICAL"
+    assert [one["condition_absent"][0]["duration"] for one in found["agent-silent"]["conditions"]] == ["300s"] * 2
+    assert "notification_channels" not in found["tpu-idle"]
+    assert found["gpu-lost"]["notification_channels"] == [tf.LATER]
+    assert found["gpu-lost"]["user_labels"] == {"chipwatch-alarm": "gpu-lost", "team": "ml"}
+
+
+def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
+    pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+    ours = "workload.googleapis.com/ours/"
+    variables = {"project_id": PROJECT, "families": ["host"], "metric_prefix": ours}
+    plan = terraform.plan(GOOGLE / "modules/dashboards", variables)
+    config = load(None, {"sinks": {"google": {"prefix": ours}}}, {})
+    try:
+        generated = make(config, Wishes(cloud="google", families=("host",))).document
+    except ConfigError as problem:
+        pytest.skip(f"the sink google is not installed here: {problem}")
+    assert json.loads(outputs(plan)["json"]) == generated
+    assert google.PREFIX not in outputs(plan)["json"]
+
+
+# -- the scripts -------------------------------------------------------------------------------------------------
+
+
+def startup_script(plan):
+    return only(tf.of_type(plan, "google_compute_instance_template"))["metadata"]["startup-script"]
+
+
+def policy_of(plan):
+    """Return the one resource of the OS policy of a plan, which is the same in all zones."""
+    found = [one["os_policies"] for one in tf.of_type(plan, "google_os_config_os_policy_assignment").values()]
+    assert found == found[:1] * len(found)
+    ((policy,), *_) = found
+    (group,) = policy["resource_groups"]
+    (resource,) = group["resources"]
+    return policy, resource
+
+
+def settings_of(script):
+    lines = script.split("END_OF_SETTINGS")[1].strip("'\n").splitlines()
+    return {key: value for key, value in (line.split("=", 1) for line in lines) if value}
+
+
+def config_of(script):
+    return script.split("END_OF_CONFIG")[1].strip("'\n")
+
+
+def shell(script):
+    done = subprocess.run(
+        [tools.shellcheck(), "-"], input=script, capture_output=True, text=True, timeout=LONG, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_start_up_script_installs_what_it_is_told(planned):
+    script = startup_script(planned("gce-fleet"))
+    assert settings_of(script) == {
+        "version": "0.1.0", "extras": "google", "sink": "google", "level": "basic", "common_dims": "hostname,instance_type",
+        "wheelhouse": "gs://wheels/chipwatch/0.1.0", "sums_sha256": "a" * 64,
+    }  # fmt: skip
+    assert tomllib.loads(config_of(script)) == {
+        "dims": {"team": "vision"},
+        "sinks": {"google": {"statistic": {"gpu.temperature": "max"}}},
+    }
+    for file in (boot.UNIT, boot.UNINSTALL):
+        assert file.read_text().strip() in script
+    assert shell(script) == (0, "")
+
+
+def test_the_policy_is_as_vm_manager_wants_it(planned):
+    plan = planned("os-policy-fleet")
+    for zone, one in tf.of_type(plan, "google_os_config_os_policy_assignment").items():
+        assert one["location"] in zone
+        (rollout,) = one["rollout"]
+        assert rollout == {"disruption_budget": [{"fixed": 5}], "min_wait_duration": "600s"}
+        (wanted,) = one["instance_filter"]
+        assert wanted["inclusion_labels"] == [{"labels": {"chipwatch": "yes"}}]
+        assert [found["os_short_name"] for found in wanted["inventories"]] == ["debian", "ubuntu"]
+    policy, resource = policy_of(plan)
+    assert (policy["id"], policy["mode"]) == ("chipwatch", "ENFORCEMENT")
+    assert set(resource) == {"id", "exec"}
+    (run,) = resource["exec"]
+    for stage in ("validate", "enforce"):
+        (one,) = run[stage]
+        assert one["interpreter"] == "NONE"
+        assert one["script"].startswith("#!/bin/bash\n"), "without an interpreter the first line names it"
+        assert len(one["script"]) <= 32 * 1024
+        assert shell(one["script"]) == (0, "")
+    assert settings_of(run["enforce"][0]["script"])["constraints"].startswith("gs://")
+
+
+def test_the_script_that_removes_is_one_for_bash(terraform):
+    _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", POLICY | {"package_state": "removed"}))
+    (run,) = resource["exec"]
+    for stage in ("validate", "enforce"):
+        assert shell(run[stage][0]["script"]) == (0, "")
+
+
+def test_the_installer_is_given_the_variables_that_it_takes():
+    text = (GOOGLE / "files/install.sh.tftpl").read_text()
+    call = (GOOGLE / "modules/install-script/main.tf").read_text().split("templatefile(")[1].split("})")[0]
+    assert set(re.findall(r"^    (\w+)\s+=", call, re.MULTILINE)) == {
+        found[1] for found in boot.MARK.finditer(text) if found[1]
+    }
+    assert not re.search(r"\b(aws|AWS|EC2|s3)\b", text.replace("systemd", "")), "a word of another cloud is left"
+
+
+POLICY = {
+    "project_id": PROJECT,
+    "zones": ["us-central1-a"],
+    "instance_filter": {"all": True},
+    "agent": {"version": "0.1.0"},
+}
+GCLOUD = (
+    ('"aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;', '"gcloud storage rsync"*) cp -r "$play/bucket/." "$last" ;;'),
+    ('"aws s3 cp"*)', '"gcloud storage cp"*)'),
+)  # fmt: skip
+
+
+class Machine(Play):
+    """A folder that plays a machine of Compute Engine."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        for name in ("head", "tail", "sha256sum"):
+            (self.bin / name).unlink(missing_ok=True)
+            (self.bin / name).symlink_to(shutil.which(name))
+
+    def add(self, *names):
+        super().add(*names)
+        for name in names:
+            text = (self.bin / name).read_text()
+            for theirs, ours in GCLOUD:
+                assert theirs in FAKE
+                text = text.replace(theirs, ours)
+            (self.bin / name).write_text(text)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    if sys.platform != "linux":
+        pytest.skip("the scripts run on Linux alone")
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def stages(terraform):
+    """Plan the module os-policy; return the scripts of its two stages."""
+
+    def plan(**given):
+        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", POLICY | given))
+        (run,) = resource["exec"]
+        return run["validate"][0]["script"], run["enforce"][0]["script"]
+
+    return plan
+
+
+def test_a_machine_installs_from_cloud_storage(machine, planned):
+    machine.add("gcloud")
+    (machine.folder / "bucket/wheelhouse").mkdir(parents=True)
+    (machine.folder / "bucket/wheelhouse/chipwatch-0.1.0-py3-none-any.whl").write_bytes(b"wheel")
+    script = startup_script(planned("gce-fleet")).replace(f"sums_sha256={'a' * 64}", "sums_sha256=")
+    done = machine.run(script)
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"^gcloud storage rsync --recursive --no-user-output-enabled gs://wheels/chipwatch/0\.1\.0 \S+/wheelhouse$",
+        machine.calls(), re.MULTILINE,
+    )  # fmt: skip
+    assert re.search(r"pip install .*--no-index --find-links \S+ .*chipwatch\[google\]==0\.1\.0", machine.calls())
+    assert (machine.root / "etc/systemd/system/chipwatch.service").read_text() == boot.UNIT.read_text()
+    refused = machine.run(startup_script(planned("gce-fleet")))
+    assert refused.returncode == 1
+    assert "sums_sha256: not that of SHA256SUMS" in refused.stderr
+
+
+def test_without_gcloud_it_says_what_is_missing(machine, planned):
+    done = machine.run(startup_script(planned("gce-fleet")))
+    assert done.returncode == 1
+    assert "wheelhouse: gs:// takes the gcloud CLI" in done.stderr
+
+
+def test_the_agent_takes_the_configuration_that_is_written(machine, stages, tmp_path):
+    said = {
+        "version": "0.1.0", "common_dims": ["hostname"], "dims": {"team": 'a "b" \\ c'}, "interval": 2.5, "window": 30,
+        "project": "other-project", "metric_prefix": "custom.googleapis.com/ours/", "resource": "generic_node",
+        "config": 'log_level = "info"\n\n[collectors.disk]\npaths = ["/data"]\n',
+    }  # fmt: skip
+    _, enforce = stages(agent=said)
+    assert machine.run(enforce).returncode == 100
+    file = machine.root / "etc/chipwatch/chipwatch.toml"
+    assert tomllib.loads(file.read_text()) == {
+        "sink": ["google"], "common_dims": ["hostname"], "level": "basic", "project": "other-project", "interval": 2.5,
+        "window": 30, "dims": {"team": 'a "b" \\ c'}, "log_level": "info", "collectors": {"disk": {"paths": ["/data"]}},
+        "sinks": {"google": {"prefix": "custom.googleapis.com/ours/", "resource": "generic_node"}},
+    }  # fmt: skip
+    config = load(file, {}, {})
+    assert (config.interval, config.window, config.project) == (2.5, 30.0, "other-project")
+    if (options := config.sinks.get("google")) is not None:
+        assert options["resource"] == "generic_node"
+
+
+def test_the_policy_installs_once_and_mends_what_was_changed(machine, stages):
+    validate, enforce = stages()
+    assert machine.run(validate).returncode == 101
+    done = machine.run(enforce)
+    assert done.returncode == 100, done.stderr
+    assert machine.run(validate).returncode == 100
+
+    config = machine.root / "etc/chipwatch/chipwatch.toml"
+    config.write_text(config.read_text() + 'namespace = "x"\n')
+    assert machine.run(validate).returncode == 101
+    assert machine.run(enforce).returncode == 100
+    assert "namespace" not in config.read_text()
+    assert machine.run(validate).returncode == 100
+
+    machine.ends("systemctl is-active", 3)
+    assert machine.run(validate).returncode == 101
+
+
+def test_the_policy_sees_that_another_version_or_configuration_is_wanted(machine, stages):
+    validate, enforce = stages()
+    assert machine.run(enforce).returncode == 100
+    for agent in ({"version": "0.2.0"}, {"version": "0.1.0", "level": "all"}):
+        later, install = stages(agent=agent)
+        assert machine.run(later).returncode == 101
+        assert machine.run(install).returncode == 100
+        assert machine.run(later).returncode == 100
+        assert machine.run(validate).returncode == 101
+    assert (machine.root / "opt/chipwatch/current").resolve().name.startswith("0.1.0-")
+
+
+def test_an_installation_that_fails_is_no_success_to_the_policy(machine, stages):
+    validate, enforce = stages()
+    machine.ends("systemctl restart chipwatch.service", 1)
+    done = machine.run(enforce)
+    assert done.returncode not in {0, 100, 101}
+    assert machine.run(validate).returncode == 101
+
+
+def test_the_policy_removes_what_is_there_and_sees_that_it_is_gone(machine, stages):
+    _, install = stages()
+    validate, enforce = stages(package_state="removed")
+    assert machine.run(validate).returncode == 100
+    assert machine.run(install).returncode == 100
+    assert machine.run(validate).returncode == 101
+    done = machine.run(enforce)
+    assert done.returncode == 100, done.stderr
+    assert machine.run(validate).returncode == 100
+    assert [path for path in machine.root.rglob("*") if not path.is_dir()] == []
+
+
+# -- checkov -----------------------------------------------------------------------------------------------------
+
+NOT_ASKED = {
+    "terraform": {
+        "CKV_GCP_40": "a public address is there only if network.public_ip says so; checkov does not see what a dynamic block repeats",
+    },
+    "terraform_plan": {
+        "CKV_GCP_30": "the service account is one of its own; its address is not known before it is made",
+        "CKV_GCP_31": "the same",
+    },
+}
+"""What checkov asks for and does not get, by what it reads, and why."""
+
+
+def faults(framework, *words):
+    command = [tools.checkov(), *words, "--framework", framework, "--compact", "--skip-download", "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    report = json.loads(done.stdout)
+    assert report["summary"]["passed"] > 15, report["summary"]
+    assert report["summary"]["parsing_errors"] == 0
+    return {one["check_id"]: (one["resource"], one["check_name"]) for one in report["results"]["failed_checks"]}
+
+
+def test_checkov_finds_nothing_in_the_modules():
+    found = faults("terraform", "--directory", GOOGLE)
+    assert found.keys() == NOT_ASKED["terraform"].keys(), found
+
+
+def test_checkov_finds_nothing_in_the_plans(planned, tmp_path):
+    words = []
+    for name in GIVEN:
+        (file := tmp_path / f"{name}.json").write_text(json.dumps(planned(name)))
+        words += ["--file", file]
+    found = faults("terraform_plan", *words)
+    assert found.keys() == NOT_ASKED["terraform_plan"].keys(), found

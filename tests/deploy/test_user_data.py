@@ -1,0 +1,460 @@
+"""What installs the agent on EC2, without EC2: the template as Terraform renders it, the unit, the script in a folder that plays /."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from agent.version import __version__
+from tests.deploy import boot, tools
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")
+LONG = 60.0
+EC2_TAKES = 16384
+TOP_LEVEL = {"write_files", "runcmd"}
+COMMANDS = (
+    "bash", "cat", "chmod", "cp", "cut", "env", "find", "grep", "id", "install", "ln", "mkdir", "mktemp", "mv", "rm",
+    "sed", "sha256sum", "touch",
+)  # fmt: skip
+SHA = "ab" * 32
+FAKE = """#!/bin/bash
+# Plays python, the agent and every command that would change the machine; notes what it was called with.
+name=${0##*/}; play=PLAY
+echo "$name $*" >> "$play/calls"
+[ -z "${PIP_INDEX_URL:-}" ] || echo "PIP_INDEX_URL=$PIP_INDEX_URL" >> "$play/calls"
+last=${!#}
+case "$name $*" in
+  *"-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; cp "$0" "$last/bin/agent"; exit ;;
+  *" install --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
+  "aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;
+  "aws s3 cp"*) cp "$play/constraints.txt" "$last" ;;
+  "agent check"*) cp "$last" "$play/checked.toml"; echo "agent: sink: no such sink" >&2 ;;
+  "systemctl is-active"*) [ ! -e "$play/systemctl restart chipwatch.service" ] ;;
+esac
+code=0
+for known in "$play/$name $*" "$play/$name $1"; do [ ! -e "$known" ] || { read -r code < "$known"; break; }; done
+exit "$code"
+"""
+
+
+class Play:
+    """A folder that plays /, and a PATH with fakes and the few commands that only read and write files."""
+
+    def __init__(self, folder):
+        self.folder, self.root, self.bin = folder, folder / "root", folder / "bin"
+        self.root.mkdir()
+        self.bin.mkdir()
+        for name in COMMANDS:
+            (self.bin / name).symlink_to(shutil.which(name))
+        self.add("python3.12", "systemctl", "journalctl")
+
+    def add(self, *names):
+        for name in names:
+            (self.bin / name).write_text(FAKE.replace("PLAY", str(self.folder)))
+            (self.bin / name).chmod(0o755)
+
+    def ends(self, call, code):
+        """Let a fake's call end with `code`."""
+        (self.folder / call).write_text(f"{code}\n")
+
+    def run(self, script):
+        return subprocess.run(
+            ["bash", "-c", script], env={"PATH": str(self.bin), "CHIPWATCH_ROOT": str(self.root)}, capture_output=True,
+            text=True, timeout=LONG, check=False, cwd=self.folder, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def install(self, **given):
+        return self.run(boot.user_data(**given))
+
+    def calls(self):
+        found = self.folder / "calls"
+        return found.read_text() if found.exists() else ""
+
+    def releases(self):
+        return sorted(path.name for path in (self.root / "opt/chipwatch").glob("*-*"))
+
+
+@pytest.fixture
+def play(tmp_path):
+    return Play(tmp_path)
+
+
+def tool(*words, **options):
+    return subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, timeout=LONG, check=False, stdin=subprocess.DEVNULL, **options
+    )  # fmt: skip
+
+
+# -- the template --------------------------------------------------------------------------------------------------
+
+
+def test_the_templates_head_lists_the_variables_that_it_takes():
+    text = boot.TEMPLATE.read_text()
+    head = text[: text.index("set -euo")]
+    taken = {found[1] for found in boot.MARK.finditer(text) if found[1]}
+    assert taken == set(boot.variables())
+    assert [name for name in taken if not re.search(rf"\b{name}\b", head)] == []
+
+
+def test_terraform_renders_the_template_as_the_tests_do(tmp_path):
+    terraform = tools.terraform()
+    values = boot.variables(config='[dims]\nteam = "$${x}"\n', index_url="https://pypi.example/simple")
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    asked = f'jsonencode(templatefile("{boot.TEMPLATE}", jsondecode(file("{tmp_path}/values.json"))))\n'
+    done = subprocess.run(
+        [terraform, "console"], input=asked, cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=False,
+        env={**os.environ, "CHECKPOINT_DISABLE": "1", "NO_COLOR": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(json.loads(done.stdout)) == boot.render(boot.TEMPLATE.read_text(), values)
+
+
+def test_nothing_but_plain_names_is_used_of_the_templates_language():
+    with pytest.raises(ValueError, match="only plain names"):
+        boot.render("${upper(x)}", {})
+    with pytest.raises(ValueError, match="only plain names"):
+        boot.render("%{ if x }", {})
+    assert boot.render("$${a} %%{b} ${ c }", {"c": "d"}) == "${a} %{b} d"
+
+
+def test_what_ec2_gets_is_smaller_than_it_takes():
+    given = {"index_url": "https://user:token@pypi.example/simple", "wheel_sha256": SHA, "region": "us-east-1"}
+    assert len(boot.user_data(**given)) < EC2_TAKES
+    assert len(boot.CLOUD_INIT.read_bytes()) < EC2_TAKES
+    assert len(gzip.compress(boot.user_data(**given).encode())) < EC2_TAKES / 2
+
+
+def test_shellcheck_finds_nothing(tmp_path):
+    script = tmp_path / "user-data.sh"
+    script.write_text(boot.user_data())
+    found = tool(tools.shellcheck(), script, boot.UNINSTALL)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+# -- the cloud-init file ---------------------------------------------------------------------------------------------
+
+
+def test_the_cloud_init_file_is_made_from_the_template_and_holds_the_same_unit_and_uninstaller():
+    text = boot.CLOUD_INIT.read_text()
+    assert text == boot.cloud_init(), "python -m tests.deploy.boot writes it anew"
+    yaml = pytest.importorskip("yaml")
+    read = yaml.safe_load(text)
+    assert set(read) == TOP_LEVEL
+    (script,) = (one["content"] for one in read["write_files"])
+    assert boot.UNIT.read_text() in script
+    assert boot.UNINSTALL.read_text() in script
+    full = boot.user_data().splitlines()
+    assert [line for line in script.splitlines() if line not in full] == []
+
+
+def test_the_cloud_init_file_has_no_key_that_cloud_init_would_pass_over():
+    keys = re.findall(r"(?m)^([^\s#-][^:]*):", boot.CLOUD_INIT.read_text())
+    assert set(keys) == TOP_LEVEL
+
+
+def test_cloud_init_takes_the_file():
+    done = tool(tools.cloud_init(), "schema", "--config-file", boot.CLOUD_INIT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# -- the unit --------------------------------------------------------------------------------------------------------
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
+    agent = tmp_path / "agent"
+    agent.write_text("#!/bin/sh\n")
+    agent.chmod(0o755)
+    unit = tmp_path / boot.UNIT.name
+    unit.write_text(boot.UNIT.read_text().replace("/opt/chipwatch/current/bin/agent", str(agent)))
+    done = tool(tools.systemd_analyze(), "verify", "--man=no", unit)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_units_exposure_is_at_most_two():
+    done = tool(tools.systemd_analyze(), "security", "--offline=true", "--threshold=20", "--no-pager", boot.UNIT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_the_unit_hides_nothing_that_a_collector_reads_and_opens_no_other_device():
+    lines = [line for line in boot.UNIT.read_text().splitlines() if line and not line.startswith(("#", "["))]
+    assert {
+        "ProtectProc=default",
+        "ProcSubset=all",
+        "PrivateDevices=no",
+        "DevicePolicy=closed",
+        "ProtectHome=read-only",
+    } <= set(lines)
+    devices = {line.split("=", 1)[1].split()[0] for line in lines if line.startswith("DeviceAllow=")}
+    assert devices == {"char-nvidia*", "char-neuron*", "char-kfd", "char-drm", "char-accel", "char-habanalabs*"}
+    assert {"DynamicUser=yes", "StateDirectory=chipwatch", "Type=exec", "Restart=on-failure"} <= set(lines)
+
+
+# -- wrong variables: refused by name, before anything is done -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("version", ""), ("version", "latest"), ("version", ">=0.1"), ("version", "0.1.0; rm -rf /"),
+        ("extras", "cloudwach"), ("extras", "cloudwatch, google"), ("sink", ""), ("sink", "Cloud Watch"),
+        ("namespace", "a b"), ("namespace", "x" * 256), ("region", "Virginia"), ("common_dims", "instance id"),
+        ("common_dims", 'a"]'), ("level", "most"), ("wheelhouse", "wheels"), ("wheelhouse", "http://x/y"),
+        ("wheelhouse", "s3://B"), ("sums_sha256", "abc"), ("sums_sha256", SHA), ("index_url", "http://pypi.example"),
+        ("index_url", "https://a b"), ("constraints", "constraints.txt"), ("wheel_sha256", "g" * 64), ("wheel_sha256", ""),
+        ("constraints", ""), ("unit", ""), ("uninstall", "x"), ("extras", ""), ("extras", "google"),
+    ],
+)  # fmt: skip
+def test_a_wrong_variable_is_refused_by_name_before_anything_is_done(play, name, value):
+    given = {name: value}
+    if (name, value) == ("wheel_sha256", ""):
+        given["constraints"] = "/constraints.txt"
+    elif (name, value) == ("constraints", ""):
+        given["wheel_sha256"] = SHA
+    done = play.install(**given)
+    assert done.returncode == 2
+    assert re.match(rf"chipwatch: {name}: ", done.stderr), done.stderr
+    assert (play.calls(), list(play.root.iterdir())) == ("", [])
+
+
+def test_all_wrong_variables_are_told_at_once(play):
+    done = play.install(version="x", region="y", level="z")
+    assert re.findall(r"chipwatch: (\w+):", done.stderr) == ["version", "region", "level"]
+
+
+@pytest.mark.parametrize("name", ["index_url", "constraints", "wheel_sha256"])
+def test_a_wheelhouse_and_an_index_are_not_given_together(play, name):
+    given = {"index_url": "https://x/simple", "constraints": "/c.txt", "wheel_sha256": SHA}
+    done = play.install(wheelhouse="/wheels", **{name: given[name]})
+    assert done.returncode == 2
+    assert f"chipwatch: {name}: with a wheelhouse" in done.stderr
+
+
+def test_a_value_is_never_executed_and_never_becomes_another(play):
+    for evil in (
+        "$(touch evil)",
+        "`touch evil`",
+        "'; touch evil; '",
+        '"; touch evil; "',
+        "x\ntouch evil",
+        "x\nversion=9",
+    ):
+        done = play.install(namespace=evil)
+        assert done.returncode == 2, evil
+        assert not (play.folder / "evil").exists()
+    done = play.install(config="$(touch evil) `touch evil`")
+    assert not (play.folder / "evil").exists()
+    assert "$(touch evil) `touch evil`" in (play.folder / "checked.toml").read_text()
+
+
+def test_the_password_of_an_index_is_not_printed(play):
+    done = play.install(index_url="https://user:hunter2@pypi.example/simple")
+    assert done.returncode == 0, done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert "https://***@pypi.example" in done.stdout
+    assert "PIP_INDEX_URL=https://user:hunter2@pypi.example/simple" in play.calls()
+    assert not re.search(r"^(?!PIP_INDEX_URL=).*hunter2", play.calls(), re.MULTILINE)  # nor does `ps` show it
+    refused = play.install(index_url="ftp://user:hunter2@pypi.example/simple", constraints="s3:/x?signature=hunter2")
+    assert refused.returncode == 2
+    assert "hunter2" not in refused.stdout + refused.stderr
+
+
+# -- an installation -------------------------------------------------------------------------------------------------
+
+
+def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_starts_the_unit(play):
+    done = play.install(region="us-east-1", namespace="Mine", level="detailed", config='[dims]\nteam = "a$b"')
+    assert done.returncode == 0, done.stderr
+    assert (play.root / "etc/systemd/system/chipwatch.service").read_text() == boot.UNIT.read_text()
+    assert (play.root / "opt/chipwatch/uninstall.sh").read_text() == boot.UNINSTALL.read_text()
+    config = (play.root / "etc/chipwatch/chipwatch.toml").read_text()
+    assert config.split("\n", 1)[1] == (
+        'sink = ["cloudwatch"]\ncommon_dims = ["instance_id", "instance_type"]\nnamespace = "Mine"\nregion = "us-east-1"\n'
+        'level = "detailed"\n[dims]\nteam = "a$b"\n'
+    )
+    assert (play.root / "opt/chipwatch/current").resolve().name == play.releases()[0]
+    calls = play.calls()
+    assert f"--only-binary :all: chipwatch[cloudwatch]=={__version__}\n" in calls
+    order = ["agent check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "agent health"]
+    assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
+
+
+def test_a_second_run_installs_nothing_anew_and_another_version_takes_the_place_of_the_first(play):
+    play.install()
+    first = play.releases()
+    (play.folder / "calls").unlink()
+    assert play.install(namespace="Other").returncode == 0
+    assert "venv" not in play.calls()
+    assert "systemctl restart" in play.calls()
+    assert 'namespace = "Other"' in (play.root / "etc/chipwatch/chipwatch.toml").read_text()
+    assert play.releases() == first
+    assert play.install(version="9.9.9").returncode == 0
+    (second,) = play.releases()
+    assert second.startswith("9.9.9-")
+    assert (play.root / "opt/chipwatch/current").resolve().name == second
+
+
+def test_an_installation_that_fails_leaves_what_was_there(play):
+    play.install()
+    first = play.releases()
+    python = play.bin / "python3.12"
+    python.write_text(python.read_text().replace("code=0\n", 'code=0; [[ "$*" != *"pip install"* ]] || code=1\n'))
+    done = play.install(version="9.9.9")
+    assert done.returncode == 1
+    assert "systemctl" not in play.calls().rpartition("pip install")[2]
+    assert play.releases() == first
+    assert (play.root / "opt/chipwatch/current").resolve().name == first[0]
+
+
+def test_an_installation_that_was_cut_off_is_done_again(play):
+    play.install()
+    (play.root / "opt/chipwatch" / play.releases()[0] / "complete").unlink()
+    (play.folder / "calls").unlink()
+    assert play.install().returncode == 0
+    assert "-m venv" in play.calls()
+
+
+def test_a_configuration_that_the_agent_refuses_changes_nothing(play):
+    play.install()
+    before = (play.root / "etc/chipwatch/chipwatch.toml").read_text()
+    play.ends("agent check", 2)
+    done = play.install(version="9.9.9", config="sink = 3")
+    assert done.returncode == 1
+    assert "config: the agent refuses it" in done.stderr
+    assert "no such sink" in done.stderr
+    assert (play.root / "etc/chipwatch/chipwatch.toml").read_text() == before
+    assert (play.root / "opt/chipwatch/current").resolve().name.startswith(__version__)
+
+
+def test_hardware_that_is_absent_keeps_it_from_nothing(play):
+    play.ends("agent check", 1)
+    assert play.install().returncode == 0
+
+
+def test_a_service_that_does_not_start_ends_it_with_the_journals_last_words(play):
+    play.ends("systemctl restart chipwatch.service", 1)
+    done = play.install()
+    assert done.returncode == 1
+    assert "does not start" in done.stderr
+    assert "journalctl --unit chipwatch.service" in play.calls()
+
+
+def test_without_a_python_it_asks_the_distribution_for_one_and_says_so_if_there_is_none(play):
+    (play.bin / "python3.12").unlink()
+    play.add("apt-get")
+    for minor in 13, 12:
+        play.ends(f"apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 python3.{minor}-venv", 100)
+    play.add("python3")
+    play.ends("python3 -c", 1)  # Ubuntu 22.04's
+    done = play.install()
+    assert done.returncode == 1
+    assert "there is no Python 3.11 or later" in done.stderr
+    assert "apt-get update -q" in play.calls()
+    assert play.calls().rstrip().splitlines()[-2].endswith("python3.11-venv")
+    (play.bin / "apt-get").unlink()
+    play.add("dnf")
+    assert play.install().returncode == 1
+    assert "dnf install -y -q python3.13" in play.calls()
+
+
+# -- offline, and by hash --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheelhouse(play):
+    """A folder as `make dist` leaves it, and the SHA-256 of its sums."""
+    folder = play.folder / "bucket"
+    (folder / "wheelhouse").mkdir(parents=True)
+    for name in "chipwatch-0.1.0-py3-none-any.whl", "wheelhouse/rich-15.0.0-py3-none-any.whl":
+        (folder / name).write_text(name)
+    sums = tool("sh", "-c", "sha256sum *.whl */*.whl", cwd=folder).stdout
+    (folder / "SHA256SUMS").write_text(sums + f"{SHA}  chipwatch-0.1.0.tar.gz\n")
+    return folder, tool("sha256sum", folder / "SHA256SUMS").stdout.split()[0]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_of_wheels_is_installed_from_without_an_index(play, wheelhouse, scheme):
+    folder, sums = wheelhouse
+    done = play.install(wheelhouse=f"{scheme}{folder}", sums_sha256=sums)
+    assert done.returncode == 0, done.stderr
+    assert f"--no-index --find-links {folder} --find-links {folder}/wheelhouse chipwatch[cloudwatch]==" in play.calls()
+
+
+def test_a_wheelhouse_of_s3_is_copied_first(play, wheelhouse):
+    play.add("aws")
+    done = play.install(wheelhouse="s3://my-bucket/chipwatch/0.1.0", sums_sha256=wheelhouse[1])
+    assert done.returncode == 0, done.stderr
+    assert "aws s3 cp --recursive --only-show-errors s3://my-bucket/chipwatch/0.1.0 " in play.calls()
+    assert "--no-index --find-links " in play.calls()
+
+
+def test_s3_without_the_aws_cli_is_told(play):
+    done = play.install(wheelhouse="s3://my-bucket/chipwatch")
+    assert (done.returncode, play.calls()) == (1, "")
+    assert "wheelhouse: s3:// takes the AWS CLI" in done.stderr
+
+
+@pytest.mark.parametrize("change", ["changed", "added", "sums"])
+def test_a_wheelhouse_that_is_not_what_its_sums_say_is_refused(play, wheelhouse, change):
+    folder, sums = wheelhouse
+    if change == "changed":
+        (folder / "wheelhouse/rich-15.0.0-py3-none-any.whl").write_text("other")
+    elif change == "added":
+        (folder / "wheelhouse/rich-99.0.0-py3-none-any.whl").write_text("newer")
+    else:
+        with (folder / "SHA256SUMS").open("a") as out:
+            out.write("more\n")
+    done = play.install(wheelhouse=str(folder), sums_sha256=sums)
+    assert done.returncode == 1
+    assert "SHA256SUMS" in done.stderr
+    assert ("pip" in play.calls(), play.releases()) == (False, [])
+
+
+def test_a_pip_among_the_wheels_does_where_the_distribution_has_none(play, wheelhouse):
+    folder, _ = wheelhouse
+    (folder / "SHA256SUMS").unlink()
+    (folder / "wheelhouse/pip-26.0-py3-none-any.whl").touch()
+    assert play.install(wheelhouse=str(folder)).returncode == 0
+    assert "-m venv --without-pip " in play.calls()
+    assert f"python {folder}/wheelhouse/pip-26.0-py3-none-any.whl/pip install --quiet" in play.calls()
+
+
+def test_with_constraints_everything_is_fetched_by_hash_and_the_index_is_not_asked_again(play):
+    constraints = play.folder / "constraints.txt"
+    constraints.write_text(f"rich==15.0.0 --hash=sha256:{SHA}")
+    play.add("aws")
+    done = play.install(constraints="s3://my-bucket/constraints.txt", wheel_sha256="cd" * 32)
+    assert done.returncode == 0, done.stderr
+    calls = play.calls()
+    assert (
+        "pip download --quiet --disable-pip-version-check --no-input --only-binary :all: --require-hashes --no-deps -r"
+        in calls
+    )
+    assert re.search(r"pip install .*--no-index --find-links \S+/held chipwatch\[cloudwatch\]==", calls)
+
+
+# -- and off again ---------------------------------------------------------------------------------------------------
+
+
+def test_the_uninstaller_leaves_nothing(play):
+    play.install()
+    wants = play.root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir()
+    (wants / "chipwatch.service").symlink_to("/etc/systemd/system/chipwatch.service")
+    (play.root / "etc/systemd/system/chipwatch.service.d").mkdir()
+    (play.root / "var/lib/private/chipwatch").mkdir(parents=True)
+    (play.root / "var/lib/chipwatch").symlink_to("private/chipwatch")
+    other = play.root / "etc/systemd/system/other.service"
+    other.touch()
+    done = play.run((play.root / "opt/chipwatch/uninstall.sh").read_text())
+    assert done.returncode == 0, done.stderr
+    left = {path for path in play.root.rglob("*") if not path.is_dir() or path.is_symlink() or "chipwatch" in path.name}
+    assert left == {other}
+    assert "systemctl disable --now --quiet chipwatch.service" in play.calls()
+    assert play.run(boot.UNINSTALL.read_text()).returncode == 0  # where nothing is, too
