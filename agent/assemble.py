@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent import config as configuration
 from agent import names, plugins
@@ -31,6 +31,9 @@ from agent.window import Window
 from agent.worker import Worker
 
 log = logging.getLogger(__name__)
+
+FIRST: Final = 10.0
+"""Seconds after which the first window of all ends: who sets an agent up need not wait for a minute to see it."""
 
 
 class NotLoaded(Exception):
@@ -196,7 +199,7 @@ def build_outlet(
         on_gone=on_gone,
     )
     ended = spool.newest() if limits.spacing else None
-    window = Window(length, born=born, increases=limits.increases, spacing=limits.spacing, ended=ended)
+    window = Window(length, born=born, increases=limits.increases, spacing=limits.spacing, ended=ended, first=FIRST)
     chosen = build_filter(options, limits, config)
     most = limits.max_series if options.max_series is None else options.max_series
     budget = Budget(name, most) if most else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -31,6 +32,8 @@ SLOWEST: Final = 300.0
 PATIENCE: Final = 1.0
 """Seconds that it gets to end, once after SIGTERM and once after SIGKILL."""
 DIGITS: Final = re.compile(r"\d+")
+_begun: Final[set[subprocess.Popen[bytes]]] = set()
+"""What was started, and not yet ended."""
 
 
 def find(name: str, path: Path | None, *places: Path) -> Path:
@@ -56,8 +59,8 @@ class Child:
     Owns a tool that prints lines, for ever or, if `every` is set, once a run.
 
     It is read when a tick asks, so what does not fit into the pipe makes it wait. One that ends too early, or says
-    nothing for long, is started again, each time later. It ends with the agent: by SIGTERM from `close`, and after a
-    SIGKILL of the agent by SIGPIPE at its next line.
+    nothing for long, is started again, each time later. It ends with the agent: by SIGTERM from `close`, by SIGKILL
+    if it is deaf to that, and after a SIGKILL of the agent by SIGPIPE at its next line.
     """
 
     def __init__(self, command: Sequence[str | Path], *, silence: float, every: float | None = None) -> None:
@@ -184,6 +187,7 @@ def begun(command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
         bufsize=0,
         start_new_session=True,  # Ctrl-C is for the agent, which ends it in its own time
     )
+    _begun.add(child)
     for pipe in (child.stdout, child.stderr):
         assert pipe is not None
         os.set_blocking(pipe.fileno(), False)
@@ -206,6 +210,16 @@ def end(child: subprocess.Popen[bytes], *numbers: int) -> None:
     for pipe in (child.stdout, child.stderr):
         if pipe is not None:
             pipe.close()
+    _begun.discard(child)
+
+
+@atexit.register
+def _end_all() -> None:
+    """End what is deaf to the SIGTERM of a thread that the end of the program cuts off before its SIGKILL."""
+    for child in list(_begun):
+        tell(child, signal.SIGTERM)
+    for child in list(_begun):
+        end(child, signal.SIGTERM, signal.SIGKILL)
 
 
 def read_now(pipe: IO[bytes] | None, most: int) -> tuple[bytes, bool, bool]:

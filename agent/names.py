@@ -89,6 +89,8 @@ class Renamer:
         series = self._before.get(key) or self._learn(point)
         if len(self._known) >= MOST:
             self._before, self._known = self._known, {}
+            alive = {(dims.get(ENDPOINT, ""), name) for name, dims in self._before}
+            self._numbers = Counter({page: number for page, number in self._numbers.items() if page in alive})
         self._known[key] = series
         return series
 

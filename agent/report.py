@@ -65,8 +65,12 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
     found = sampler.collector.describe()
-    trouble = f"; in part: {sampler.trouble}" if sampler.trouble else ""
-    return True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}"
+    troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
+    trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
+    return (
+        True,
+        f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}",
+    )
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:

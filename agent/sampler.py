@@ -68,6 +68,8 @@ class Sampler:
         """Whether the last reading succeeded in time; None before the first, and where there is nothing to read."""
         self.trouble: str | None = None
         """What went wrong in the last reading, or None."""
+        self.earlier: str | None = None
+        """The same of the reading before."""
         self.yielded = 0
         """Points of the last reading."""
         self.seconds = 0.0
@@ -117,7 +119,7 @@ class Sampler:
 
     def _read(self, at: int) -> list[Datapoint]:
         points: list[Datapoint] = []
-        level, self.trouble = self._level, None
+        level, self.earlier, self.trouble = self._level, self.trouble, None
         try:
             if not self._open:
                 self._retry_at = time.monotonic() + self._retry

@@ -56,13 +56,21 @@ class Window:
     """
 
     def __init__(
-        self, seconds: float, *, born: int, increases: bool = False, spacing: float = 0.0, ended: int | None = None
+        self,
+        seconds: float,
+        *,
+        born: int,
+        increases: bool = False,
+        spacing: float = 0.0,
+        ended: int | None = None,
+        first: float | None = None,
     ) -> None:
         """
         Take the length in seconds and the moment (ns) at which this agent began to watch.
 
         With `increases`, a counter whose increase is not known is no datapoint. A window that would end less than
         `spacing` seconds after the last one, of before a restart `ended` (ns), goes on for another length.
+        The very first window ends `first` seconds after its first samples, if that is sooner.
         """
         self._increases = increases
         self._length = int(seconds * 1e9)
@@ -71,6 +79,8 @@ class Window:
         self._last = 0
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
         self._ended = None if ended is None else ended + self._slack  # it may have been moved by so much
+        self._first = None if first is None else int(first * 1e9)
+        self._early: int | None = None
         self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
         self._counters: dict[Series, _Counter] = {}
         self._touched: dict[Series, _Counter] = {}
@@ -88,7 +98,11 @@ class Window:
                     passing.append(point)
             return passing + self._settle()
         slot = at // self._length
-        done = [] if slot == self._slot or self._slot is None or self.is_short else self.close()
+        if self._slot is None:
+            self._slot, self._early = slot, None if self._first is None else at + self._first
+        done = []
+        if slot != self._slot or (self._early is not None and at >= self._early):
+            done, self._early = [] if self.is_short else self.close(), None
         self._slot, self._last = slot, at
         gauges = self._gauges
         for point in points:

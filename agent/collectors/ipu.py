@@ -112,6 +112,8 @@ class Monitor:
         self._devices: Devices = []
         self._heard = clock()
         self._ran = self._closed = False
+        self._why = ""
+        """Why the last run was of no use, if so."""
         self._child.open(self._heard)
         self._until = time.monotonic() + PATIENCE
         atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
@@ -125,6 +127,7 @@ class Monitor:
             self._listen(problems)
         if not (self._ran or self._lines or problems) and time.monotonic() >= self._until:
             problems.append("gc-monitor has told nothing yet")
+        problems += filter(None, [self._why])
         return self._devices if self._clock() - self._heard < self._stale else []
 
     def _listen(self, problems: list[str]) -> None:
@@ -137,11 +140,11 @@ class Monitor:
         problems += self._child.problems()
         if self._child.finished:
             try:
-                self._devices, self._heard = parsed(b"\n".join(self._lines)), now
+                self._devices, self._heard, self._why = parsed(b"\n".join(self._lines)), now, ""
             except ValueError as problem:
-                problems.append(str(problem))
+                self._why = str(problem)
         if large := sum(map(len, self._lines)) > LARGEST:
-            problems.append(f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over")
+            self._why = f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over"
         if large or self._child.finished or self._child.failures != failures:
             self._lines, self._ran = [], True
 

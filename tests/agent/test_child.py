@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -186,6 +187,25 @@ def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
     child.close()
     assert until(lambda: gone(pid))
     child.close()
+
+
+DEAF = """
+import sys, threading, time
+from agent.child import Child
+child = Child([sys.argv[1]], silence=60)
+child.open(0.0)
+while not (lines := child.lines(0.0)):
+    time.sleep(0.01)
+print(lines[0].decode())
+threading.Thread(target=child.close, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_one_that_is_deaf_to_sigterm_does_not_outlive_us_where_nobody_waits_for_its_end(tool, until):
+    tool.make("trap '' TERM; echo $$; while :; do sleep 0.1; done")
+    ran = subprocess.run([sys.executable, "-c", DEAF, tool.path], capture_output=True, text=True, check=True)
+    assert until(lambda: gone(int(ran.stdout)))
 
 
 def test_one_that_is_to_end_runs_again_after_a_while(tool, until):

@@ -264,3 +264,13 @@ def test_series_that_keep_coming_are_never_forgotten_and_those_that_do_not_are(m
         assert rename(lasting).metric.name == "openmetrics.dcgm.up.0"
         assert len(rename._known) + len(rename._before) <= 20
     assert rename(scraped("up", pod="1")).metric.name == "openmetrics.dcgm.up.100"  # no number means two things
+
+
+def test_names_on_a_page_that_change_for_ever_fill_no_memory(monkeypatch):
+    monkeypatch.setattr(names, "MOST", 10)
+    rename = renamer("wandb")
+    for n in range(100):
+        assert rename(scraped("up", pod="lasting")).metric.name == "openmetrics.dcgm.up.0"
+        assert rename(scraped(f"name_{n}", pod="1")).metric.name == f"openmetrics.dcgm.name_{n}.0"
+        assert len(rename._numbers) <= 20
+    assert rename(scraped("up", pod="other")).metric.name == "openmetrics.dcgm.up.1"

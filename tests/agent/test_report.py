@@ -61,6 +61,14 @@ class Partly(Base):
         yield LOAD.point(at, 1.0)
         raise PartlyCollected(["x 3 is lost"])
 
+class Stammering(Base):
+    said = False
+
+    def collect(self, at):
+        first, self.said = not self.said, True
+        raise PartlyCollected(["its first words make no sense" if first else "it tells nothing"])
+        yield
+
 class Slow(Base):
     def open(self):
         time.sleep(0.7)
@@ -96,7 +104,7 @@ class Unreachable(Kept):
     def open(self):
         raise Retryable("no route to host")
 """
-COLLECTORS = ("Well", "Absent", "Broken", "Partly", "Slow", "Hanging")
+COLLECTORS = ("Well", "Absent", "Broken", "Partly", "Stammering", "Slow", "Hanging")
 SINKS = ("Kept", "Refusing", "Unreachable")
 
 
@@ -140,6 +148,11 @@ def test_a_bug_is_a_fault_with_its_words(checked):
 
 def test_what_could_be_read_in_part_is_told_with_what_could_not(checked):
     assert checked("partly")[0] == (True, "collector partly ok 1 series; in part: x 3 is lost")
+
+
+def test_where_nothing_was_read_all_that_went_wrong_is_told(checked):
+    line = "collector stammering ok 0 series; in part: it tells nothing; its first words make no sense"
+    assert checked("stammering")[0] == (True, line)
 
 
 def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):

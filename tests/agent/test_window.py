@@ -405,3 +405,28 @@ def test_priming_leaves_nothing_to_wait_for():
     window.add([LOAD.point(1202 * S, 2.0)], 1202 * S)
     assert not window.is_short
     assert [point.value for point in window.close()] == [2.0]
+
+
+# -- the first window ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_window_of_all_may_end_sooner_and_only_that():
+    window = Window(60, born=BORN, first=10)
+    assert ends(window, 1201, 1206, 1211, 1216, 1255, 1260, 1320) == [1206, 1255, 1260]
+
+
+def test_a_first_window_that_the_clock_ends_sooner_ends_then():
+    assert ends(Window(60, born=BORN, first=10), 1258, 1263, 1269, 1319, 1321) == [1258, 1319]
+
+
+def test_what_a_counter_rose_by_in_the_first_window_is_known():
+    window = Window(60, born=BORN, first=10, increases=True)
+    for second, value in ((1201, 100.0), (1206, 150.0)):
+        assert window.add([sent(second * S, value)], second * S) == []
+    (point,) = window.add([sent(1211 * S, 175.0)], 1211 * S)
+    assert (point.at, point.increase) == (1206 * S, 50.0)
+
+
+def test_a_first_window_obeys_the_spacing():
+    assert ends(Window(60, born=BORN, first=10, spacing=10, ended=1203 * S), 1201, 1206, 1212, 1255, 1261) == [1255]
+    assert ends(Window(60, born=BORN, first=10, spacing=10), 1241, 1246, 1251, 1254, 1261, 1320) == [1246, 1261]

@@ -21,6 +21,7 @@ SUITE = "bookworm"
 PACKAGES = "systemd,systemd-sysv,dbus,udev,python3,python3-venv,ca-certificates,procps,iproute2,locales"
 LATER = "cloud-init openssh-server"
 """By apt, since debootstrap leaves a dependency of cloud-init unconfigured; which ends in an error without sshd."""
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 SIGRTMIN = int(signal.SIGRTMIN)
 
 
@@ -47,7 +48,8 @@ def debian():
             quiet.write_text("#!/bin/sh\nexit 101\n")
             quiet.chmod(0o755)
             script = f"apt-get update -q && apt-get install -y -q --no-install-recommends {LATER} && apt-get clean"
-            done = run("chroot", fresh, "sh", "-c", script, check=False, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})  # fmt: skip
+            env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "TMPDIR": "/tmp"}  # a proxy counts there, too
+            done = run("chroot", fresh, "sh", "-c", script, check=False, env=env)
             quiet.unlink()
         if done.returncode:
             pytest.skip(f"debootstrap cannot make a Debian here: {(done.stdout + done.stderr).strip()[-300:]}")
@@ -57,24 +59,29 @@ def debian():
 
 
 class Machine:
-    """A copy of that Debian in `folder`, with user-data to be executed at its boot."""
+    """A copy of a Debian in `folder`, with user-data to be executed at its boot."""
 
-    def __init__(self, folder, user_data):
+    def __init__(self, debian, folder, user_data):
         self.root = folder / "root"
         self._log = folder / "console.txt"
         self._others = []
         self.lead = 0
-        run("cp", "-a", "--reflink=auto", debian(), self.root)
+        run("cp", "-a", "--reflink=auto", debian, self.root)
         self.write("var/lib/cloud/seed/nocloud-net/user-data", user_data)
         self.write("var/lib/cloud/seed/nocloud-net/meta-data", "instance-id: i-1\nlocal-hostname: node1\n")
-        self.write("etc/cloud/cloud.cfg.d/99-test.cfg", "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: C.UTF-8\n")
+        self.write(
+            "etc/cloud/cloud.cfg.d/99-test.cfg",
+            "datasource_list: [NoCloud]\nnetwork: {config: disabled}\nlocale: C.UTF-8\n",
+        )
 
     def write(self, path, text):
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
     def __enter__(self):
-        nspawn = shutil.which("systemd-nspawn") or pytest.skip("systemd-nspawn is not on PATH: `apt-get install systemd-container`")
+        nspawn = shutil.which("systemd-nspawn") or pytest.skip(
+            "systemd-nspawn is not on PATH: `apt-get install systemd-container`"
+        )
         with self._log.open("wb") as log:
             self._nspawn = subprocess.Popen(
                 [nspawn, "--quiet", f"--directory={self.root}", "--register=no", "--keep-unit", "--private-network",
@@ -105,6 +112,7 @@ class Machine:
         except subprocess.TimeoutExpired:
             os.kill(self.lead, signal.SIGKILL)
             self._nspawn.wait(BOOT)
+        shutil.rmtree(self.root)  # pytest would keep it, and its like, of three runs
 
     def until(self, what, complaint, limit=BOOT):
         deadline = time.monotonic() + limit
@@ -114,8 +122,10 @@ class Machine:
         return found
 
     def inside(self, *words, **options):
-        """Run a command in the machine."""
-        return run("nsenter", "-t", self.lead, "-m", "-u", "-i", "-n", "-p", "-C", "--", *words, **options)
+        """Run a command in the machine, with nothing of our environment."""
+        return run(
+            "nsenter", "-t", self.lead, "-m", "-u", "-i", "-n", "-p", "-C", "--", *words, env=ENVIRONMENT, **options
+        )
 
     def beside(self, *words):
         """Run our own Python in the machine's network, which is a loopback and nothing else."""

@@ -95,8 +95,9 @@ class Card:
     def read(self, *, seldom: bool) -> Readings | None:
         """Return what can be read now, None where the card sleeps: to read a sensor would wake it."""
         self.problems = {}
-        self.suspended = bool(self._status and not (self._bytes(self._status) or b"").startswith(b"active"))
-        if self.suspended and not self.problems:
+        status = self._bytes(self._status) if self._status else b"active"
+        self.suspended = not self.problems and not (status or b"").startswith(b"active")
+        if self.suspended:
             return None
         readings: Readings = {}
         for file, metric, factor in self._files:

@@ -74,8 +74,8 @@ class Library:
     def _answer(self, answers: SimpleQueue[Callable[[], Cards]]) -> None:
         try:
             cards = self._read()
-        except Exception as raised:  # noqa: BLE001  it is the asker's, whatever it is
-            error = raised
+        except Exception as raised:  # noqa: BLE001  whatever the binding raises costs its own values alone
+            error = raised if isinstance(raised, Trouble) else Trouble(f"amdsmi failed: {raised!r}")
 
             def fail() -> Cards:
                 raise error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent import gpu
+from agent.child import quoted
 from agent.collectors.amd.metrics import Readings, number
 from agent.datapoint import Metric
 from agent.errand import Errand, Trouble
@@ -52,8 +53,8 @@ def loaded(data: bytes) -> Any:
             continue
         if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
             return value
-    said = " ".join(whole.split())
-    raise Trouble(f"printed no JSON: {said[:80]!r}" if said else "printed nothing")
+    said = quoted(data, 80)
+    raise Trouble(f"printed no JSON: {said!r}" if said else "printed nothing")
 
 
 def amd_smi(data: bytes) -> Cards:

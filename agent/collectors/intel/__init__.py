@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SECOND: Final = 1_000_000_000
 SELDOM: Final = 9_500 * SECOND // 1000
 """So often the share of the tree is read: a little under 10 s, for ticks that come a little early."""
+REFRESH: Final = 300 * SECOND
+"""So often it is looked whether there are more cards, and whether one that was lost is back."""
 
 
 class IntelCollector(Collector):
@@ -58,18 +60,16 @@ class IntelCollector(Collector):
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
-        self._cards: list[Card] = []
+        self._cards: dict[str, Card] = {}
         self._xpu: XpuSmi | None = None
         self._share: Share | None = None
-        self._looks = self._looked = 0
+        self._looks = self._looked = self._find_at = 0
 
     def open(self) -> None:
         """Find the cards; raise Unavailable where there is none."""
         self.close()
         self._looks = 0
-        for index, folder in cards(self._config.sys, sysfs.INTEL):
-            with suppress(LookupError):  # it has no sensors that we may read
-                self._cards.append(Card(index, folder))
+        self._find(self._clock())
         if not self._cards:
             raise Unavailable(f"no card of Intel's with sensors in {self._config.sys / 'class/drm'}")
         if program := shutil.which("xpu-smi", path=self._config.path):
@@ -86,7 +86,9 @@ class IntelCollector(Collector):
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield what can be read now; rates from the second reading on, the share of the tree every ten seconds."""
         now = self._clock()
-        awake = [card for card in self._cards if not card.asleep()]
+        if now >= self._find_at:
+            self._find(now)
+        awake = [card for card in self._cards.values() if not card.asleep()]
         problems: list[str] = []
         told: dict[str, Readings] = {}
         if self._xpu:
@@ -102,7 +104,7 @@ class IntelCollector(Collector):
             problems += card.problems
         if self._share and (self._looks < 2 or now - self._looked >= SELDOM):  # twice at first: rates need two
             self._looks, self._looked = self._looks + 1, now
-            yield from self._share.read(at, self._cards)
+            yield from self._share.read(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
 
@@ -112,8 +114,18 @@ class IntelCollector(Collector):
 
     def close(self) -> None:
         """Close the files, and end xpu-smi."""
-        for card in self._cards:
+        for card in self._cards.values():
             card.close()
         if self._xpu:
             self._xpu.close()
-        self._cards, self._xpu, self._share = [], None, None
+        self._cards, self._xpu, self._share = {}, None, None
+
+    def _find(self, now: int) -> None:
+        self._find_at = now + REFRESH
+        for index, folder in cards(self._config.sys, sysfs.INTEL):
+            known = self._cards.get(index)
+            if known is None or known.lost:  # what came back has other files
+                with suppress(LookupError):  # it has no sensors that we may read
+                    self._cards[index] = Card(index, folder)
+                    if known:
+                        known.close()

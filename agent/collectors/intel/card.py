@@ -40,6 +40,8 @@ class Card:
         """PCI address."""
         self.problems: list[str] = []
         """Of the last reading."""
+        self.lost = False
+        """Whether the kernel said, in the last reading, that the card is gone."""
         hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
         labels = {text(path): path.name.replace("_label", "_input") for path in hwmon.glob("temp*_label")}
         chip = labels.get("pkg") or ("temp1_input" if not labels else "none")
@@ -64,7 +66,7 @@ class Card:
 
     def read(self, now: int) -> Readings:
         """Return what can be read at `now` (monotonic ns); rates over the time since the last reading."""
-        self.problems = []
+        self.problems, self.lost = [], False
         readings: Readings = {}
         found = (
             (gpu.CLOCK_GRAPHICS, self._value(self._clock), 1.0),
@@ -123,6 +125,7 @@ class Card:
             return float(int(file.read()))
         except OSError as error:
             if error.errno in GONE:
+                self.lost = True
                 self.problems = [f"gpu {self.index}: the card is lost"]
         except (ValueError, OverflowError):
             self.problems.append(f"gpu {self.index}: {file.path.name} holds no number")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from agent import gpu
+from agent.child import quoted
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Metric
 from agent.errand import Errand, Trouble
@@ -30,10 +31,17 @@ COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
 
 
 def dumped(data: bytes) -> dict[int, Readings]:
-    """Return what `xpu-smi dump` printed, by DeviceId; columns by their header, an empty cell or N/A is absent."""
-    lines = data.decode(errors="replace").splitlines()
+    """
+    Return what `xpu-smi dump` printed, by DeviceId; columns by their header, an empty cell or N/A is absent.
+
+    A line without an end may have been cut, and with it its last number.
+    """
+    lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
     start = next((n for n, line in enumerate(lines) if "deviceid" in line.lower()), len(lines))
-    rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), skipinitialspace=True))
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), skipinitialspace=True))
+    except csv.Error:  # a cell above 128 KiB
+        rows = []
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     found: dict[int, Readings] = {}
     for row in rows[1:]:
@@ -50,7 +58,7 @@ def dumped(data: bytes) -> dict[int, Readings]:
 def discovered(data: bytes) -> dict[int, str]:
     """Return PCI addresses by DeviceId from `xpu-smi discovery -j`; warnings may stand before the JSON."""
     whole = data.decode(errors="replace")
-    with suppress(ValueError, KeyError, TypeError, AttributeError):
+    with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         rows = json.JSONDecoder().raw_decode(whole, whole.index("{"))[0]["device_list"]
         return {int(row["device_id"]): str(row["pci_bdf_address"]).lower() for row in rows}
     return {}
@@ -82,8 +90,7 @@ class XpuSmi:
             self._errand.again()
             return {}
         if not found:
-            said = " ".join(answer.data[:80].decode(errors="replace").split())
-            raise Trouble(f"xpu-smi told of no GPU: {said!r}{answer.how}")
+            raise Trouble(f"xpu-smi told of no GPU: {quoted(answer.data, 80)!r}{answer.how}")
         return {self._slots[number]: readings for number, readings in found.items() if number in self._slots}
 
     def close(self) -> None:

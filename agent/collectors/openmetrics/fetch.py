@@ -80,7 +80,7 @@ class Scraper:
         except ssl.SSLError as problem:
             why = f"TLS: {getattr(problem, 'verify_message', '') or problem.reason or 'failed'}"
         except OSError as problem:
-            why = problem.strerror or type(problem).__name__
+            why = problem.strerror or str(problem) or type(problem).__name__
         except zlib.error:
             why = "the answer says that it is gzip, and is not"
         except (http.client.HTTPException, ValueError) as problem:
@@ -156,9 +156,13 @@ class Scraper:
         unpack = zlib.decompressobj(wbits=31) if zipped else None
         body = bytearray()
         while chunk := response.read1(CHUNK):
-            body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
-            if len(body) > most:
-                raise Failed(f"the page has more than {most} bytes (max_bytes)")
+            while chunk:
+                body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
+                if len(body) > most:
+                    raise Failed(f"the page has more than {most} bytes (max_bytes)")
+                chunk = unpack.unused_data if unpack else b""
+                if chunk:  # gzip may come in several parts: RFC 1952, section 2.2
+                    unpack = zlib.decompressobj(wbits=31)
         if response.length or (unpack and not unpack.eof):
             raise Failed("the answer was cut")
         return bytes(body)

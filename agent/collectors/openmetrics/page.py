@@ -9,6 +9,7 @@ as long as it can be read in one way only.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import isfinite
@@ -151,7 +152,7 @@ class Reader:
 
     def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
         most = LINES_PER_SERIES * self._most
-        lines = answer.body.decode(errors="replace").split("\n", most)
+        lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
         if len(lines) > most:
             problems.append(f"the page has more than {most} lines (20 x max_series); those after them are left out")
             lines.pop()
@@ -169,7 +170,7 @@ class Reader:
                 try:
                     series = texts[head]
                 except KeyError:
-                    series, number = self._sample(line, scale, at)
+                    series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
                 if series is None:
                     continue
                 value = float(number) if "_" not in number else _number(number)  # a call for each would be dear
@@ -200,6 +201,16 @@ class Reader:
         stale = time is not None and at - _number(time) * scale > STALE
         return None if stale else self._texts.get(text), number
 
+    def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
+        """Return the same for a known series and a time, each behind one blank; None for whatever else it is."""
+        text, _, number = head.rpartition(" ")
+        try:
+            series = self._texts[text]
+            stale = at - _number(time) * scale > STALE
+        except (KeyError, ValueError):
+            return None
+        return None if number[:1] == "#" else (None if stale else series, number)
+
     def _learn(self, text: str, name: str, braces: str | None) -> None:
         """Find out what the text of a series means; raise ValueError."""
         name, labels = _labels(name, braces or "")
@@ -207,7 +218,10 @@ class Reader:
         meta = self._meta.get(family, {})
         own = {key: value for key, value in labels.items() if value}  # an empty label is no label
         if "endpoint" in own:
-            own["exported_endpoint"] = own.pop("endpoint")
+            theirs = "exported_endpoint"
+            while theirs in own:
+                theirs = f"exported_{theirs}"
+            own[theirs] = own.pop("endpoint")
         dims = Dimensions(own, endpoint=self._name)
         if kind is BORN:
             self._born[text] = self._births.setdefault((family, dims), _Birth())

@@ -5,7 +5,9 @@ libtpu serves gRPC without credentials on a fixed port of the machine, and only 
 there is no value. The messages are those of tpu_metric_service.proto:
 https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . They are a few
 bytes, so message.py encodes and decodes them. Where grpcio is not installed but the user's libtpu is, its SDK is asked;
-it alone tells the use of the tensor cores. Tested with a real gRPC server and a double of the SDK; not yet with a TPU.
+it alone tells the use of the tensor cores, so with grpcio it is asked for that where `sdk` is set: not by itself, since
+libtpu may serve one process only, and that is the workload. Tested with a real gRPC server and a double of the SDK; not
+yet with a TPU.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class TpuCollector(Collector):
 
         port: int = 8431
         """Of the runtime's metrics on this machine; the variable TPU_RUNTIME_METRICS_PORTS of the workload moves it."""
+        sdk: bool = False
+        """Load the user's libtpu for the use of the tensor cores, too; it may keep the TPU from the workload."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
@@ -74,6 +78,7 @@ class TpuCollector(Collector):
         self._config = config
         self._chips: Chips | None = None
         self._source: Source | None = None
+        self._cores: Source | None = None
         self._dims: dict[int, Dimensions] = {}
 
     def open(self) -> None:
@@ -83,15 +88,14 @@ class TpuCollector(Collector):
         chips = look(folder)
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
-        if importlib.util.find_spec("grpc"):
-            self._source = Service(self._config.port)
-        elif importlib.util.find_spec("libtpu"):
-            try:
-                self._source = Sdk()
-            except ImportError as problem:
-                raise Unavailable(f"{problem}; pip install chipwatch[tpu]") from problem
-        else:
+        has_grpc, has_sdk = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
+        if not has_grpc and not has_sdk:
             raise Unavailable("neither grpcio nor libtpu is installed: pip install chipwatch[tpu]")
+        try:
+            self._source = Service(self._config.port) if has_grpc else Sdk()
+            self._cores = Sdk(CORE) if has_grpc and self._config.sdk and self.level >= TENSORCORE.level else None
+        except ImportError as problem:
+            raise Unavailable(f"{problem}; pip install chipwatch[tpu]") from problem
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
@@ -100,6 +104,8 @@ class TpuCollector(Collector):
         assert self._chips is not None
         problems: list[str] = []
         found = self._source.read(problems)
+        if self._cores:
+            found |= self._cores.read(problems)
         for metric, index, value in told(found, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
@@ -117,7 +123,7 @@ class TpuCollector(Collector):
         """Close the channel."""
         if self._source:
             self._source.close()
-        self._source, self._chips, self._dims = None, None, {}
+        self._source, self._cores, self._chips, self._dims = None, None, None, {}
 
 
 def told(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:

@@ -93,14 +93,15 @@ class Service:
 class Sdk:
     """The module that comes with libtpu; never imported where there is no TPU, since libtpu may abort there."""
 
-    def __init__(self) -> None:
-        """Load it; raise ImportError."""
+    def __init__(self, *keys: str) -> None:
+        """Load it, to be asked for `keys` of SDK_NAMES, all unless some are given; raise ImportError."""
+        self._names = {key: SDK_NAMES[key] for key in keys or SDK_NAMES}
         self._monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Ask for all four: lists of texts, one for each device or chip, and empty without a workload."""
+        """Ask for them: lists of texts, one for each device or chip, and empty without a workload."""
         found: dict[str, Values] = {}
-        for key, name in SDK_NAMES.items():
+        for key, name in self._names.items():
             try:
                 data = self._monitoring.get_metric(name).data()
                 found[key] = {index: float(text) for index, text in enumerate(data)}

@@ -350,6 +350,7 @@ def test_a_program_that_fails_half_way_leaves_nothing_behind(bench, until):
 def test_an_error_text_and_a_clean_end_are_said(bench, until):
     bench.program("echo 'No partition 7'").open(path=bench.path)
     assert until(lambda: bench.tick()[1]) == ["gc-monitor printed nothing of a device: No partition N"]
+    assert bench.tick()[1] == ["gc-monitor printed nothing of a device: No partition N"], "as long as it lasts"
 
 
 def test_a_flood_is_not_kept_but_said(bench):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -322,6 +324,33 @@ def test_no_tool_is_started_while_a_card_sleeps(machine, read, until, smi, opene
     filled(read, collector, until, ("gpu.power", "1"))
 
 
+def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
+    class Gone:
+        path = Path("runtime_status")
+
+        def read(self):
+            raise OSError(errno.ENODEV, "gone")
+
+        def close(self):
+            pass
+
+    machine.card(1, power1_average=None)
+    machine.card(2)
+    smi.amd(["0000:01:00.0", "0000:02:00.0"])
+    collector = opened()
+    card = collector._cards["2"]
+    card._status = Gone()
+    card._files = [(Gone(), metric, factor) for _, metric, factor in card._files]
+
+    def told():
+        values, _ = read(collector)
+        assert values["gpu.state", "2"] == 0
+        return values.get(("gpu.power", "1"))
+
+    assert until(told) == 77
+    assert "asleep" not in collector.describe()
+
+
 def test_a_card_that_does_not_answer_at_all_is_not_asked_about(machine, read, smi, opened):
     machine.card(1)
     smi.amd(["0000:01:00.0"])
@@ -486,6 +515,23 @@ def test_a_library_that_cannot_be_loaded_gives_way(read, until, smi, opened, lib
     values, problems = settled(read, opened(), until)
     assert problems == ["amdsmi cannot be imported: KeyError('ROCM_HOME')"]
     assert values["gpu.power", "1"] == 77
+
+
+def test_a_library_that_fails_in_its_own_way_costs_nothing_of_sysfs(read, until, smi, opened, library):
+    library("def amdsmi_get_gpu_activity(h): raise TypeError('of another version')\n")
+    smi.machine.card(1, power1_average=None)
+    smi.amd(["0000:01:00.0"])
+    collector = opened()
+    said = []
+
+    def told():
+        values, problems = read(collector)
+        assert values["gpu.utilization", "1"] == 91
+        said.extend(problems)
+        return values.get(("gpu.power", "1"))
+
+    assert until(told) == 77
+    assert said == ["amdsmi failed: TypeError('of another version')"]
 
 
 def test_a_library_that_hangs_delays_no_tick_and_costs_one_thread(machine, read, until, opened, library):

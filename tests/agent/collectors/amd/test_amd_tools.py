@@ -127,6 +127,15 @@ def test_json_of_any_shape_is_refused_or_read(value):
             assert parse(json.dumps(value).encode())
 
 
+def test_the_same_trouble_is_told_in_the_same_words_whatever_its_time():
+    said = set()
+    for second in range(3):
+        with pytest.raises(Trouble) as raised:
+            amd_smi(f"2026-11-20 12:00:0{second} [pid 4{second}] Invalid platform".encode())
+        said.add(str(raised.value))
+    assert len(said) == 1
+
+
 def test_an_answer_is_told_once_and_the_next_one_after_the_pace(machine, read, until):
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json")
     collector = machine.collector(pace=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -137,7 +138,7 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     machine.put("card3/device/power/runtime_status", "suspended")
     machine.tool(f"touch {machine.root}/ran")
     collector = machine.collector()
-    for file in collector._cards[0]._all():
+    for file in next(iter(collector._cards.values()))._all():
         file.close()
     assert read(collector) == ({}, [])
     assert collector._xpu._errand._child is None
@@ -157,6 +158,29 @@ def test_rubbish_in_a_file_costs_its_own_value(machine, rubbish):
     values, _ = read(machine.collector())
     assert ("gpu.energy", "3") not in values
     assert values["gpu.temperature", "3"] == 41
+
+
+def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(machine):
+    class Gone:
+        path = Path("temp2_input")
+
+        def read(self):
+            raise OSError(errno.ENODEV, "gone")
+
+        def close(self):
+            pass
+
+    machine.xe(3)
+    collector = machine.collector()
+    collector._cards["3"]._chip = Gone()
+    values, problems = read(collector)
+    assert ("gpu.temperature", "3") not in values
+    assert problems == ["gpu 3: the card is lost"]
+    machine.xe(4)
+    machine.now += 301 * SECOND
+    values, problems = read(collector)
+    assert (values["gpu.temperature", "3"], values["gpu.temperature", "4"], problems) == (41, 41, [])
+    collector.close()
 
 
 def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
@@ -192,6 +216,14 @@ def test_a_captured_dump_is_read_by_its_header():
     }
 
 
+def test_a_dump_that_is_cut_anywhere_says_nothing_false():
+    data = (FIXTURES / "xpu_smi_v1_dump.csv").read_bytes()
+    true = {("gpu.utilization", 0), ("gpu.power", 14.61), ("gpu.power", 14.59), ("gpu.clock.graphics", 0)}
+    for end in range(len(data)):
+        for readings in dumped(data[:end]).values():
+            assert {(metric.name, value) for metric, value in readings.items()} <= true
+
+
 def test_columns_that_moved_or_are_empty_are_no_matter():
     data = b"Warning: old\nGPU Memory Used (MiB), DeviceId, Xe Link Throughput (kB/s), GPU Power (W)\n24, 1, , N/A\n , 2, 5, 7.5\nhalf"
     assert {n: {m.name: v for m, v in r.items()} for n, r in dumped(data).items()} == {
@@ -204,6 +236,18 @@ def test_columns_that_moved_or_are_empty_are_no_matter():
 def test_any_output_is_read_or_ignored(data):
     assert isinstance(dumped(b"DeviceId, GPU Power (W)\n" + data), dict)
     assert isinstance(discovered(b"{" + data), dict)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"device_list": [{"device_id": 1e999, "pci_bdf_address": "0000:03:00.0"}]}',
+        b'{"device_list": ' + b"[" * 100_000,
+        b'DeviceId, GPU Power (W)\n0, "' + b"x" * 200_000,
+    ],
+)
+def test_output_beyond_all_measure_is_ignored(data):
+    assert (dumped(data), discovered(data)) == ({}, {})
 
 
 def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):

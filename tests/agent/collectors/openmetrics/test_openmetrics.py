@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import time
 from pathlib import Path
@@ -133,6 +134,34 @@ def test_an_endpoint_that_fails_says_why_and_costs_nothing_else(exporter, opened
     assert [p.metric.name for p in points] == ["fine"]
     assert problems == [f"endpoint bad ({exporter.url}): {why}"]
     assert exporter.sent < 50_000_000
+
+
+def zipped(exporter, body):
+    def send(http):
+        exporter.head(http, Content_Encoding="gzip", Content_Length=str(len(body)))
+        http.wfile.write(body)
+
+    exporter.answer = send
+
+
+def test_a_page_may_be_packed_in_parts(exporter, opened):
+    zipped(exporter, gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n") + gzip.compress(b""))
+    assert [p.metric.name for p in until(opened(e=exporter.url), points=True)[0]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("more", [b"\0" * 5_000_000, b"\x1f\x8b\x08\0\0", b"more"], ids=["zeros", "cut", "text"])
+def test_what_follows_a_packed_page_is_no_page_and_is_not_kept(exporter, opened, more):
+    zipped(exporter, gzip.compress(b"a 1\n") + more)
+    assert until(opened(e=exporter.url), problems=True)[1] in (
+        [f"endpoint e ({exporter.url}): the answer says that it is gzip, and is not"],
+        [f"endpoint e ({exporter.url}): the answer was cut"],
+    )
+
+
+def test_an_endpoint_that_hangs_up_says_so(exporter, opened):
+    exporter.answer = lambda http: None
+    (problem,) = until(opened(e=exporter.url), problems=True)[1]
+    assert problem == f"endpoint e ({exporter.url}): Remote end closed connection without response"
 
 
 def test_an_endpoint_that_nobody_serves_says_so(opened):
@@ -275,3 +304,8 @@ def test_certificates_are_checked_unless_told_otherwise(opened, tmp_path):
             assert [p.value for p in until(opened(e=trusting), points=True)[0]] == [1.0]
         missing = until(opened(e=Endpoint(exporter.url, ca_file=tmp_path / "none.pem")), problems=True)[1][0]
         assert f"TLS: {tmp_path / 'none.pem'}: No such file" in missing
+        context.load_verify_locations(cert)
+        context.verify_mode = ssl.CERT_REQUIRED
+        showing = Endpoint(exporter.url, ca_file=cert, cert_file=cert, key_file=key)
+        assert [p.value for p in until(opened(e=showing), points=True)[0]] == [1.0]
+        assert until(opened(e=Endpoint(exporter.url, ca_file=cert)), problems=True)[1]

@@ -245,6 +245,19 @@ def test_a_page_may_end_without_a_line_s_end():
     assert told(read("a 1\n# EOF", openmetrics=True)) == {("a", ()): 1}
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line():
+    assert only("\ufeff# TYPE a counter\na 1\n").metric.kind is COUNTER
+    assert told(read("\ufeffa 1\n")) == {("a", ()): 1}
+
+
+def test_a_label_called_endpoint_never_covers_another_label():
+    points = read('a{endpoint="x",exported_endpoint="y"} 1\na{endpoint="x",exported_endpoint="z"} 2\n')
+    assert told(points) == {
+        ("a", (("exported_endpoint", y), ("exported_exported_endpoint", "x"))): value
+        for y, value in (("y", 1), ("z", 2))
+    }
+
+
 def test_bytes_that_are_no_utf8_cost_no_other_line():
     points, problems = reader().read(answer(b'a{b="\xff"} 1\nc 2\n'), NOW)
     assert (told(points), problems) == ({("a", (("b", "\ufffd"),)): 1, ("c", ()): 2}, [])
@@ -265,6 +278,23 @@ def test_lines_are_limited_where_filters_leave_nothing():
         [],
         ["the page has more than 20 lines (20 x max_series); those after them are left out"],
     )
+
+
+def test_lines_that_tell_their_time_are_known_again(monkeypatch):
+    of, stamp = reader(), NOW // 10**6
+    of.read(answer(f'a{{b="c d"}} 1 {stamp}\ne 2 {stamp}\n'), NOW)
+    monkeypatch.setattr("agent.collectors.openmetrics.page.SERIES", None)
+    points, problems = of.read(answer(f'a{{b="c d"}} 3 {stamp}\ne 4 {stamp - 400_000}\n'), NOW)
+    assert (told(points), problems) == ({("a", (("b", "c d"),)): 3}, []), "the second is old"
+
+
+@pytest.mark.parametrize("rest", ["1 x", "x 1", "1 1_0", "1 # {}", "1  # {}", "# 1", "1 NaN"])
+def test_a_known_series_is_read_with_care(rest):
+    of = reader()
+    first = reader().read(answer(f"a {rest}\n"), NOW)
+    of.read(answer("a 1\n"), NOW)
+    again = of.read(answer(f"a {rest}\n"), NOW)
+    assert (told(again[0]), again[1]) == (told(first[0]), first[1])
 
 
 def test_labels_that_change_for_ever_fill_no_memory():

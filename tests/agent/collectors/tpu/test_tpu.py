@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import socket
@@ -447,9 +448,11 @@ class tpumonitoring:
 
 @pytest.fixture
 def sdk(tmp_path, monkeypatch):
-    """Make a libtpu that can be imported, where grpcio cannot."""
+    """Make a libtpu that can be imported, where grpcio cannot unless that is said."""
 
-    def make(data, error=""):
+    found = importlib.util.find_spec
+
+    def make(data, error="", *, grpc=False):
         folder = tmp_path / "site/libtpu"
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
@@ -457,9 +460,9 @@ def sdk(tmp_path, monkeypatch):
         for name in ("libtpu", "libtpu.sdk"):
             monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.syspath_prepend(folder.parent)
+        if not grpc:
+            monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
 
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else found(name))
     yield make
     for name in ("libtpu", "libtpu.sdk"):
         sys.modules.pop(name, None)
@@ -484,6 +487,25 @@ def test_without_grpcio_the_sdk_of_the_user_is_asked(v6e, sdk):
         [],
     )
     assert v6e.describe() == "4 chips TPU v6e, libtpu, 2 devices"
+
+
+@needs_grpc
+@pytest.mark.parametrize(
+    ("wanted", "level", "told"),
+    [
+        (True, Level.DETAILED, {"0": {"tpu.tensorcore.utilization": 13.6}}),
+        (True, Level.BASIC, {}),
+        (False, Level.ALL, {}),
+    ],
+)
+def test_with_grpcio_the_sdk_is_asked_for_the_tensor_cores_where_that_is_wanted(v6e, sdk, wanted, level, told):
+    sdk({"tensorcore_util": ["13.60"]}, grpc=True)
+    collector = TpuCollector(dataclasses.replace(v6e._config, sdk=wanted, port=1))
+    collector.level = level
+    collector.open()
+    assert tick(collector) == (told, [])
+    assert ("libtpu.sdk" in sys.modules) == bool(told)
+    collector.close()
 
 
 def test_an_sdk_without_a_workload_has_no_value(v6e, sdk):
