@@ -347,7 +347,8 @@ def test_on_aws_the_words_are_awss_and_nobody_waits_for_google(imds, beside, har
         "instance_id": "i-1234567890abcdef0", "instance_type": "trn1.32xlarge", "region": "us-west-2",
     }  # fmt: skip
     assert took < 0.5
-    assert (f"GET {DOCUMENT}" in imds.requests) == (hardware == "hidden")
+    if hardware == "xen":  # else both are asked at once, and nobody waits for the other
+        assert f"GET {DOCUMENT}" not in imds.requests
 
 
 def test_on_aws_a_word_of_googles_ends_it_at_once(imds, beside, nitro):
