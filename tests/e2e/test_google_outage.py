@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import monitoring as service
+from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
 from tests.e2e import google_child as child
 
@@ -154,3 +155,21 @@ def test_the_real_command_killed_in_an_outage_delivers_every_point_after_it(agen
     assert set(double.count) == {"stored"}
     assert {dict(key.labels)["host"] for key in double.series} == {"test"}
     assert {key.resource for key in double.series} == {"generic_node"}
+
+
+def test_an_agent_that_sends_to_cloudwatch_alone_loads_nothing_of_google(tmp_path):
+    words = (
+        "import sys; from agent import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "assert 'botocore' in sys.modules\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'grpc', 'google', 'proto', 'requests'}))"
+    )
+    with CloudwatchDouble() as double:
+        options = ["--sink", "cloudwatch", "--region", "eu-west-1", "--endpoint-url", double.url, "--once"]
+        command = [sys.executable, "-c", words, *options, "--spool", str(tmp_path)]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=LONG, check=False
+        )
+        assert double.datums
+    assert done.stdout == "[]\n", done.stdout + done.stderr
