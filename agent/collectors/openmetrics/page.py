@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Final
 
@@ -78,20 +77,17 @@ class _Series:
         self.since = 0
         self.born: int | None = None
 
-    def count(self, value: float, at: int) -> Datapoint:
+    def begin(self, at: int) -> None:
         """
-        Return a reading of a counter.
+        Let a counter begin, at its first reading, or anew, after a step back or where the page says so.
 
-        Where the page does not say when it began, that is the first reading, or the first after a step back.
+        Where the page does not say when that was, it is this reading.
         """
         assert self.birth is not None
+        self.since = at
         if self.birth.at != self.born:
             self.born = self.birth.at
             self.since = at if self.born is None else min(self.born, at)
-        elif value < self.last or self.last < 0:
-            self.since = at
-        self.last = value
-        return _make((self.metric, value, self.dims, at, self.since, None, None, None))
 
 
 class Reader:
@@ -126,18 +122,21 @@ class Reader:
         samples = [line for line in lines if line and line[0] != "#"]
         scale = 1_000_000_000 if answer.openmetrics else 1_000_000
         # A list, since what says when a counter began may stand below it.
-        found = list(islice(self._found(samples, scale, at), self._most + 1))
+        found = self._found(samples, scale, at)
         if len(found) > self._most:
             found.pop()
             problems.append(f"the page has more than {self._most} series (max_series); the rest is left out")
         self._complain(problems)
-        points = [
-            _make((series.metric, value, series.dims, at, None, None, None, None))
-            if series.birth is None
-            else series.count(value, at)
-            for series, value in found
-            if series.birth is None or value >= 0
-        ]
+        points: list[Datapoint] = []
+        for series, value in found:
+            since = None
+            if series.birth is not None:
+                if value < 0:
+                    continue
+                if value < series.last or series.last < 0 or series.birth.at != series.born:
+                    series.begin(at)
+                series.last, since = value, series.since
+            points.append(_make((series.metric, value, series.dims, at, since, None, None, None)))
         self._forget(2 * len(samples) + 1000)
         return points, problems
 
@@ -160,10 +159,15 @@ class Reader:
             lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # what has no end may have been cut
         return lines
 
-    def _found(self, lines: Iterable[str], scale: int, at: int) -> Iterator[tuple[_Series, float]]:
-        """Yield the series that are there and wanted, each once, with their values, of which all are finite."""
+    def _found(self, lines: Iterable[str], scale: int, at: int) -> list[tuple[_Series, float]]:
+        """
+        Return the series that are there and wanted, each once, with their values, of which all are finite.
+
+        It stops at the first that is one too many.
+        """
         self._page += 1
-        page, texts = self._page, self._texts
+        page, texts, most = self._page, self._texts, self._most
+        found: list[tuple[_Series, float]] = []
         for line in lines:
             head, _, number = line.rpartition(" ")
             try:
@@ -182,7 +186,10 @@ class Reader:
                 self._twice_page = page
             elif isfinite(value):
                 series.seen = page
-                yield series, value
+                found.append((series, value))
+                if len(found) > most:
+                    break
+        return found
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
         """Return what a line speaks of, if it is wanted, and its value as text; raise ValueError if it is no sample."""
