@@ -218,8 +218,9 @@ SILENT: Final = (
         severe=True,
     ),
 )
-SIGNS: Final = ("cpu.utilization", "memory.utilization", "memory.used")
-"""Metrics whose absence tells that nobody sends, the best first; if none is sent, any other will do."""
+SIGNS: Final = ("cpu.utilization", "memory.utilization", "memory.used", "neuron.runtimes")
+"""Metrics whose absence tells that nobody sends, the best first; if none is sent, any other will do. Of Neuron, most
+others end with the job."""
 KEYS: Final = tuple(sorted(rule.key for rule in (*RULES, *SILENT)))
 
 

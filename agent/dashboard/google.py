@@ -32,6 +32,17 @@ ALIGNERS: Final[Mapping[Statistic, str]] = {
 }  # fmt: skip
 
 
+def by_name(found: Found) -> Found:
+    """Return each name once, with the dimensions of all ways to send it: a filter finds every series of a name."""
+    once: dict[tuple[str, str], Sent] = {}
+    for one in found.sent:
+        first = once.setdefault((one.metric.name, one.name), one)
+        dims = tuple(sorted({*first.dims, *one.dims}))
+        held = tuple(pair for pair in first.held if pair in one.held)
+        once[one.metric.name, one.name] = first._replace(dims=dims, held=held)
+    return found._replace(sent=tuple(once.values()))
+
+
 def dashboard(graphs: Iterable[Chart], found: Found, wishes: Wishes) -> dict[str, Any]:
     """Return a Dashboard; raise ConfigError where Google would not take it."""
     tiles: list[dict[str, Any]] = []

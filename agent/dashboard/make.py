@@ -30,6 +30,8 @@ class Made(NamedTuple):
 def make(config: Config, wishes: Wishes) -> Made:
     """Return the dashboard or the alarms for what `config` sends, with no network. Raise ConfigError or NotLoaded."""
     found = find(config, wishes)
+    if wishes.cloud == "google":
+        found = google.by_name(found)
     if wishes.alarms:
         wanted, missing = alarms(found, wishes)
         write = cloudwatch.metric_alarms if wishes.cloud == "cloudwatch" else google.alert_policies

@@ -5,8 +5,17 @@ locals {
   wheelhouses = var.ec2 == null ? [] : [for url in compact([var.ec2.wheelhouse]) : url if startswith(url, "s3://")]
   s3_objects  = var.ec2 == null ? [] : [for url in compact([var.ec2.constraints]) : url if startswith(url, "s3://")]
 
-  # Dashboard and alarms find only series with exactly these.
-  dimensions = coalesce(var.dimensions, var.ec2 == null && var.ecs != null ? ["instance_id", "instance_type", "ecs_cluster"] : ["instance_id", "instance_type"])
+  # Dashboard and alarms find only series with exactly these: what instances, the ECS daemon, the
+  # sidecar or the chart send by themselves.
+  eks     = length(var.pod_identity_associations) > 0 || var.irsa != null
+  ecs     = var.ecs == null ? null : var.ecs.create_daemon ? "daemon" : "sidecar"
+  senders = var.ec2 != null ? "ec2" : local.ecs != null ? local.ecs : local.eks ? "eks" : "ec2"
+  dimensions = coalesce(var.dimensions, {
+    ec2     = ["instance_id", "instance_type"]
+    daemon  = ["instance_id", "instance_type", "ecs_cluster"]
+    sidecar = ["ecs_cluster", "ecs_task_family", "ecs_task"]
+    eks     = ["k8s_cluster", "k8s_node"]
+  }[local.senders])
 }
 
 module "iam" {
@@ -78,6 +87,7 @@ module "ecs" {
   sidecar_launch_type  = var.ecs.sidecar_launch_type
   namespace            = var.namespace
   daemon_dimensions    = local.dimensions
+  sidecar_dimensions   = local.senders == "sidecar" ? local.dimensions : null
   level                = var.level
   environment          = var.ecs.environment
   secrets              = var.ecs.secrets

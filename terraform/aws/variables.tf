@@ -65,7 +65,7 @@ variable "namespace" {
 }
 
 variable "dimensions" {
-  description = "The agents' common_dims; instance_id and instance_type, with ECS alone also ecs_cluster, unless set."
+  description = "The agents' common_dims; what is sent by itself unless set: instance_id and instance_type, with the ECS daemon alone also ecs_cluster; of sidecars alone ecs_cluster, ecs_task_family and ecs_task; of EKS alone k8s_cluster and k8s_node."
   type        = list(string)
   default     = null
 

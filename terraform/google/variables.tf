@@ -152,9 +152,9 @@ variable "os_policy" {
 }
 
 variable "families" {
-  description = "What dashboard and alert policies are about: host, gpu, neuron, tpu."
+  description = "What dashboard and alert policies are about: host, gpu, neuron, tpu. Google takes no policy about what no machine ever sent."
   type        = set(string)
-  default     = ["host", "gpu", "tpu"]
+  default     = ["host"]
   nullable    = false
 }
 
@@ -175,7 +175,7 @@ variable "notification_channels" {
 variable "alarms" {
   description = "What is to be otherwise, by alarm, as the module alert-policies takes it: { gpu-idle = { threshold = 10 } }."
   type = map(object({
-    create                = optional(bool, true)
+    create                = optional(bool)
     enabled               = optional(bool)
     threshold             = optional(number)
     minutes               = optional(number)

@@ -253,6 +253,7 @@ def test_the_neuron_image_has_the_monitor(engine, bases, image, tmp_path):
     done = engine.run("localhost/chipwatch-neuron:test", "check", "--collector", "neuron", check=False)
     assert "/opt/aws/neuron/bin/neuron-monitor" in done.stdout
     assert "no neuron-monitor" not in done.stdout
+    assert "cannot be started" not in done.stdout, "it gets its configuration in a file, and the root is read-only"
 
 
 # -- what it does -----------------------------------------------------------------------------------------------

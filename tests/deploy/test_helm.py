@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -348,9 +349,28 @@ def test_a_spool_on_the_host_is_given_to_the_agent_s_user(tmp_path):
     script = prepare["args"][0].replace("/var/lib/chipwatch", str(tmp_path))
     assert "65532" in script
     script = script.replace("65532", str(os.getuid() or 65532))
+    (left := tmp_path / "cloudwatch.db").touch()
     for _ in range(2):
         assert subprocess.run([*prepare["command"], script], check=False).returncode == 0
-    assert tmp_path.stat().st_uid == (os.getuid() or 65532)
+    assert tmp_path.stat().st_uid == left.stat().st_uid == (os.getuid() or 65532)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed: apt-get install util-linux")
+def test_a_spool_of_another_user_s_agent_is_taken_over_with_no_capability_but_chown(tmp_path):
+    (prepare,) = pod_of(render({"spool": {"type": "hostPath"}}))["initContainers"]
+    (spool := tmp_path / "spool").mkdir(mode=0o700)
+    (left := spool / "cloudwatch.db").touch()
+    for path in (spool, left):
+        os.chown(path, 1000, 1000)
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    chown_alone = ["setpriv", "--bounding-set=-all,+chown", "--inh-caps=-all"]
+    script = prepare["args"][0].replace("/var/lib/chipwatch", str(spool))
+    done = subprocess.run([*chown_alone, *prepare["command"], script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.stat().st_uid for path in (spool, left)} == {65532}
 
 
 def test_probes_ask_the_agent_itself_unless_a_port_is_wanted():
@@ -445,9 +465,13 @@ def test_a_policy_lets_out_to_the_port_of_another_endpoint():
 
 
 def test_a_pod_monitor_is_rendered_only_where_there_is_something_to_scrape():
-    found = render({"extraSinks": ["prometheus"], "podMonitor": {"enabled": True, "port": 9400}})
+    monitor = {"enabled": True, "port": 9400}
+    found = render({"extraSinks": ["prometheus"], "podMonitor": monitor, "networkPolicy": {"enabled": True}})
     (endpoint,) = one(found, "PodMonitor")["spec"]["podMetricsEndpoints"]
-    assert endpoint["portNumber"] == 9400
+    # Prometheus finds only ports that a container declares.
+    (port,) = pod_of(found)["containers"][0]["ports"]
+    assert (endpoint["port"], port["containerPort"]) == (port["name"], 9400)
+    assert one(found, "NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port["name"]}]}]
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
@@ -508,8 +532,14 @@ REFUSED = {
     "extraVolumes: [{name: spool, emptyDir: {}}]": "extraVolumes: the name spool",
     "{networkPolicy: {enabled: true}, hostNetwork: true}": "networkPolicy.enabled",
     "{hostUsers: false, hostPID: true}": "hostUsers: false excludes hostPID",
+    "{hostUsers: false, hostNetwork: true}": "hostUsers: false excludes hostNetwork",
+    "{hostUsers: false, privileged: true}": "hostUsers: false excludes privileged",
+    "hostUsers: false": "hostUsers: false excludes hostMounts.proc",
+    "{hostUsers: false, hostMounts: {proc: false}}": "hostUsers: false excludes hostMounts.sys",
     "dnsPolicy: None": "dnsConfig: required",
     "spool: {hostPath: /var/../lib}": "spool.hostPath: Kubernetes refuses",
+    "neuron: {toolsHostPath: /opt/../aws}": "neuron.toolsHostPath: Kubernetes refuses",
+    "nvidia: {driverHostPath: /home/../x}": "nvidia.driverHostPath: Kubernetes refuses",
     "spool: {type: hostPath, hostPath: /}": "spool.hostPath: /",
     "nvidia: {driverHostPath: /x}": "nvidia.driverHostPath: nvidia.enabled",
     "nvidia: {enabled: true, driverHostPath: /x}": "nvidia.driverHostPath: without",

@@ -68,6 +68,12 @@ def test_what_runs_has_no_shell_no_root_and_asks_its_own_health():
         assert line.startswith("["), f"{line}: needs a shell"
 
 
+def test_all_that_is_written_goes_to_the_one_folder_that_can_be():
+    text = DOCKERFILE.read_text()
+    (folder,) = json.loads(re.search(r"^VOLUME (.*)", text, re.MULTILINE)[1])
+    assert {re.search(rf"\b{name}=(\S+)", text)[1] for name in ("STATE_DIRECTORY", "TMPDIR")} == {folder}
+
+
 def test_the_context_holds_what_is_installed_and_nothing_else():
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"

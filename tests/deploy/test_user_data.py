@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from agent.collectors.neuron import monitor
 from agent.version import __version__
 from tests.deploy import boot, tools
 
@@ -194,6 +195,18 @@ def test_the_unit_hides_nothing_that_a_collector_reads_and_opens_no_other_device
     devices = {line.split("=", 1)[1].split()[0] for line in lines if line.startswith("DeviceAllow=")}
     assert devices == {"char-nvidia*", "char-neuron*", "char-kfd", "char-drm", "char-accel", "char-habanalabs*"}
     assert {"DynamicUser=yes", "StateDirectory=chipwatch", "Type=exec", "Restart=on-failure"} <= set(lines)
+
+
+def test_the_unit_checks_before_the_start_takes_little_and_leaves_nothing_running():
+    said = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
+    assert "agent check --config /etc/chipwatch/chipwatch.toml" in said["ExecStartPre"]
+    assert said["NoNewPrivileges"] == "yes"
+    neuron_monitor = int(monitor.MEMORY.removesuffix("MiB"))
+    assert neuron_monitor + 128 <= int(said["MemoryMax"].removesuffix("M")) <= 512  # it is a child of the agent
+    assert int(said["CPUQuota"].removesuffix("%")) <= 50
+    assert said["KillMode"] == "mixed", (
+        "one signal to the agent, which ends what it started; then SIGKILL for what is left"
+    )
 
 
 # -- wrong variables: refused by name, before anything is done -------------------------------------------------------

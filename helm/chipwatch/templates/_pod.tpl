@@ -127,9 +127,15 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if and (eq $v.probes.type "http") (not .check) }}
+{{- $health := eq $v.probes.type "http" }}
+{{- if and (or $health $v.podMonitor.enabled) (not .check) }}
 ports:
+  {{- if $health }}
   - {name: health, containerPort: {{ include "chipwatch.whole" $v.probes.port }}, protocol: TCP}
+  {{- end }}
+  {{- if $v.podMonitor.enabled }}
+  - {name: metrics, containerPort: {{ include "chipwatch.whole" (default 0 $v.podMonitor.port) }}, protocol: TCP}
+  {{- end }}
 {{- end }}
 {{- if not (or .check (eq $v.probes.type "none")) }}
 startupProbe:
@@ -223,7 +229,11 @@ exec:
 {{- add 16 (div (mul $bytes $sinks 3) 2097152) }}Mi
 {{- end -}}
 
-{{/* The kubelet makes a host's folder as root's; this gives it to the agent's user, and to nobody else. */}}
+{{/*
+The kubelet makes a host's folder as root's; this gives it, and what another user's agent left there, to the agent's
+user and to nobody else. Root without CAP_FOWNER and CAP_DAC_OVERRIDE changes and reads only what is its own, so it
+takes the folder first.
+*/}}
 {{- define "chipwatch.prepare" -}}
 {{- $user := include "chipwatch.whole" (default 65532 .Values.podSecurityContext.runAsUser) -}}
 - name: prepare
@@ -235,7 +245,10 @@ exec:
       import os
       path, user = "/var/lib/chipwatch", {{ $user }}
       if os.stat(path).st_uid != user:
+          os.chown(path, 0, 0)
           os.chmod(path, 0o700)
+          for name in os.listdir(path):
+              os.lchown(os.path.join(path, name), user, user)
           os.chown(path, user, user)
   securityContext:
     runAsNonRoot: false

@@ -82,6 +82,11 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "hostUsers: false excludes %s" $key) -}}
 {{- end -}}
 {{- end -}}
+{{- range $key := list "proc" "sys" -}}
+{{- if index $v.hostMounts $key -}}
+{{- include "chipwatch.refuse" (printf "hostUsers: false excludes hostMounts.%s: the kernel has no ID-mapped mounts of /%s, and the container would not start" $key $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and (eq $v.dnsPolicy "None") (not $v.dnsConfig) -}}
 {{- include "chipwatch.refuse" "dnsConfig: required with dnsPolicy None" -}}

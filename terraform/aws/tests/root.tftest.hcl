@@ -42,8 +42,26 @@ run "sidecar_alone" {
   }
 
   assert {
+    condition     = { for one in output.sidecar_container_definition.environment : one.name => one.value }["CHIPWATCH_COMMON_DIMS"] == join(",", local.dimensions) && local.dimensions == tolist(["ecs_cluster", "ecs_task_family", "ecs_task"])
+    error_message = "Dashboard and alarms are of what the sidecar sends."
+  }
+
+  assert {
     condition     = output.sidecar_container_definition.name == "chipwatch" && output.sidecar_volume.name == "spool" && output.sidecar_pid_mode == "task"
     error_message = "All that a task definition needs is there."
+  }
+}
+
+run "pods_alone" {
+  command = plan
+
+  variables {
+    pod_identity_associations = { daemon = { cluster_name = "train" } }
+  }
+
+  assert {
+    condition     = local.dimensions == tolist(["k8s_cluster", "k8s_node"])
+    error_message = "Dashboard and alarms are of what the chart sends by itself."
   }
 }
 

@@ -29,7 +29,7 @@ run "all" {
   }
 
   assert {
-    condition     = output.service_account_annotations["iam.gke.io/gcp-service-account"] == "chipwatch@some-project.iam.gserviceaccount.com" && output.instance_template_id != null && keys(output.os_policy_ids) == ["us-central1-a"] && contains(keys(output.alert_policy_names), "gpu-idle")
+    condition     = output.service_account_annotations["iam.gke.io/gcp-service-account"] == "chipwatch@some-project.iam.gserviceaccount.com" && output.instance_template_id != null && keys(output.os_policy_ids) == ["us-central1-a"] && contains(keys(output.alert_policy_names), "memory-full")
     error_message = "One module does it all."
   }
 }

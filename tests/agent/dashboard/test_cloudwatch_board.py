@@ -161,6 +161,13 @@ def test_a_machine_is_silent_while_the_query_still_knows_it(alarms):
     assert all(alarm["TreatMissingData"] == "notBreaching" for key, alarm in found.items() if "silent" not in key)
 
 
+def test_a_neuron_machine_without_a_job_is_not_silent(alarms):
+    for words in ([], ["neuron_runtime_tag"]):
+        found = alarms({"common_dims": words}, families=("neuron",))
+        for key in ("agent-silent", "fleet-silent"):
+            assert query(found[key]["Metrics"][0]["Expression"])[1] == "neuron.runtimes"
+
+
 def test_what_is_harmless_does_not_alarm(alarms):
     found = alarms()
     assert query(expression(found["gpu-throttled"]))[5] == {

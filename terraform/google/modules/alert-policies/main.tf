@@ -28,11 +28,15 @@ locals {
     })
   }
 
-  as_usual = { create = true, enabled = null, threshold = null, minutes = null, severity = null, notification_channels = null }
+  # Google takes no policy about a metric that was never written: these two are written when there is an error, and in
+  # containers alone.
+  seldom = ["container-memory-full", "gpu-xid"]
+
+  as_usual = { create = null, enabled = null, threshold = null, minutes = null, severity = null, notification_channels = null }
 }
 
 resource "google_monitoring_alert_policy" "this" {
-  for_each = { for alarm, policy in local.policies : alarm => policy if var.create && policy.otherwise.create }
+  for_each = { for alarm, policy in local.policies : alarm => policy if var.create && coalesce(policy.otherwise.create, !contains(local.seldom, alarm)) }
 
   project               = var.project_id
   display_name          = each.value.displayName

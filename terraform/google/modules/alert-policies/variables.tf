@@ -29,9 +29,9 @@ variable "name" {
 }
 
 variable "families" {
-  description = "What the machines send: host, gpu, neuron, tpu."
+  description = "What the machines send: host, gpu, neuron, tpu. Google takes no policy about what none of them ever sent."
   type        = set(string)
-  default     = ["host", "gpu", "tpu"]
+  default     = ["host"]
   nullable    = false
 
   validation {
@@ -112,9 +112,9 @@ variable "auto_close" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }."
+  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }. container-memory-full and gpu-xid are created only with create = true."
   type = map(object({
-    create                = optional(bool, true)
+    create                = optional(bool)
     enabled               = optional(bool)
     threshold             = optional(number)
     minutes               = optional(number)
@@ -125,8 +125,8 @@ variable "alarms" {
   nullable = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
   }
 
   validation {

@@ -31,7 +31,7 @@ variable "name" {
 variable "families" {
   description = "What the machines send: host, gpu, neuron, tpu."
   type        = set(string)
-  default     = ["host", "gpu", "tpu"]
+  default     = ["host"]
   nullable    = false
 
   validation {

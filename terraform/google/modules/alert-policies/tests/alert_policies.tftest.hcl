@@ -7,6 +7,15 @@ variables {
 run "as_usual" {
   command = plan
 
+  variables {
+    families = ["host", "gpu"]
+  }
+
+  assert {
+    condition     = length(setintersection(keys(google_monitoring_alert_policy.this), ["gpu-xid", "container-memory-full"])) == 0
+    error_message = "What no ordinary machine ever wrote has no policy, as Google would refuse it."
+  }
+
   assert {
     condition     = google_monitoring_alert_policy.this["agent-silent"].conditions[0].condition_absent[0].filter == "metric.type = \"custom.googleapis.com/chipwatch/cpu/utilization\" AND resource.type = \"gce_instance\""
     error_message = "Silence is that of a metric that every host sends."
@@ -33,6 +42,7 @@ run "otherwise" {
       gpu-idle      = { threshold = 10, minutes = 30, severity = "ERROR", enabled = false, notification_channels = [] }
       gpu-throttled = { create = false }
       agent-silent  = { minutes = 5 }
+      gpu-xid       = { create = true }
       tpu-idle      = { threshold = 1 }
     }
   }
@@ -53,7 +63,7 @@ run "otherwise" {
   }
 
   assert {
-    condition     = google_monitoring_alert_policy.this["agent-silent"].conditions[0].condition_absent[0].duration == "300s" && !contains(keys(google_monitoring_alert_policy.this), "gpu-throttled") && !contains(keys(google_monitoring_alert_policy.this), "tpu-idle")
+    condition     = contains(keys(google_monitoring_alert_policy.this), "gpu-xid") && google_monitoring_alert_policy.this["agent-silent"].conditions[0].condition_absent[0].duration == "300s" && !contains(keys(google_monitoring_alert_policy.this), "gpu-throttled") && !contains(keys(google_monitoring_alert_policy.this), "tpu-idle")
     error_message = "Patience can be another, and an alarm can be left out."
   }
 }

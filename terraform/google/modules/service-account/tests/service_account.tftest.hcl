@@ -18,6 +18,19 @@ run "metric_writer_and_nothing_else" {
   }
 }
 
+run "an_account_of_its_own" {
+  command = apply
+
+  variables {
+    workload_identity = { cluster = {} }
+  }
+
+  assert {
+    condition     = google_service_account_iam_member.workload_identity["cluster"].service_account_id == google_service_account.this[0].name
+    error_message = "Who may act as an account is said of its full name, not of its address."
+  }
+}
+
 run "an_account_that_is_there" {
   command = plan
 
