@@ -68,12 +68,13 @@ class _Birth:
 class _Series:
     """A series of the page, and where it stood."""
 
-    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "since")
+    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "since", "value")
 
     def __init__(self, metric: Metric, dims: Dimensions, birth: _Birth | None) -> None:
         self.metric, self.dims, self.birth = metric, dims, birth
         self.seen = -1
         self.last = -1.0
+        self.value = 0.0
         self.since = 0
         self.born: int | None = None
 
@@ -128,8 +129,8 @@ class Reader:
             problems.append(f"the page has more than {self._most} series (max_series); the rest is left out")
         self._complain(problems)
         points: list[Datapoint] = []
-        for series, value in found:
-            since = None
+        for series in found:
+            value, since = series.value, None
             if series.birth is not None:
                 if value < 0:
                     continue
@@ -159,15 +160,15 @@ class Reader:
             lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # what has no end may have been cut
         return lines
 
-    def _found(self, lines: Iterable[str], scale: int, at: int) -> list[tuple[_Series, float]]:
+    def _found(self, lines: Iterable[str], scale: int, at: int) -> list[_Series]:
         """
-        Return the series that are there and wanted, each once, with their values, of which all are finite.
+        Return the series that are there and wanted, each once, with their new values, of which all are finite.
 
         It stops at the first that is one too many.
         """
         self._page += 1
         page, texts, most = self._page, self._texts, self._most
-        found: list[tuple[_Series, float]] = []
+        found: list[_Series] = []
         for line in lines:
             head, _, number = line.rpartition(" ")
             try:
@@ -185,8 +186,8 @@ class Reader:
             if series.seen == page:
                 self._twice_page = page
             elif isfinite(value):
-                series.seen = page
-                found.append((series, value))
+                series.seen, series.value = page, value
+                found.append(series)
                 if len(found) > most:
                     break
         return found
