@@ -61,7 +61,7 @@ def debian():
         command = [tools.debootstrap(), "--variant=minbase", f"--include={BUILDER}", "trixie"]
         CACHE.parent.mkdir(exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=CACHE.parent))
-        done = run(*command, fresh, "http://deb.debian.org/debian", check=False)
+        done = run(*command, fresh, check=False)
         if done.returncode:
             shutil.rmtree(fresh)
             pytest.skip(f"debootstrap cannot make a base here: {(done.stdout + done.stderr).strip()[-300:]}")
