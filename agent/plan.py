@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from agent import plugins
+from agent import names, plugins
 from agent.assemble import build_filter, build_plugin, build_sinks, window_length
 from agent.config import Config, LevelName, plugin_config, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
@@ -207,7 +207,9 @@ class _Planner:
     def _wanted(self, level: LevelName) -> list[Datapoint]:
         options = dataclasses.replace(self._options, level=level)
         chosen = build_filter(options, self._sink.limits, self._config)
-        return [point for point in self._machine.points if chosen.wants(point.metric)]
+        wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
+        copies = names.copier(self._config.names)
+        return [*wanted, *copies(wanted)] if copies else wanted
 
     def _admitted(self, series: int) -> int:
         return min(series, self._most) if self._most else series

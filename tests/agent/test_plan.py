@@ -378,6 +378,15 @@ def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
     }
 
 
+def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
+    monkeypatch.setattr(survey, "PAUSE", PAUSE)
+    done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
+    lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
+    (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
+    assert sink.metrics["memory"] == 1
+    assert sum(sink.metrics.values()) == len(lines)
+
+
 def test_nothing_is_sent_nobody_is_asked_and_nothing_is_kept(monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("a plan asks nobody")
