@@ -224,7 +224,8 @@ class Reader:
         name, labels = _labels(name, braces or "")
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
-        own = {key: value for key, value in labels.items() if value}  # an empty label is no label
+        # An empty label is no label; a key that begins with @ is the frame's own.
+        own = {f"_{key}" if key[0] == "@" else key: value for key, value in labels.items() if value}
         if "endpoint" in own:
             theirs = "exported_endpoint"
             while theirs in own:

@@ -63,6 +63,7 @@ def only(text, **how):
         ('a{b="x y z"} 1 1799999999000', "a", {"b": "x y z"}, 1),
         ('a{b=""} 1', "a", {}, 1),
         ('a{endpoint="x"} 1', "a", {"exported_endpoint": "x"}, 1),
+        ('a{"@gcp_zone"="x"} 1', "a", {"_@gcp_zone": "x"}, 1),
         ('{"a.b"} 1', "a.b", {}, 1),
         ('{"a.b",c="d","e.f"="g"} 1', "a.b", {"c": "d", "e.f": "g"}, 1),
         ("a:b_c9 0x", None, None, None),
