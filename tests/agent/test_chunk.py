@@ -31,6 +31,7 @@ SUMMARIES = st.builds(
     VALUES,
     st.lists(VALUES, max_size=5).map(tuple),
     st.lists(st.integers(0, 2**40), max_size=5).map(tuple),
+    st.one_of(st.none(), VALUES),
 )
 
 
