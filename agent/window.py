@@ -133,14 +133,16 @@ class Window:
     def close(self) -> list[Datapoint]:
         """End the window; return one datapoint for each series that was seen in it."""
         done = []
-        due = self._last if self._ended is None else self._ended + self._spacing
-        self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
         for first, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
         self._gauges = {}
-        return done + self._settle()
+        done += self._settle()
+        if done:
+            due = self._last if self._ended is None else self._ended + self._spacing
+            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
+        return done
 
     def _settle(self) -> list[Datapoint]:
         """Return one datapoint for each counter that was seen in the window; forget those long gone."""

@@ -430,3 +430,11 @@ def test_what_a_counter_rose_by_in_the_first_window_is_known():
 def test_a_first_window_obeys_the_spacing():
     assert ends(Window(60, born=BORN, first=10, spacing=10, ended=1203 * S), 1201, 1206, 1212, 1255, 1261) == [1255]
     assert ends(Window(60, born=BORN, first=10, spacing=10), 1241, 1246, 1251, 1254, 1261, 1320) == [1246, 1261]
+
+
+def test_a_window_that_held_nothing_does_not_keep_the_next_one_open():
+    window = Window(60, born=BORN, spacing=10)
+    window.prime([LOAD.point(1259 * S, 1.0)], 1259 * S)
+    assert window.add([LOAD.point(1260 * S, 2.0)], 1260 * S) == []
+    assert not window.is_short
+    assert [point.value for point in window.close()] == [2.0]
