@@ -18,6 +18,7 @@ import pytest
 
 from tests.doubles import monitoring as service
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.gce import VM, Gce
 from tests.doubles.monitoring import MonitoringDouble
 from tests.e2e import google_child as child
 
@@ -173,3 +174,26 @@ def test_an_agent_that_sends_to_cloudwatch_alone_loads_nothing_of_google(tmp_pat
         )
         assert double.datums
     assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
+def test_a_machine_of_googles_writes_into_its_own_project_under_its_own_resource(agent, tmp_path):
+    with Gce() as metadata, MonitoringDouble() as double:
+        env = {
+            "GCE_METADATA_HOST": metadata.host,
+            "CHIPWATCH_SINKS__GOOGLE__ENDPOINT": double.target,
+            "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true",
+        }
+        words = ("--sink", "google", "--sink", "stdout", "--format", "json", "--common-dims", "instance_type")
+        done = agent.run(*words, "--collector", "memory", "--once", "--spool", tmp_path, env=env)
+
+    assert done.returncode == 0, done.stderr
+    facts = VM["instance"]
+    zone = facts["zone"].rpartition("/")[2]
+    assert {(key.project, key.resource, key.labels, key.resource_labels) for key in double.series} == {(
+        VM["project"]["projectId"],
+        "gce_instance",
+        (("instance_type", facts["machineType"].rpartition("/")[2]),),
+        (("instance_id", str(facts["id"])), ("zone", zone)),
+    )}  # fmt: skip
+    assert "@" not in done.stdout
+    assert zone not in done.stdout
