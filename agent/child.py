@@ -6,7 +6,8 @@ import atexit
 import os
 import re
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -31,6 +32,12 @@ SLOWEST: Final = 300.0
 """Seconds between two starts, at most."""
 PATIENCE: Final = 1.0
 """Seconds that it gets to end, once after SIGTERM and once after SIGKILL."""
+FIRST_WORD: Final = 2.5
+"""Seconds from its start for which readings wait for what it says first, so that a single reading has something."""
+SHARE: Final = 0.8
+"""Of the time between two ticks, what a reading may wait for that at most."""
+PAUSE: Final = 0.02
+"""Seconds between two looks whether it has come."""
 DIGITS: Final = re.compile(r"\d+")
 _begun: Final[set[subprocess.Popen[bytes]]] = set()
 """What was started, and not yet ended."""
@@ -173,6 +180,25 @@ class Child:
 
     def _name(self) -> str:
         return Path(self.command[0]).name
+
+
+class FirstWord:
+    """Lets readings wait for what a tool says first: for a while from its start, and most of an interval each."""
+
+    def __init__(self, interval: float) -> None:
+        """Begin the while; take the seconds between two ticks."""
+        self._interval, self._until = interval, time.monotonic() + FIRST_WORD
+
+    def wait(self, spoken: Callable[[], bool]) -> None:
+        """Ask `spoken`, at least once, until it says so or the time is up."""
+        until = min(self._until, time.monotonic() + SHARE * self._interval)
+        while not spoken() and time.monotonic() < until:
+            time.sleep(PAUSE)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is waited for no more."""
+        return time.monotonic() >= self._until
 
 
 def begun(command: Sequence[str | Path]) -> subprocess.Popen[bytes]:

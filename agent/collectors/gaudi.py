@@ -9,7 +9,6 @@ Gaudi 3; not yet with a Gaudi.
 
 from __future__ import annotations
 
-import atexit
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.child import Child, find, quoted
+from agent.child import Child, FirstWord, find, quoted
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import PartlyCollected, Unavailable
@@ -47,12 +46,6 @@ QUERIES: Final = ["index", *UNITS], ["index", *list(UNITS)[:-1]]
 PLACE: Final = Path("/usr/bin/hl-smi")
 STALE: Final = 3
 """Periods after which a row is no news any more."""
-PATIENCE: Final = 2.5
-"""Seconds from the start for which readings wait for the first rows."""
-SHARE: Final = 0.8
-"""Of the time between two ticks, what a reading may wait at most."""
-PAUSE: Final = 0.02
-"""Seconds between two looks whether they have come."""
 CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
@@ -90,7 +83,7 @@ class GaudiCollector(Collector):
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
         self._child: Child | None = None
-        self._until = 0.0
+        self._first = FirstWord(config.interval)
         self._columns: Columns = []
         self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
         """Of each device when it was heard, its dimensions, and what it said."""
@@ -103,16 +96,13 @@ class GaudiCollector(Collector):
         path = find("hl-smi", self._config.path, PLACE)
         child = Child(self._ask(path, 0), silence=STALE * self._period)
         child.open(self._clock())
-        self._child, self._until = child, time.monotonic() + PATIENCE
-        atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
+        self._child, self._first = child, FirstWord(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield what the last row of each device says, as long as it is news; wait a while for the first ones."""
         problems: list[str] = []
-        until = min(self._until, time.monotonic() + SHARE * self._config.interval)
-        while (self._listen(problems) or not self._rows) and time.monotonic() < until:
-            time.sleep(PAUSE)
-        if not self._rows and not problems and time.monotonic() >= self._until:
+        self._first.wait(lambda: not self._listen(problems) and bool(self._rows))
+        if not self._rows and not problems and self._first.is_over:
             problems.append("hl-smi has told nothing yet")
         now = self._clock()
         for heard, dims, row in list(self._rows.values()):
@@ -128,7 +118,6 @@ class GaudiCollector(Collector):
 
     def close(self) -> None:
         """End hl-smi; may be called while another thread reads."""
-        atexit.unregister(self.close)
         child, self._child = self._child, None
         if child:
             child.close()

@@ -9,7 +9,6 @@ one. Tested with doubles of both and documented attributes; not yet with an IPU.
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
 import re
@@ -21,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
-from agent.child import Child, find, quoted
+from agent.child import Child, FirstWord, find, quoted
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
@@ -47,12 +46,6 @@ STALE: Final = 3
 """Periods after which what gc-monitor said is no news any more."""
 SLOW: Final = 10.0
 """Seconds between two runs of gc-monitor, at least."""
-PATIENCE: Final = 2.5
-"""Seconds from the start for which readings wait for the first run of gc-monitor to end."""
-SHARE: Final = 0.8
-"""Of the time between two ticks, what a reading may wait at most."""
-PAUSE: Final = 0.02
-"""Seconds between two looks whether it has ended."""
 LARGEST: Final = 4 << 20
 """Bytes that one run may print."""
 WARNINGS: Final = 32
@@ -106,7 +99,7 @@ class Monitor:
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         """Start it, for a reading every so many seconds; raise Unavailable."""
         period = max(SLOW, interval)
-        self._clock, self._interval, self._stale = clock, interval, STALE * period
+        self._clock, self._stale = clock, STALE * period
         self._child = Child([path, "--json"], silence=self._stale, every=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
@@ -115,25 +108,20 @@ class Monitor:
         self._why = ""
         """Why the last run was of no use, if so."""
         self._child.open(self._heard)
-        self._until = time.monotonic() + PATIENCE
-        atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
+        self._first = FirstWord(interval)
 
     def read(self, problems: list[str]) -> Devices:
         """Return what the last run told, as long as it is news."""
-        until = min(self._until, time.monotonic() + SHARE * self._interval)
-        self._listen(problems)
-        while not self._ran and time.monotonic() < until:
-            time.sleep(PAUSE)
-            self._listen(problems)
-        if not (self._ran or self._lines or problems) and time.monotonic() >= self._until:
+        self._first.wait(lambda: self._listen(problems))
+        if not (self._ran or self._lines or problems) and self._first.is_over:
             problems.append("gc-monitor has told nothing yet")
         problems += filter(None, [self._why])
         return self._devices if self._clock() - self._heard < self._stale else []
 
-    def _listen(self, problems: list[str]) -> None:
-        """Take what is there."""
+    def _listen(self, problems: list[str]) -> bool:
+        """Take what is there; tell whether a run has ended."""
         if self._closed:
-            return
+            return self._ran
         now = self._clock()
         failures = self._child.failures
         self._lines += self._child.lines(now)
@@ -147,11 +135,11 @@ class Monitor:
             self._why = f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over"
         if large or self._child.finished or self._child.failures != failures:
             self._lines, self._ran = [], True
+        return self._ran
 
     def close(self) -> None:
         """End it; may be called while another thread reads."""
         self._closed = True
-        atexit.unregister(self.close)
         self._child.close()
 
     def __str__(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.child import Child, quoted
+from agent.child import FIRST_WORD, Child, FirstWord, quoted
 from agent.collectors.apple.metrics import Values, is_number, readings
 from agent.errors import Unavailable
 from agent.gpu import CLOCK_GRAPHICS, POWER, TEMPERATURE, UTILIZATION
@@ -19,12 +17,6 @@ STALE: Final = 3
 """Periods after which a record is no news any more."""
 FIRST: Final = 0.5
 """Seconds of which the first record is the mean, so that it need not be waited for as long as for the others."""
-PATIENCE: Final = 2.5
-"""Seconds from the start for which readings wait for the first record."""
-SHARE: Final = 0.8
-"""Of the time between two ticks, what a reading may wait at most."""
-PAUSE: Final = 0.02
-"""Seconds between two looks whether it has come."""
 
 
 class Macmon:
@@ -36,13 +28,12 @@ class Macmon:
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         """Start it; raise Unavailable."""
-        self.path, self._clock, self._interval = path, clock, interval
+        self.path, self._clock = path, clock
         self.period = max(1.0, interval)
         self._values: Values = []
         self._heard = 0.0
-        self._until = time.monotonic() + PATIENCE
+        self._word = FirstWord(interval)
         self._closed = False
-        atexit.register(self.close)  # a stop does not wait for a reading that waits; what was started still ends
         self._child = self._made(self.period)
         self._first = self._made(FIRST, "--samples", "1") if self.period > 2 * FIRST else None  # macmon 0.4.2 has that
         try:
@@ -54,19 +45,14 @@ class Macmon:
 
     def read(self, problems: list[str]) -> Values:
         """Return what the last record says, as long as it is news; wait a while for the first one."""
-        until = min(self._until, time.monotonic() + SHARE * self._interval)
-        self._listen(problems)
-        while not self._values and not self._child.failures and time.monotonic() < until:
-            time.sleep(PAUSE)
-            self._listen(problems)
-        if not self._values and not problems and time.monotonic() >= self._until:
+        self._word.wait(lambda: self._listen(problems))
+        if not self._values and not problems and self._word.is_over:
             problems.append("macmon has told nothing yet")
         return self._values if self._clock() - self._heard < STALE * self.period else []
 
     def close(self) -> None:
         """End it; may be called while another thread reads."""
         self._closed = True
-        atexit.unregister(self.close)
         self._end_first()
         self._child.close()
 
@@ -76,11 +62,12 @@ class Macmon:
 
     def _made(self, period: float, *more: str) -> Child:
         command: list[str | Path] = [self.path, "--interval", str(int(1000 * period)), "pipe", *more]
-        return Child(command, silence=STALE * period, every=STALE * PATIENCE if more else None)
+        return Child(command, silence=STALE * period, every=STALE * FIRST_WORD if more else None)
 
-    def _listen(self, problems: list[str]) -> None:
+    def _listen(self, problems: list[str]) -> bool:
+        """Take the records that are there; tell whether there is one now, or will be none for a while."""
         if self._closed:
-            return
+            return True
         now = self._clock()
         lines = self._child.lines(now)
         problems += self._child.problems()
@@ -94,6 +81,7 @@ class Macmon:
                 problems.append(str(problem))
         if first and (self._values or first.finished or first.failures):
             self._end_first()
+        return bool(self._values or self._child.failures)
 
     def _end_first(self) -> None:
         first, self._first = self._first, None

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agent import child
 from agent.collectors import apple
-from agent.collectors.apple import GPU, AppleCollector, macmon
+from agent.collectors.apple import GPU, AppleCollector
 from agent.collectors.apple.macmon import parse
 from agent.errors import PartlyCollected, Unavailable
 from agent.gpu import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
@@ -55,7 +56,7 @@ class Bench:
 @pytest.fixture
 def patience(monkeypatch):
     """Set how long the first record is waited for."""
-    return lambda seconds: monkeypatch.setattr(macmon, "PATIENCE", seconds)
+    return lambda seconds: monkeypatch.setattr(child, "FIRST_WORD", seconds)
 
 
 def took(bench):
