@@ -169,6 +169,39 @@ def unpacked(user_data: str) -> str:
     return gzip.decompress(base64.b64decode(user_data)).decode()
 
 
+def check_formatted(terraform: Terraform, folder: Path) -> None:
+    """Assert that all below a folder is written as `terraform fmt` writes it."""
+    done = terraform(folder, "fmt", "-check", "-recursive", "-no-color")
+    assert done.returncode == 0, done.stdout
+
+
+def check_valid(terraform: Terraform, module: Path) -> None:
+    """Assert that Terraform finds nothing to say of a module."""
+    terraform.init(module)
+    done = terraform(module, "validate", "-json")
+    assert json.loads(done.stdout)["diagnostics"] == []
+
+
+def check_own_tests(terraform: Terraform, module: Path) -> None:
+    """Assert that a module has tests of its own, and that they pass."""
+    terraform.init(module)
+    done = terraform(module, "test", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Success! [1-9]", done.stdout)
+
+
+def check_layout(module: Path, provider: str, *, is_called: bool) -> str:
+    """Assert that a module has the usual files, texts and types, and a provider if nobody calls it; return it whole."""
+    assert {"main.tf", "variables.tf", "outputs.tf", "versions.tf"} == {path.name for path in module.glob("*.tf")}
+    whole = "".join(path.read_text() for path in sorted(module.glob("*.tf")))
+    assert (f'provider "{provider}"' in whole) != is_called, "who calls a module says which provider"
+    for kind, found in blocks(module).items():
+        for name, text in found.items():
+            assert re.search(r'^  description\s*= ".+\."$', text, re.MULTILINE), f"{kind} {name}"
+            assert kind == "output" or re.search(r"^  type\s*=", text, re.MULTILINE), f"{kind} {name}"
+    return whole
+
+
 def check_golden(path: Path, text: str) -> None:
     """Compare with a golden file, or write it anew where UPDATE_GOLDEN is set."""
     if os.environ.get("UPDATE_GOLDEN"):

@@ -201,8 +201,8 @@ def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_told_
         assert "common_dimz" in journal(running)
 
         wrong = boot.user_data(**given | {"config": 'window = "long"\n'})
-        (running.root / "root/wrong.sh").write_text(wrong)
-        refused = running.inside("bash", "/root/wrong.sh", check=False)
+        (running.root / "var/tmp/wrong.sh").write_text(wrong)
+        refused = running.inside("bash", "/var/tmp/wrong.sh", check=False)
         assert refused.returncode == 1
         assert "window" in refused.stderr
         assert "nothing was changed" in refused.stderr

@@ -96,23 +96,17 @@ def test_every_folder_was_thought_of():
 
 
 def test_the_files_are_formatted(terraform):
-    done = terraform(AWS, "fmt", "-check", "-recursive", "-no-color")
-    assert done.returncode == 0, done.stdout
+    tf.check_formatted(terraform, AWS)
 
 
 @each([*MODULES, *EXAMPLES])
 def test_it_is_valid(terraform, module):
-    terraform.init(module)
-    done = terraform(module, "validate", "-json")
-    assert json.loads(done.stdout)["diagnostics"] == []
+    tf.check_valid(terraform, module)
 
 
 @each(MODULES)
 def test_its_own_tests_pass(terraform, module):
-    terraform.init(module)
-    done = terraform(module, "test", "-no-color")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"Success! [1-9]", done.stdout)
+    tf.check_own_tests(terraform, module)
 
 
 @each(MODULES)
@@ -140,13 +134,7 @@ def test_every_precondition_is_broken_once_and_says_whose_it_is(module):
 
 @each([*MODULES, *EXAMPLES])
 def test_it_is_laid_out_as_modules_are(module):
-    assert {"main.tf", "variables.tf", "outputs.tf", "versions.tf"} == {path.name for path in module.glob("*.tf")}
-    whole = "".join(path.read_text() for path in sorted(module.glob("*.tf")))
-    assert ('provider "aws"' in whole) == (module in EXAMPLES), "who calls a module says which provider"
-    for kind, found in tf.blocks(module).items():
-        for name, text in found.items():
-            assert re.search(r'^  description\s*= ".+\."$', text, re.MULTILINE), f"{kind} {name}"
-            assert kind == "output" or re.search(r"^  type\s*=", text, re.MULTILINE), f"{kind} {name}"
+    whole = tf.check_layout(module, "aws", is_called=module not in EXAMPLES)
     without_texts = re.sub(r'(description|error_message|condition)\s*= .*|default     = "us-east-1"', "", whole)
     assert not re.search(r"\b\d{12}\b|us-east-1|arn:aws:", without_texts), "partition, account and region are asked for"
 
