@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from agent.datapoint import Datapoint
+
+SLACK: Final = 1.0
+"""Seconds of `Limits.spacing` that a late tick may take off: the sink moves the end of such a point on by as much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Summary
+from agent.sink import SLACK
 
 MOST_VALUES: Final = 150
 """Distinct values a summary keeps: CloudWatch takes no more in one datum."""
-SLACK: Final = 1.0
-"""Seconds of the spacing that a late tick may take off: the sink makes up for them."""
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which the last reading of a counter that is gone is forgotten."""
 

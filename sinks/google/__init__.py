@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from agent.datapoint import Datapoint
 from agent.errors import Refused, Retryable
 from agent.sink import Limits, Rejected, Sink
-from sinks.google.history import History
+from sinks.google.history import SPACING, History
 from sinks.google.rules import DOMAINS, WORDS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class GoogleSink(Sink):
         max_age=24 * 3600.0,  # an hour short of what is taken: what is in hand must still arrive
         one_per_series=True,
         max_series=500,
-        spacing=10.0,
+        spacing=SPACING / 1e9,
     )
     hints: ClassVar[Sequence[str]] = WORDS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as failures
@@ -101,6 +101,13 @@ ADVICE: Final[Sequence[tuple[re.Pattern[str], str]]] = (
 UNKNOWN: Final = "not an answer that is known; check endpoint and project ({message})"
 
 
+SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
+INFO: Final = "google.rpc.ErrorInfo"
+DELAY: Final = "google.rpc.RetryInfo"
+SHAPES: Final = {SUMMARY: spare.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
+"""The details of a status that are of use."""
+
+
 class Answer:
     """An answer of the service that is no success, from the exception of google.api_core."""
 
@@ -108,32 +115,9 @@ class Answer:
         """Take it apart; `count` series were in the request."""
         self.code: StatusCode = error.grpc_status_code or StatusCode.UNKNOWN
         self.message, self._count = str(error.message), count
-        self._summary: Any = None
-        self._info: Any = None
-        self._after: float | None = None
-        for detail in error.details or ():
-            self._take(detail)
-
-    def _take(self, detail: Any) -> None:
-        """Take a detail of the status: some come unpacked, some as google.protobuf.Any."""
-        known: Mapping[str, tuple[Any, Callable[[Any], None]]] = {
-            "google.monitoring.v3.CreateTimeSeriesSummary": (
-                spare.types.CreateTimeSeriesSummary.pb(), lambda found: setattr(self, "_summary", found),
-            ),
-            "google.rpc.ErrorInfo": (ErrorInfo, lambda found: setattr(self, "_info", found)),
-            "google.rpc.RetryInfo": (RetryInfo, self._take_delay),
-        }  # fmt: skip
-        packed = detail.DESCRIPTOR.full_name == "google.protobuf.Any"
-        name = detail.TypeName() if packed else detail.DESCRIPTOR.full_name
-        if name not in known:
-            return
-        shape, take = known[name]
-        found = shape() if packed else detail
-        if not packed or detail.Unpack(found):
-            take(found)
-
-    def _take_delay(self, found: Any) -> None:
-        self._after = found.retry_delay.seconds + found.retry_delay.nanos / 1e9
+        details = dict(map(_unpacked, error.details or ()))
+        self._summary, self._info = details.get(SUMMARY), details.get(INFO)
+        self._delay = details.get(DELAY)
 
     @property
     def is_passing(self) -> bool:
@@ -180,10 +164,14 @@ class Answer:
             if told.search(self.message):
                 return Refused(text.format(message=self.message[:300]))
         if self.is_passing:
-            return Retryable(f"{says}: {self.message[:200]}", after=self._after)
+            return Retryable(f"{says}: {self.message[:200]}", after=self._after())
         if self.code in OF_DATA and (self._summary is not None or not self._is_of_project()):
             return BadBatch(f"{says}: {self.message[:300]}")
         return Refused(f"{says}: {self._advice(project)}")
+
+    def _after(self) -> float | None:
+        """Return the seconds that the service asks us to wait, None where it names none."""
+        return None if self._delay is None else self._delay.retry_delay.seconds + self._delay.retry_delay.nanos / 1e9
 
     def _is_of_project(self) -> bool:
         return bool(re.search(r"\b(project|name)\b", self.message, re.IGNORECASE)) and "timeSeries" not in self.message
@@ -193,6 +181,16 @@ class Answer:
         told = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
         advice = next((advice for says, advice in ADVICE if says.search(told)), UNKNOWN)
         return advice.format(project=project, message=self.message[:200])
+
+
+def _unpacked(detail: Any) -> tuple[str, Any]:
+    """Return the name of a detail of a status, and itself: some come unpacked, some as google.protobuf.Any."""
+    name = detail.DESCRIPTOR.full_name
+    if name != "google.protobuf.Any":
+        return name, detail
+    name = detail.TypeName()
+    found = SHAPES[name]() if name in SHAPES else None
+    return name, found if found is not None and detail.Unpack(found) else None
 
 
 def reason_of(text: str) -> str:

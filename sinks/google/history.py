@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from agent.datapoint import Datapoint, Kind
+from agent.sink import SLACK
 
 SPACING: Final = 10 * 10**9
 """Nanoseconds between two points of a series: Google documents 5 s, and was seen to refuse 5.5."""
-SLACK: Final = 10**9
-"""Nanoseconds by which a point may come too early, since a tick came late before it: its end is moved by these."""
 MOMENT: Final = 10**6
 """A millisecond, in nanoseconds: the shortest time that a cumulative point may speak of."""
 GAUGE: Final = Kind.GAUGE
@@ -75,7 +74,7 @@ class History:
         """Return `point` as the next one of its series, or why it cannot be."""
         last, end = self._known.get(series), point.at
         if last is not None and end < last.end + SPACING:
-            if end < last.end + SPACING - SLACK:
+            if end < last.end + SPACING - int(SLACK * 1e9):
                 return TOO_SOON if end > last.end else NOT_NEWER
             end = last.end + SPACING
         return Last(end) if point.metric.kind is GAUGE else _count(last, end, point)
