@@ -19,7 +19,7 @@ from agent.budget import Budget
 from agent.collector import Collector
 from agent.config import Config, SinkOptions
 from agent.convert import ConfigError
-from agent.datapoint import Datapoint, Dimensions, Level
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level
 from agent.heartbeat import state_folder
 from agent.outlet import Filter, Outlet
 from agent.pipeline import Pipeline
@@ -96,7 +96,7 @@ def view(
         now = known()
         if now is not None and now is not seen[0]:
             dims = {word: value for word, value in now.items() if word in public or word not in sought}
-            seen = (now, Dimensions(dims | {f"@{word}": now[word] for word in sink.hints if word in now}))
+            seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.hints if word in now}))
         return None if now is None else seen[1]
 
     return common

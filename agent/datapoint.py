@@ -75,6 +75,8 @@ class Dimensions(Mapping[str, str]):
 
 
 NO_DIMENSIONS: Final = Dimensions()
+HIDDEN: Final = "@"
+"""What the keys of dimensions begin with that the frame adds for one sink alone, and that nobody else is to see."""
 
 
 class Summary(NamedTuple):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agent.datapoint import Datapoint, Dimensions
+from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import BadBatch, Gone, Refused, Retryable
 from agent.say import Sayer
 from agent.sink import Limits, Sink
@@ -228,7 +228,7 @@ class Worker:
                 self._deliver(batch[:half])
                 self._deliver(batch[half:])
                 return
-            shown = {key: word for key, word in batch[0].dims.items() if not key.startswith("@")}  # the sink's own
+            shown = {key: word for key, word in batch[0].dims.items() if not key.startswith(HIDDEN)}
             self._reject(["refused by the service"], f"{problem}: {batch[0].metric.name} {shown}")
             self.spool.settle({"rejected:refused by the service": 1})
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-from agent.datapoint import Datapoint
+from agent.datapoint import HIDDEN, Datapoint
 from agent.errors import Refused, Retryable
 from agent.sink import Limits, Rejected, Sink
 from sinks.google.history import SPACING, History
@@ -134,7 +134,7 @@ class GoogleSink(Sink):
         """Deliver; return what Cloud Monitoring will never take."""
         assert self._client is not None
         assert self._encoder is not None
-        project = self._client.project or batch[0].dims.get("@gcp_project", "")
+        project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
             raise Refused("no project: give it with --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
         sent, rejected = self._encoder.encode(batch, self._clock())

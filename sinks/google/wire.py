@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from google.api.metric_pb2 import MetricDescriptor
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 from agent.errors import Refused
 from agent.sink import Rejected
 from sinks.google import spare
@@ -27,8 +27,6 @@ MOST_SERIES: Final = 20_000
 """Series whose constant part is remembered: about 0.7 kB each."""
 MOST_INTERVALS: Final = 1000
 """Intervals whose encoding is remembered: the points of a window share theirs."""
-HIDDEN: Final = "@"
-"""What the keys of the dimensions begin with that the frame adds for the sink alone."""
 GAUGE: Final = Kind.GAUGE
 
 Statistic = Literal["mean", "max", "min", "last"]

@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Final
 
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint, Filter
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 
 STALE: Final = 300 * 10**9
 """Nanoseconds after which a sample that tells its own time is old: Prometheus' lookback."""
@@ -224,8 +224,8 @@ class Reader:
         name, labels = _labels(name, braces or "")
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
-        # An empty label is no label; a key that begins with @ is the frame's own.
-        own = {f"_{key}" if key[0] == "@" else key: value for key, value in labels.items() if value}
+        # An empty label is no label; a key that begins with HIDDEN is the frame's own.
+        own = {f"_{key}" if key[0] == HIDDEN else key: value for key, value in labels.items() if value}
         if "endpoint" in own:
             theirs = "exported_endpoint"
             while theirs in own:
