@@ -81,9 +81,7 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
 def _owes(pipeline: Pipeline) -> bool:
     """Tell whether some sink did not get all that it was to get."""
     ledgers = [outlet.spool.ledger for outlet in pipeline.outlets]
-    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers) or any(
-        outlet.unsent for outlet in pipeline.outlets
-    )
+    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
@@ -109,15 +107,15 @@ def identify(config: Config, settle: float) -> Identity:
     return found
 
 
-def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
     for number in signals:
         signal.signal(number, handler)
 
 
 def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
-    """Stop; a second signal of the same kind ends the process at once."""
-    del frame
-    signal.signal(number, signal.SIG_DFL)
+    """Stop; a second signal, of whatever kind, ends the process at once."""
+    del number, frame
+    _handle(STOPPING, signal.SIG_DFL)
     pipeline.stop()
 
 
