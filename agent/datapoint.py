@@ -87,7 +87,7 @@ class Summary(NamedTuple):
     minimum: float
     maximum: float
     values: tuple[float, ...]
-    """The distinct values, ascending, at most 150; beyond that they are put on a grid."""
+    """The distinct values, ascending, at most 150; of more, neighbours are replaced by their mean."""
     counts: tuple[int, ...]
     """How often each of `values` was seen; sums to `count`."""
     last: float | None = None
