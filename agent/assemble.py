@@ -239,5 +239,5 @@ def assemble(
     ]
     assert config.interval is not None
     pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)
-    own.watch(samplers, outlets, lambda: pipeline.missed)
+    own.watch(samplers, outlets, lambda: pipeline.missed, lambda: pipeline.failed)
     return pipeline
