@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def text_of(problem: BaseException) -> str:
-    """Return what `problem` says, also where its `__str__` raises."""
-    with contextlib.suppress(Exception):
-        return str(problem)
+    """Return what `problem` says, also where its `__str__` raises; its type where it says nothing."""
+    with contextlib.suppress(BaseException):
+        return str(problem) or type(problem).__name__
     return "its __str__ raises"
 
 

@@ -311,6 +311,11 @@ class Wordless(Exception):
         raise ValueError("no words")
 
 
+class Exiting(BaseException):
+    def __str__(self):
+        raise SystemExit(4)
+
+
 class WordlessUnavailable(Wordless, Unavailable):
     pass
 
@@ -325,6 +330,7 @@ def with_problems(bug, problems):
     [
         Wordless(),
         WordlessUnavailable(),
+        Exiting(),
         SystemExit(3),
         KeyboardInterrupt(),
         GeneratorExit(),
