@@ -251,7 +251,7 @@ def test_an_example_plans_what_it_planned(planned, module):
         ({"subnetwork": None}, 'The root module input variable "subnetwork" is not set'),
         ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
         ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),
-        ({"wheelhouse": None}, "agent: sums_sha256 is 64 hexadecimal digits, and goes with a wheelhouse."),
+        ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
         ({"notification_channels": ["pager"]}, "notification_channels: full names"),
     ],
 )
