@@ -343,8 +343,8 @@ def of_api(value):
 
 @pytest.mark.parametrize("name", SAME)
 def test_google_takes_the_planned_alert_policies_and_they_are_the_generators(planned, name):
-    json_format = pytest.importorskip("google.protobuf.json_format", reason="`pip install chipwatch[google]` has it")
-    monitoring = pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+    json_format = pytest.importorskip("google.protobuf.json_format", reason="the extra google has it")
+    monitoring = pytest.importorskip("google.cloud.monitoring_v3", reason="the extra google has it")
 
     def taken(policy):
         return json_format.ParseDict(policy, monitoring.AlertPolicy.pb(monitoring.AlertPolicy()))
@@ -387,7 +387,7 @@ def test_what_is_said_of_an_alarm_is_planned(planned):
 
 
 def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
-    pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+    pytest.importorskip("google.cloud.monitoring_v3", reason="the extra google has it")
     ours = "workload.googleapis.com/ours/"
     variables = {"project_id": PROJECT, "families": ["host"], "metric_prefix": ours}
     plan = terraform.plan(GOOGLE / "modules/dashboards", variables)
@@ -490,7 +490,7 @@ POLICY = {
     "project_id": PROJECT,
     "zones": ["us-central1-a"],
     "instance_filter": {"all": True},
-    "agent": {"version": "0.1.0"},
+    "agent": {"version": "0.1.0", "wheelhouse": "/wheels"},
 }
 GCLOUD = (
     ('"aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;', '"gcloud storage rsync"*) cp -r "$play/bucket/." "$last" ;;'),
@@ -601,7 +601,7 @@ def test_the_policy_installs_once_and_mends_what_was_changed(machine, stages):
 def test_the_policy_sees_that_another_version_or_configuration_is_wanted(machine, stages):
     validate, enforce = stages()
     assert machine.run(enforce).returncode == 100
-    for agent in ({"version": "0.2.0"}, {"version": "0.1.0", "level": "all"}):
+    for agent in ({"version": "0.2.0", "wheelhouse": "/wheels"}, POLICY["agent"] | {"level": "all"}):
         later, install = stages(agent=agent)
         assert machine.run(later).returncode == 101
         assert machine.run(install).returncode == 100
