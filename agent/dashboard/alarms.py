@@ -252,14 +252,8 @@ def alarms(found: Found, wishes: Wishes) -> tuple[list[Alarm], list[str]]:
         if not fit and any(sent.metric.name.startswith(f"{family}.") for sent in found.sent):
             notes.append(f"no alarm {rule.key}: {rule.metric} is not sent{' so that it can be told' if about else ''}")
     for rule in SILENT:
-        sign = _sign(found.sent)
-        if rule.key == "agent-silent" and wishes.cloud == "cloudwatch":
-            sign = _tally(found.sent)
-            if not (wishes.hosts or wishes.groups):
-                sign = None
-                notes.append("no alarm agent-silent: give --hosts or --autoscaling-group, how many machines should send")
-            elif sign is None:
-                notes.append(f"no alarm agent-silent: machines are counted by {TALLIES[0]}, which is not sent; add host to --for")
+        counts = rule.key == "agent-silent" and wishes.cloud == "cloudwatch"
+        sign = _tally(found.sent, wishes, notes) if counts else _sign(found.sent)
         made += _about(rule, [sign] if sign else [], wishes)
     return sorted(made, key=lambda alarm: alarm.name), notes
 
@@ -309,6 +303,11 @@ def _sign(sent: Iterable[Sent]) -> Sent | None:
     )
 
 
-def _tally(sent: Iterable[Sent]) -> Sent | None:
+def _tally(sent: Iterable[Sent], wishes: Wishes, notes: list[str]) -> Sent | None:
     each = {one.metric.name: one for one in sent if not one.dims}
+    if not (wishes.hosts or wishes.groups):
+        notes.append("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send")
+        return None
+    if not each.keys() & set(TALLIES):
+        notes.append(f"no alarm agent-silent: {TALLIES[0]}, which counts machines, is not sent; add host to --for")
     return next((each[name] for name in TALLIES if name in each), None)

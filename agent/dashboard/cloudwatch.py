@@ -118,7 +118,8 @@ def _alarm(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
     """
     Return an alarm on a query of Metrics Insights: machines that come later are in it by themselves.
 
-    Silence is an alarm on all series as one, since a series that has ended leaves the answer and takes its state along. Each series of the answer has a state of its own, which takes both GROUP BY and ORDER BY:
+    Silence is watched over all series as one: a series that has ended leaves the answer, and its state goes with it.
+    Otherwise each series of the answer has a state of its own, which takes both GROUP BY and ORDER BY:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
     """
     rule, counts = alarm.rule, alarm.rule.key == "agent-silent"
@@ -132,7 +133,7 @@ def _alarm(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
     threshold = alarm.threshold * (seconds if rule.statistic == "rate" else 1)
     metrics = [{"Id": "q1", "Expression": _query(alarm, found, wishes), "Period": seconds, "ReturnData": True}]
     if counts:
-        each = seconds / math.ceil(found.window)
+        each = seconds / found.window
         threshold = each * (wishes.hosts - 0.5)  # half a machine of slack: windows are not cut at the very second
         metrics = _without_groups(metrics, each, wishes)
     return {
@@ -173,7 +174,7 @@ def _without_groups(metrics: list[dict[str, Any]], each: float, wishes: Wishes) 
         }
         for number, group in enumerate(wishes.groups, 1)
     ]
-    owed = " + ".join(one["Id"] for one in stated)
+    owed = " + ".join(f"m{number}" for number in range(1, len(stated) + 1))
     watched = {"Id": "e1", "Expression": f"q1 - {each:g} * ({owed})", "ReturnData": True}
     return [{**query, "ReturnData": False}, *stated, watched]
 

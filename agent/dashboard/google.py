@@ -99,6 +99,8 @@ def _period(found: Found, wishes: Wishes) -> int:
 
 def alert_policies(alarms: Iterable[Alarm], found: Found, wishes: Wishes) -> list[dict[str, Any]]:
     """Return an AlertPolicy for each alarm; raise ConfigError where Google would not take it."""
+    if wishes.groups:
+        raise ConfigError("--autoscaling-group: CloudWatch alone knows these; give --hosts")
     return [_policy(alarm, found, wishes) for alarm in alarms]
 
 

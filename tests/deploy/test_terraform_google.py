@@ -525,11 +525,13 @@ def machine(tmp_path):
 
 
 @pytest.fixture
-def stages(terraform):
+def stages(terraform, tmp_path):
     """Plan the module os-policy; return the scripts of its two stages."""
 
     def plan(**given):
-        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", POLICY | given))
+        given = POLICY | given
+        given["agent"] = given["agent"] | {"wheelhouse": str(tmp_path)}
+        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", given))
         (run,) = resource["exec"]
         return run["validate"][0]["script"], run["enforce"][0]["script"]
 

@@ -206,15 +206,24 @@ def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudw
         alarms(groups=tuple("abcdefghij"))
 
 
+@pytest.mark.parametrize(
+    ("window", "period", "points"), [(60, 60, 1), (15, 60, 4), (0.5, 60, 120), (7.5, 120, 16), (90, 180, 2)]
+)
+def test_machines_are_counted_over_whole_windows(alarms, window, period, points):
+    flags = {"common_dims": ["instance_id"], "window": window, "interval": 0.5}
+    alarm = alarms(flags, ("host",), hosts=0, groups=("train",))["agent-silent"]
+    assert [one.get("Period") for one in alarm["Metrics"] if "Expression" in one] == [period, None]
+    assert alarm["Metrics"][-1]["Expression"] == f"q1 - {points} * (m1)"
+    assert alarm["Threshold"] == -points / 2
+
+
 def test_who_is_silent_is_not_guessed(made):
     board = made("cloudwatch", families=("host",), alarms=True)
     assert "agent-silent" not in board.text
-    assert board.notes == (
-        "no alarm agent-silent: give --hosts or --autoscaling-group, how many machines should send",
-    )
+    assert board.notes == ("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send",)
     board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
     assert board.notes == (
-        "no alarm agent-silent: machines are counted by network.sent, which is not sent; add host to --for",
+        "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
     )
 
 

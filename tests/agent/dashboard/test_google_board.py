@@ -137,6 +137,8 @@ def test_machines_that_should_send_are_counted_and_no_data_are_none(policies):
     }
     with pytest.raises(ConfigError, match="--hosts: machines of several --resource-type"):
         policies(hosts=12, resources=("gce_instance", "k8s_node"))
+    with pytest.raises(ConfigError, match="--autoscaling-group: CloudWatch alone knows these"):
+        policies(groups=("train",))
 
 
 def test_what_is_harmless_does_not_alarm(policies):
