@@ -46,7 +46,7 @@ def load_plugin(group: str, name: str) -> Any:
         return plugins.load(group, name)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
-        extra = f"; pip install 'chipwatch[{name}]'" if isinstance(problem, ModuleNotFoundError) else ""
+        extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
 
 
