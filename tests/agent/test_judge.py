@@ -114,6 +114,16 @@ def test_an_agent_whose_sink_would_reject_everything_does_not_start(run, tmp_pat
     assert not (tmp_path / "begun").exists()
 
 
+def test_cloudwatch_and_emf_are_such_sinks(agent, tmp_path):
+    pytest.importorskip("botocore")
+    for words in (["--sink", "cloudwatch"], ["--sink", "stdout", "--format", "emf"]):
+        done = agent.run("run", *words, "--collector", "memory", "--spool", tmp_path / "spool", "--dim", "site=Z\u00fcrich",
+                         env={"PYTHONIOENCODING": "utf-8"}, encoding="utf-8")  # fmt: skip
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"agent: dims.site = 'Zürich': {words[1]} rejects every point that has it")
+    assert not (tmp_path / "spool").exists()
+
+
 def test_a_check_says_it_and_is_not_ok(run):
     done = run("check", "--dim", "site=Zürich")
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.collectors.amd.metrics import Teller, number
-from agent.collectors.amd.tools import Trouble, amd_smi, rocm_smi
+from agent.collectors.amd.tools import AMD_SMI, Trouble, amd_smi, rocm_smi
 from agent.errors import Unavailable
 from agent.testing import check_collector
 
@@ -266,3 +266,22 @@ def test_what_cannot_be_true_of_a_tool_s_answer_is_absent(value):
     }  # fmt: skip
     (readings,) = amd_smi(json.dumps([row]).encode()).values()
     assert list(Teller("0").points(7, readings)) == []
+
+
+numbers = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.integers(-300, 300))
+PATHS = [path for path, *_ in AMD_SMI]
+
+
+@given(st.dictionaries(st.sampled_from(PATHS), numbers))
+def test_whatever_a_tool_says_no_share_leaves_0_to_100_and_nothing_is_negative(values):
+    row: dict = {"gpu": 0, "marker": 1}
+    for path, value in values.items():
+        keys = path.split(".")
+        inner = row
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[keys[-1]] = value
+    with suppress(Trouble):
+        for readings in amd_smi(json.dumps([row]).encode()).values():
+            for point in Teller("0").points(7, dict(readings)):
+                assert 0 <= point.value <= (100 if point.metric.unit == "%" else 2**90), point
