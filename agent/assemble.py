@@ -46,7 +46,7 @@ def load_plugin(group: str, name: str) -> Any:
         return plugins.load(group, name)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
-        extra = f"; pip install 'chipwatch[{name}]'" if isinstance(problem, ModuleNotFoundError) else ""
+        extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
 
 
@@ -261,5 +261,5 @@ def assemble(
     ]
     assert config.interval is not None
     pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)
-    own.watch(samplers, outlets, lambda: pipeline.missed)
+    own.watch(samplers, outlets, lambda: pipeline.missed, lambda: pipeline.failed)
     return pipeline

@@ -22,7 +22,7 @@ from agent import judge, plugins
 from agent.assemble import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
 from agent.config import SHARED, Config, SinkOptions
 from agent.datapoint import Metric
-from agent.errors import Refused, Retryable
+from agent.errors import Refused, Retryable, text_of
 from agent.identity import Identity, UnknownIdentity, sources
 from agent.ledger import Ledger
 from agent.pipeline import Pipeline
@@ -76,7 +76,10 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return True, f"{head} absent   {sampler.unavailable}"
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
-    found = sampler.collector.describe()
+    try:
+        found = f"{sampler.collector.describe()}"
+    except Exception as bug:
+        return False, f"{head} FAILED   describe: {type(bug).__name__}: {text_of(bug)}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     return (
@@ -92,8 +95,12 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[boo
         yield True, f"{head} ok       {sink.describe()}"
     except (Retryable, Refused) as problem:
         yield False, f"{head} FAILED   {problem}"
-    finally:
+    except Exception as bug:
+        yield False, f"{head} FAILED   {type(bug).__name__}: {text_of(bug)}"
+    try:
         sink.close()
+    except Exception as bug:
+        yield False, f"{head} FAILED   close: {type(bug).__name__}: {text_of(bug)}"
     if spool is not None and spool.exists():
         yield _spool_line(name, spool)
 
