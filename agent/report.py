@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from agent import plugins
-from agent.assemble import build_collectors, build_samplers, build_sinks, hints, spool_path, validate
+from agent import judge, plugins
+from agent.assemble import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
 from agent.config import SHARED, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable, text_of
@@ -43,19 +43,31 @@ PAUSE: Final = 0.3
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
-    validate(config)
+    validate(config, judged=False)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = build_samplers(build_collectors(config).items(), config, tray)
+    collectors, sinks = build_collectors(config), build_sinks(config)
+    samplers = build_samplers(collectors.items(), config, tray)
     pipeline = Pipeline(samplers, (), tray, interval=8.0)
     pipeline.start()
     pipeline.once(PAUSE)
     for sampler in samplers:
         yield _collector_line(sampler)
-    for name, sink in build_sinks(config).items():
+    for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
+        yield from _fault_lines(name, faults(name, sink, config, collectors))
     pipeline.close(0)
     among = sources(os.environ, config.sys)
-    yield from _identity_lines(Identity(config.common_dims, config.dims, among, hints(config)), config)
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
+    yield from _identity_lines(identity, config)
+    words = {word: value for word, value in (identity.known() or {}).items() if word in config.common_dims}
+    for name, sink in sinks.items():
+        found = {word: value for word, value in words.items() if word not in config.dims}
+        yield from _fault_lines(name, judge.dimension_faults(name, sink, found, "common_dims"))
+
+
+def _fault_lines(name: str, found: Iterable[judge.Fault]) -> Iterator[tuple[bool, str]]:
+    for fault in found:
+        yield False, f"sink       {name:<12} FAILED   {fault.text}"
 
 
 def _collector_line(sampler: Sampler) -> tuple[bool, str]:
