@@ -17,6 +17,8 @@ MOST: Final = 100_000
 """Series that are known at once; beyond that those are forgotten that did not come while as many others did."""
 IN_USE: Final = 30 * 10**9
 """Nanoseconds for which a GPU counts as used after the tree's share of it was told, which may be every 10 s only."""
+LIVES: Final = 8
+"""Lives of a counter that are remembered: those that a batch, which may be brought again, can be of."""
 ENDPOINT: Final = "endpoint"
 """What was scraped has this among its own dimensions, and no other metric has."""
 OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
@@ -29,6 +31,19 @@ _make: Final = Datapoint._make
 """The tuple as it is: a call with keywords and defaults costs twice as much."""
 
 
+class _Life(NamedTuple):
+    """A stretch of a counter that is to begin at 0: `given` tells it from others, `since` and `base` are its 0."""
+
+    given: int | None
+    """The moment that the counter itself names, which moves when it begins anew."""
+    since: int
+    base: float
+
+    def has(self, point: Datapoint) -> bool:
+        """Tell whether `point` is of this life."""
+        return point.since == self.given and point.at >= self.since and point.value >= self.base
+
+
 class _Series(NamedTuple):
     """How a series goes by its other name."""
 
@@ -36,8 +51,8 @@ class _Series(NamedTuple):
     """None: its own."""
     dims: Dimensions
     factor: float = 1.0
-    lives: list[tuple[int, float]] | None = None
-    """Of a counter that is to begin at 0: since when, and from what on; before that, if it went back, the same."""
+    lives: list[_Life] | None = None
+    """Of a counter that is to begin at 0: its last lives, since points may be brought again."""
 
 
 _STAYS: Final = _Series(None, NO_DIMENSIONS)
@@ -47,8 +62,8 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that the profile lacks keeps its own.
 
-    Counters begin at 0 with the first point of this process, as they do in the tools whose names these are, but for
-    what was scraped. Used by one thread, which may bring a point again.
+    Counters begin at 0 with this agent, as they do in the tools whose names these are, but for what was scraped: what
+    a window saw them rise counts, what they read before does not. Used by one thread, which may bring a point again.
     """
 
     def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE, scraped: str = "") -> None:
@@ -68,10 +83,8 @@ class Renamer:
             return point
         theirs, dims, factor, lives = series
         if lives:
-            since, base = lives[0]
-            if at < since or value < base:
-                since, base = _life(lives, at, value)
-            value -= base
+            life = lives[-1] if lives[-1].has(point) else _life(lives, point)
+            since, value = life.since, value - life.base
         if factor != 1.0:
             value *= factor
             increase = None if increase is None else increase * factor
@@ -113,10 +126,10 @@ class Renamer:
             with contextlib.suppress(KeyError):
                 own[key] = word.format_map(taken)
         keys = (*(key for key in old.dims if key not in taken), *own)
-        metric = Metric(text, old.kind, name.unit or old.unit, old.help, old.level, keys)
+        metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._machines(left, old), **own)
-        return _Series(metric, dims, name.factor, [(point.at, point.value)] if old.kind is Kind.COUNTER else None)
+        return _Series(metric, dims, name.factor, [_begin(point, point.value)] if old.kind is Kind.COUNTER else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
         """Give what was scraped the next number of its name on its page; its labels stay."""
@@ -133,14 +146,23 @@ class Renamer:
         return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
 
 
-def _life(lives: list[tuple[int, float]], at: int, value: float) -> tuple[int, float]:
-    """Return the life of a counter that a reading is of, if not the last one: what is sent again may be older."""
-    since, base = lives[-1]
-    if at < since:
-        return at, value
-    if value < base:  # the counter began anew: so does ours
-        lives[:-1] = [(at, 0.0)]
-    return lives[0] if value < base else lives[-1]
+def _begin(point: Datapoint, base: float, after: int = 0) -> _Life:
+    """Return the life that begins before what is known of the rise of `point`, or at `base` where nothing is known."""
+    _, value, _, at, since, start, _, increase = point
+    if increase is None or start is None:
+        return _Life(since, at, base)
+    return _Life(since, max(start + after, since or 0), max(0.0, value - increase))
+
+
+def _life(lives: list[_Life], point: Datapoint) -> _Life:
+    """Return the life of a reading that is not of the last one: an older point, or a counter that began anew."""
+    for life in reversed(lives):
+        if life.has(point):
+            return life
+    if point.at < lives[-1].since:
+        return _Life(point.since, point.at, point.value)
+    lives[:] = [*lives[1 - LIVES :], _begin(point, 0.0, after=1)]  # at `start` itself the last life was read
+    return lives[-1]
 
 
 class Copier:

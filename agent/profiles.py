@@ -26,6 +26,8 @@ class Name(NamedTuple):
     """Values of our dimensions that it calls otherwise, wherever they fill a place."""
     only: Mapping[str, str] = NONE
     """Dimensions that a series must have to get the name; another one keeps its own."""
+    help: str = ""
+    """A sentence for a name that several of our metrics share; empty: our own."""
 
     def suits(self, dims: Dimensions) -> bool:
         """Tell whether a series of these dimensions can have the name."""
@@ -144,9 +146,14 @@ _GPU: Final = {"index": "{gpu}", "name": "{model}"}
 _CORE: Final = {"NeuronCore": "core{neuron_core}", "NeuronDevice": "device{neuron_device}"}
 _DIRECTIONS: Final = {"sent": "out", "received": "in"}
 _CORRECTED: Final = {"yes": "corrected", "no": "uncorrected"}
+_CPU_HELP: Final = "Share of time in which all CPUs, or the one in `cpu`, worked."
+_READ_HELP: Final = "Read from all whole physical disks, or from the one in `name`."
+_WRITTEN_HELP: Final = "Written to all whole physical disks, or to the one in `name`."
+_SENT_HELP: Final = "Sent by all interfaces, or by the one in `interface`."
+_RECEIVED_HELP: Final = "Received by all interfaces, or by the one in `interface`."
 CWAGENT: Final[Mapping[str, Name]] = {
-    "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS),
-    "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}),
+    "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS, help=_CPU_HELP),
+    "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}, help=_CPU_HELP),
     "cpu.mode.utilization": Name("cpu_usage_{mode}", dims=_ALL_CPUS),
     "memory.utilization": Name("mem_used_percent"),
     "memory.used": Name("mem_used"),
@@ -157,16 +164,16 @@ CWAGENT: Final[Mapping[str, Name]] = {
     "disk.utilization": Name("disk_used_percent"),
     "disk.used": Name("disk_used"),
     "disk.available": Name("disk_free"),
-    "disk.read": Name("diskio_read_bytes"),
-    "disk.written": Name("diskio_write_bytes"),
-    "disk.device.read": Name("diskio_read_bytes", dims={"name": "{device}"}),
-    "disk.device.written": Name("diskio_write_bytes", dims={"name": "{device}"}),
+    "disk.read": Name("diskio_read_bytes", help=_READ_HELP),
+    "disk.written": Name("diskio_write_bytes", help=_WRITTEN_HELP),
+    "disk.device.read": Name("diskio_read_bytes", dims={"name": "{device}"}, help=_READ_HELP),
+    "disk.device.written": Name("diskio_write_bytes", dims={"name": "{device}"}, help=_WRITTEN_HELP),
     "disk.device.operations": Name("diskio_{direction}s", dims={"name": "{device}"}),
     "disk.device.busy": Name("diskio_io_time", "ms", 1e3, dims={"name": "{device}"}),
-    "network.sent": Name("net_bytes_sent"),
-    "network.received": Name("net_bytes_recv"),
-    "network.interface.sent": Name("net_bytes_sent"),
-    "network.interface.received": Name("net_bytes_recv"),
+    "network.sent": Name("net_bytes_sent", help=_SENT_HELP),
+    "network.received": Name("net_bytes_recv", help=_RECEIVED_HELP),
+    "network.interface.sent": Name("net_bytes_sent", help=_SENT_HELP),
+    "network.interface.received": Name("net_bytes_recv", help=_RECEIVED_HELP),
     "network.interface.errors": Name("net_err_{direction}", words=_DIRECTIONS),
     "network.interface.drops": Name("net_drop_{direction}", words=_DIRECTIONS),
     "process.threads": Name("procstat_num_threads"),
@@ -197,15 +204,18 @@ CWAGENT: Final[Mapping[str, Name]] = {
 
 # AWS's neuron-monitor-prometheus.py, as of 2024: aws/amazon-cloudwatch-agent-test, docs/resources/dummy-neuron-monitor.
 _TAG: Final = {"runtime_tag": "{neuron_runtime_tag}"}
+_LOCATION_HELP: Final = "Memory used by all runtimes, where `memory_location` says."
 NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
     "neuron.core.utilization": Name("neuroncore_utilization_ratio", "1", 0.01, {"neuroncore": "{neuron_core}", **_TAG}),
     "neuron.core.memory.used": Name(
         "neuroncore_memory_usage_{category}",
         dims={"neuroncore": "{neuron_core}", "memory_location": "None", **_TAG},
     ),
-    "neuron.host.memory.used": Name("neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}),
+    "neuron.host.memory.used": Name(
+        "neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}, help=_LOCATION_HELP
+    ),
     "neuron.device.memory.used": Name(
-        "neuron_runtime_memory_used_bytes", dims={"memory_location": "neuron_device", **_TAG}
+        "neuron_runtime_memory_used_bytes", dims={"memory_location": "neuron_device", **_TAG}, help=_LOCATION_HELP
     ),
     "neuron.runtime.vcpu.utilization": Name(
         "neuron_runtime_vcpu_usage_ratio", "1", 0.01, {"usage_type": "{mode}", **_TAG}

@@ -44,7 +44,7 @@ def _count(last: Last | None, end: int, point: Datapoint) -> Last:
     since, value = point.since or 0, point.value
     if last is None or not last.start:
         if 0 < since < end and (last is None or since != last.since):
-            return Last(end, since, since, value, _base(point))
+            return Last(end, min(since, end - MOMENT), since, value, _base(point))
         return Last(end, end - MOMENT, since, value, value)  # a beginning unknown: it counts from here on
     if since > last.end:  # a life that began after the last point
         return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, _base(point))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -10,8 +11,8 @@ from agent import names
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.names import Renamer, renamer
-from agent.profiles import MLFLOW, WANDB
+from agent.names import Renamer, copier, renamer
+from agent.profiles import MLFLOW, PROFILES, WANDB
 from agent.report import catalogue as installed
 
 S = 10**9
@@ -29,6 +30,17 @@ def factor_of(name: str) -> float:
 
 def dims_of(metric: Metric) -> Dimensions:
     return Dimensions({key: f"my-{key}" for key in metric.dims}, instance_id="i-1")
+
+
+def forms(metric: Metric) -> list[Dimensions]:
+    """Return dimensions that a series of the metric may have: words that tools use, and one that they do not."""
+    words = {
+        "direction": ("read", "write", "sent", "received"),
+        "scope": ("total", "device"),
+        "corrected": ("yes", "no"),
+    }
+    every = [[(key, word) for word in words.get(key, ("0",))] for key in metric.dims]
+    return [Dimensions(dict(pairs)) for pairs in itertools.product(*every)]
 
 
 def declared() -> dict[str, Metric]:
@@ -79,6 +91,18 @@ def test_no_profile_names_what_no_collector_has(profile):
 def test_a_profile_has_no_two_metrics_under_one_name(profile):
     names = [name.template for name in profile.values()]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_name_has_one_kind_unit_and_description_whatever_metrics_go_by_it(profile):
+    rename, copy, found = renamer(profile), copier(profile), {}
+    points = [
+        metric.point(7, 1.0, dims) for metrics in installed().values() for metric in metrics for dims in forms(metric)
+    ]
+    for point in (*points, *(copy(points) if copy else ())):
+        metric = rename(point).metric if rename else point.metric
+        assert found.setdefault(metric.name, (metric.kind, metric.unit, metric.help))[:2] == (metric.kind, metric.unit)
+        assert found[metric.name][2] == metric.help, metric.name
 
 
 def test_the_unit_is_that_of_the_new_scale():
@@ -139,7 +163,7 @@ def test_an_increase_is_scaled_and_stays_what_it_was():
     rename = Renamer(MLFLOW)
     assert rename(sent(5, 100e6, 4e6)).increase == pytest.approx(4)
     done = rename(sent(7, 102e6, 2e6))
-    assert (done.value, done.increase, done.start) == (pytest.approx(2), pytest.approx(2), 6)
+    assert (done.value, done.increase, done.start) == (pytest.approx(6), pytest.approx(2), 6)
     assert rename(sent(8, 102e6)).increase is None
 
 
@@ -177,10 +201,30 @@ def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
     assert [rename(point) for point in points[2:]] == first[2:]
 
 
-@given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.data())
+def test_what_the_first_window_saw_a_counter_rise_counts():
+    done = Renamer(WANDB)(sent(5, 100.0, 4.0))
+    assert (done.value, done.since, done.increase) == (4.0, 4, 4.0)
+
+
+def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
+    done = Renamer(WANDB)(sent(5, 374.0, 374.0)._replace(since=4, start=4))
+    assert (done.value, done.since, done.increase) == (374.0, 4, 374.0)
+
+
+def test_a_counter_that_began_anew_before_our_eyes_has_that_beginning():
+    rename = Renamer(WANDB)
+    rename(sent(5, 0.0, 0.0)._replace(since=4))
+    done = rename(sent(9, 7.0, 7.0)._replace(since=8, start=5))
+    assert (done.value, done.since) == (7.0, 8)
+
+
+RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.integers(1, 3))
+
+
+@given(st.lists(RISES, min_size=1, max_size=names.LIVES), st.data())
 def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
     rename = Renamer(MLFLOW)
-    points = [sent(at, value) for at, value in enumerate(values, 5)]
+    points = [sent(at, value, rise)._replace(since=since) for at, (value, rise, since) in enumerate(values, 5)]
     first, done = [], 0
     while done < len(points):
         tried = data.draw(st.integers(done + 1, len(points)))
