@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ ENDPOINT: Final = "endpoint"
 """What was scraped has this among its own dimensions, and no other metric has."""
 OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
 """What tells the tree's share of a GPU, with the dimensions of what the GPU tells of itself."""
+LIMIT: Final = "container.memory.limit"
+"""What tells whether the memory of the container is limited: it is the machine's where it is not."""
 PART: Final = "mig"
 """The dimension of a part of a GPU: who uses the part uses the whole."""
 
@@ -172,38 +175,42 @@ class Copier:
     What it makes are points like any other, so it stands before the budget and the spool, where they begin to count.
     """
 
-    def __init__(self, copies: Mapping[str, Copy]) -> None:
-        """Take a table of COPIES."""
-        self._copies = copies
+    def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
+        """Take a table of COPIES, and the bytes of memory that the machine has."""
+        self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return what is to be sent beside the points of a tick or a window."""
-        copies, used, wanted = self._copies, self._used, []
-        for point in points:
-            name = point.metric.name
-            if name in copies and ENDPOINT not in point.metric.dims:
-                wanted.append(point)
-            elif name in OF_TREE:
-                used[point.dims] = point.at
-                if PART in point.metric.dims:
-                    used[_without(point.dims, PART)] = point.at
         made = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
-        for point in wanted:
-            copy = copies[point.metric.name]
-            if copy.of_tree:
-                if used and point.at - used.get(point.dims, -IN_USE) < IN_USE:
-                    made.append(self._rename(point))
-            elif copy.mean_over:
+        for point, copy in self._look(points):
+            if copy.limited not in (None, self._limited):
+                continue
+            if copy.mean_over:
                 rest = _without(point.dims, copy.mean_over)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
-            else:
+            elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
                 made.append(self._rename(point))
         for (name, rest, _), group in groups.items():
-            made.append(self._rename(_mean(group, copies[name].mean_over, rest)))
+            made.append(self._rename(_mean(group, self._copies[name].mean_over, rest)))
         return made
+
+    def _look(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
+        """Return what has a copy in the table; note what decides whether it is made."""
+        found = []
+        for point in points:
+            name = point.metric.name
+            if name in self._copies and ENDPOINT not in point.metric.dims:
+                found.append((point, self._copies[name]))
+            elif name in OF_TREE:
+                self._used[point.dims] = point.at
+                if PART in point.metric.dims:
+                    self._used[_without(point.dims, PART)] = point.at
+            elif name == LIMIT:
+                self._limited = point.value < self._memory
+        return found
 
 
 @lru_cache(1024)
@@ -229,4 +236,12 @@ def renamer(profile: str) -> Renamer | None:
 
 def copier(profile: str) -> Copier | None:
     """Return what makes the copies that a profile has, or None where it has none."""
-    return Copier(COPIES[profile]) if profile in COPIES else None
+    return Copier(COPIES[profile], _memory()) if profile in COPIES else None
+
+
+def _memory() -> float:
+    """Return how many bytes of memory this machine has; 0 where that is not known, as if there were no limit."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * float(os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return 0.0

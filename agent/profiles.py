@@ -43,11 +43,14 @@ class Copy(NamedTuple):
     """Only those of a GPU that the watched process tree uses."""
     mean_over: str = ""
     """The dimension over whose values a mean is taken, one point of all devices; none where it is empty."""
+    limited: bool | None = None
+    """Only where the container's memory is limited, or only where it is not."""
 
 
-# Weights & Biases: https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its
-# counters begin at 0 with the agent.
-WANDB: Final[Mapping[str, Name]] = {
+# Weights & Biases by its documents, the older of which have IPUs and single cores:
+# https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters begin at 0
+# with the agent.
+WANDB_DOCS: Final[Mapping[str, Name]] = {
     "cpu.core.utilization": Name("cpu.{cpu}.cpu_percent"),
     "memory.utilization": Name("memory_percent"),
     "memory.available": Name("proc.memory.availableMB", "MiBy", MIB),
@@ -101,25 +104,59 @@ WANDB: Final[Mapping[str, Name]] = {
     "ipu.link.speed": Name("ipu.{ipu}.speed (GT/s)"),
     "tpu.duty_cycle": Name("tpu.{tpu}.dutyCycle"),
     "tpu.memory.used": Name("tpu.{tpu}.memoryUsageBytes"),
-    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # so in its code; its page repeats the tag of the bytes
+    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # its page repeats the tag of the bytes
     "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
     "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
     "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
     "neuron.host.memory.category.used": Name("trn.host_total_memory_usage.{category}"),
     "neuron.device.memory.used": Name("trn.neuron_device_total_memory_usage"),
 }
-_WANDB_NAMES: Final = {name.template for name in WANDB.values()}
-WANDB_COPIES: Final[Mapping[str, Copy]] = {
+_WANDB_NAMES: Final = {name.template for name in WANDB_DOCS.values()}
+_GPU_COPIES: Final[Mapping[str, Copy]] = {
+    metric: Copy(name._replace(template=template), of_tree=True)
+    for metric, name in WANDB_DOCS.items()
+    if name.template.startswith("gpu.{gpu}.")
+    and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
+}
+"""A GPU's values once more under `gpu.process` but for those that we have of the tree."""
+WANDB_DOCS_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory")),
     "tpu.duty_cycle": Copy(Name("tpu"), mean_over="tpu"),
+    **_GPU_COPIES,
+}
+"""The older of two tags, too."""
+
+# What its release 0.31 sends: runs of it, without and with neuron-monitor and a cgroup's limit, and for what needs
+# hardware the strings of its program wandb-symon 0.8.0 and the source of August 2026 (github.com/wandb/wandb, xpu).
+_UNSENT: Final = frozenset({"cpu.core.utilization", "memory.utilization", "disk.read", "disk.written"})
+WANDB: Final[Mapping[str, Name]] = {
+    **{metric: name for metric, name in WANDB_DOCS.items() if metric not in _UNSENT and not metric.startswith("ipu.")},
+    "container.memory.oom_kills": Name("proc.memory.oomKills"),
+    "gpu.ecc.uncorrected": Name("gpu.{gpu}.uncorrectedMemoryErrors"),
+    "gpu.energy": Name("gpu.{gpu}.energyJoules"),
+    "tpu.memory.used": Name("tpu.{tpu}.hbmCapacityUsage"),
+    "tpu.memory.total": Name("tpu.{tpu}.hbmCapacityTotal"),
+    "tpu.memory.utilization": Name("tpu.{tpu}.hbmMemoryUsage"),
+    "tpu.memory.activity": Name("tpu.{tpu}.runtimeHbmUtilization"),
+    "tpu.tensorcore.utilization": Name("tpu.{tpu}.tensorcoreUtilization"),
+    "tpu.tensorcore.idle": Name("tpu.{tpu}.tensorcoreIdleDuration"),
+    "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
+}
+_MEMORY_HELP: Final = "Share of the memory in use that may be used: the container's where it has a limit."
+WANDB_COPIES: Final[Mapping[str, Copy]] = {
+    "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
+    "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),
     **{
-        metric: Copy(name._replace(template=template), of_tree=True)
-        for metric, name in WANDB.items()
-        if name.template.startswith("gpu.{gpu}.")
-        and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
+        metric: _GPU_COPIES[metric]
+        for metric in (
+            "gpu.memory.activity",
+            "gpu.temperature",
+            "gpu.power",
+            "gpu.power.utilization",
+            "gpu.power.limit",
+        )
     },
 }
-"""The older of two tags, and a GPU's values once more under `gpu.process` but for those that we have of the tree."""
 
 # MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
 MLFLOW: Final[Mapping[str, Name]] = {
@@ -238,6 +275,7 @@ NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
 PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {
     "native": {},
     "wandb": WANDB,
+    "wandb-docs": WANDB_DOCS,
     "mlflow": MLFLOW,
     "cwagent": CWAGENT,
     "neuron-prometheus": NEURON_PROMETHEUS,
@@ -262,8 +300,8 @@ MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     }
 }
 """What a profile calls the dimensions that say which machine it is: on every metric, also where it has no name."""
-COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {"wandb": WANDB_COPIES}
-SCRAPED: Final[Mapping[str, str]] = {"wandb": "openmetrics.{endpoint}.{metric}.{index}"}
+COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {"wandb": WANDB_COPIES, "wandb-docs": WANDB_DOCS_COPIES}
+SCRAPED: Final[Mapping[str, str]] = dict.fromkeys(COPIES, "openmetrics.{endpoint}.{metric}.{index}")
 """
 What a profile calls what was scraped: all that has `endpoint` among its own dimensions.
 

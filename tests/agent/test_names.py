@@ -12,7 +12,7 @@ from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from agent.names import Renamer, copier, renamer
-from agent.profiles import MLFLOW, PROFILES, WANDB
+from agent.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
 from agent.report import catalogue as installed
 
 S = 10**9
@@ -50,11 +50,11 @@ def declared() -> dict[str, Metric]:
 def promises(catalogue, tool):
     """Return the metrics that exist now and have a name in the tool, with that name."""
     known = declared()
-    rows = [(p, getattr(p, tool)) for p in catalogue if p.name in known and getattr(p, tool)]
-    return [(known[p.name], name) for p, name in rows if not p.name.startswith("gpu.")]
+    rows = [(p, getattr(p, tool.partition("-")[0])) for p in catalogue]
+    return [(known[p.name], name) for p, name in rows if name and p.name in known and not p.name.startswith("gpu.")]
 
 
-@pytest.mark.parametrize(("tool", "count"), [("wandb", 15), ("mlflow", 8)])
+@pytest.mark.parametrize(("tool", "count"), [("wandb-docs", 15), ("mlflow", 8)])
 def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, tool, count):
     rows = promises(catalogue, tool)
     assert len(rows) == count
@@ -79,7 +79,7 @@ def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, 
         assert tuple(done.metric.dims) == tuple(key for key in metric.dims if key not in taken)
 
 
-@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
 def test_no_profile_names_what_no_collector_has(profile):
     missing = set(profile) - set(declared())
     assert not {
@@ -87,7 +87,7 @@ def test_no_profile_names_what_no_collector_has(profile):
     }
 
 
-@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
 def test_a_profile_has_no_two_metrics_under_one_name(profile):
     names = [name.template for name in profile.values()]
     assert len(names) == len(set(names))
@@ -117,7 +117,7 @@ def test_native_names_need_nobody():
 
 
 def test_an_unknown_profile_is_refused_with_all():
-    with pytest.raises(LookupError, match="names: no such profile 'x'; choose from: native, wandb, mlflow"):
+    with pytest.raises(LookupError, match="names: no such profile 'x'; choose from: native, wandb, wandb-docs, mlflow"):
         renamer("x")
 
 
