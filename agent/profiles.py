@@ -126,8 +126,7 @@ WANDB_DOCS_COPIES: Final[Mapping[str, Copy]] = {
 }
 """The older of two tags, too."""
 
-# What its release 0.31 sends: runs of it, without and with neuron-monitor and a cgroup's limit, and for what needs
-# hardware the strings of its program wandb-symon 0.8.0 and the source of August 2026 (github.com/wandb/wandb, xpu).
+# What its release 0.31 sends: tests/fixtures/SOURCES.wandb.txt says how that was found.
 _UNSENT: Final = frozenset({"cpu.core.utilization", "memory.utilization", "disk.read", "disk.written"})
 WANDB: Final[Mapping[str, Name]] = {
     **{metric: name for metric, name in WANDB_DOCS.items() if metric not in _UNSENT and not metric.startswith("ipu.")},
