@@ -151,10 +151,9 @@ class Renamer:
 
 def _begin(point: Datapoint, base: float, after: int = 0) -> _Life:
     """Return the life that begins before what is known of the rise of `point`, or at `base` where nothing is known."""
-    _, value, _, at, since, start, _, increase = point
-    if increase is None or start is None:
-        return _Life(since, at, base)
-    return _Life(since, max(start + after, since or 0), max(0.0, value - increase))
+    if point.increase is None or point.start is None:
+        return _Life(point.since, point.at, base)
+    return _Life(point.since, point.start + after, point.value - point.increase)
 
 
 def _life(lives: list[_Life], point: Datapoint) -> _Life:

@@ -141,7 +141,7 @@ WANDB: Final[Mapping[str, Name]] = {
     "tpu.tensorcore.idle": Name("tpu.{tpu}.tensorcoreIdleDuration"),
     "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
 }
-_MEMORY_HELP: Final = "Share of the memory in use that may be used: the container's where it has a limit."
+_MEMORY_HELP: Final = "Share of the memory in use: of what the container may use where that is less than the machine has."
 WANDB_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
     "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),

@@ -211,11 +211,11 @@ def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
     assert (done.value, done.since, done.increase) == (374.0, 4, 374.0)
 
 
-def test_a_counter_that_began_anew_before_our_eyes_has_that_beginning():
+def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
     rename = Renamer(WANDB)
-    rename(sent(5, 0.0, 0.0)._replace(since=4))
-    done = rename(sent(9, 7.0, 7.0)._replace(since=8, start=5))
-    assert (done.value, done.since) == (7.0, 8)
+    rename(sent(5, 10.0, 10.0)._replace(since=4))
+    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(since=8, start=5))  # 3 before it began anew
+    assert (done.value, done.since) == (10.0, 6)
 
 
 RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.integers(1, 3))
