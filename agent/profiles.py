@@ -141,7 +141,7 @@ WANDB: Final[Mapping[str, Name]] = {
     "tpu.tensorcore.idle": Name("tpu.{tpu}.tensorcoreIdleDuration"),
     "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
 }
-_MEMORY_HELP: Final = "Share of the memory in use: of what the container may use where that is less than the machine has."
+_MEMORY_HELP: Final = "Share of the memory in use: the container's where it has a limit, else that of the machine."
 WANDB_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
     "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),
