@@ -57,10 +57,14 @@ def build_plugin(group: str, name: str, config: Config) -> Any:
 
 
 def build_collectors(config: Config) -> dict[str, Collector]:
-    """Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    """
+    Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin.
+
+    One that is fed from standard input is always among them.
+    """
     found: dict[str, Collector] = {}
-    alone = (config.stdin,) if config.stdin else ()
-    for name in config.collector or alone or plugins.installed(plugins.COLLECTORS):
+    fed = (config.stdin,) if config.stdin else ()
+    for name in dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed)):
         if name in config.no_collector:
             continue
         try:

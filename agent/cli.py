@@ -126,7 +126,9 @@ def _add_options(to: Parser) -> None:
     to.add_argument("--pid", type=arguments.whole, metavar="N", help="watch the tree of process N")
     to.add_argument("--format", metavar="FORM", help="of the standard output: json, table or emf")
     to.add_argument(
-        "--names", metavar="PROFILE", help="naming profile: native, wandb, mlflow, cwagent, neuron-prometheus"
+        "--names",
+        metavar="PROFILE",
+        help="naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus",
     )
     to.add_argument("--spool", type=Path, metavar="DIR", help="folder for what is owed to durable sinks")
     to.add_argument("--health", metavar="[HOST:]PORT", help="serve /healthz and /readyz (not served)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,16 +18,33 @@ MOST: Final = 100_000
 """Series that are known at once; beyond that those are forgotten that did not come while as many others did."""
 IN_USE: Final = 30 * 10**9
 """Nanoseconds for which a GPU counts as used after the tree's share of it was told, which may be every 10 s only."""
+LIVES: Final = 8
+"""Lives of a counter that are remembered: those that a batch, which may be brought again, can be of."""
 ENDPOINT: Final = "endpoint"
 """What was scraped has this among its own dimensions, and no other metric has."""
 OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
 """What tells the tree's share of a GPU, with the dimensions of what the GPU tells of itself."""
+LIMIT: Final = "container.memory.limit"
+"""What tells whether the memory of the container is limited: it is the machine's where it is not."""
 PART: Final = "mig"
 """The dimension of a part of a GPU: who uses the part uses the whole."""
 
 _Key = tuple[str, Dimensions]
 _make: Final = Datapoint._make
 """The tuple as it is: a call with keywords and defaults costs twice as much."""
+
+
+class _Life(NamedTuple):
+    """A stretch of a counter that is to begin at 0: `given` tells it from others, `since` and `base` are its 0."""
+
+    given: int | None
+    """The moment that the counter itself names, which moves when it begins anew."""
+    since: int
+    base: float
+
+    def has(self, point: Datapoint) -> bool:
+        """Tell whether `point` is of this life."""
+        return point.since == self.given and point.at >= self.since and point.value >= self.base
 
 
 class _Series(NamedTuple):
@@ -36,8 +54,8 @@ class _Series(NamedTuple):
     """None: its own."""
     dims: Dimensions
     factor: float = 1.0
-    lives: list[tuple[int, float]] | None = None
-    """Of a counter that is to begin at 0: since when, and from what on; before that, if it went back, the same."""
+    lives: list[_Life] | None = None
+    """Of a counter that is to begin at 0: its last lives, since points may be brought again."""
 
 
 _STAYS: Final = _Series(None, NO_DIMENSIONS)
@@ -47,8 +65,8 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that the profile lacks keeps its own.
 
-    Counters begin at 0 with the first point of this process, as they do in the tools whose names these are, but for
-    what was scraped. Used by one thread, which may bring a point again.
+    Counters begin at 0 with this agent, as they do in the tools whose names these are, but for what was scraped: what
+    a window saw them rise counts, what they read before does not. Used by one thread, which may bring a point again.
     """
 
     def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE, scraped: str = "") -> None:
@@ -68,10 +86,8 @@ class Renamer:
             return point
         theirs, dims, factor, lives = series
         if lives:
-            since, base = lives[0]
-            if at < since or value < base:
-                since, base = _life(lives, at, value)
-            value -= base
+            life = lives[-1] if lives[-1].has(point) else _life(lives, point)
+            since, value = life.since, value - life.base
         if factor != 1.0:
             value *= factor
             increase = None if increase is None else increase * factor
@@ -113,10 +129,10 @@ class Renamer:
             with contextlib.suppress(KeyError):
                 own[key] = word.format_map(taken)
         keys = (*(key for key in old.dims if key not in taken), *own)
-        metric = Metric(text, old.kind, name.unit or old.unit, old.help, old.level, keys)
+        metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._machines(left, old), **own)
-        return _Series(metric, dims, name.factor, [(point.at, point.value)] if old.kind is Kind.COUNTER else None)
+        return _Series(metric, dims, name.factor, [_begin(point, point.value)] if old.kind is Kind.COUNTER else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
         """Give what was scraped the next number of its name on its page; its labels stay."""
@@ -133,14 +149,22 @@ class Renamer:
         return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
 
 
-def _life(lives: list[tuple[int, float]], at: int, value: float) -> tuple[int, float]:
-    """Return the life of a counter that a reading is of, if not the last one: what is sent again may be older."""
-    since, base = lives[-1]
-    if at < since:
-        return at, value
-    if value < base:  # the counter began anew: so does ours
-        lives[:-1] = [(at, 0.0)]
-    return lives[0] if value < base else lives[-1]
+def _begin(point: Datapoint, base: float, after: int = 0) -> _Life:
+    """Return the life that begins before what is known of the rise of `point`, or at `base` where nothing is known."""
+    if point.increase is None or point.start is None:
+        return _Life(point.since, point.at, base)
+    return _Life(point.since, point.start + after, point.value - point.increase)
+
+
+def _life(lives: list[_Life], point: Datapoint) -> _Life:
+    """Return the life of a reading that is not of the last one: an older point, or a counter that began anew."""
+    for life in reversed(lives):
+        if life.has(point):
+            return life
+    if point.at < lives[-1].since:
+        return _Life(point.since, point.at, point.value)
+    lives[:] = [*lives[1 - LIVES :], _begin(point, 0.0, after=1)]  # at `start` itself the last life was read
+    return lives[-1]
 
 
 class Copier:
@@ -150,38 +174,42 @@ class Copier:
     What it makes are points like any other, so it stands before the budget and the spool, where they begin to count.
     """
 
-    def __init__(self, copies: Mapping[str, Copy]) -> None:
-        """Take a table of COPIES."""
-        self._copies = copies
+    def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
+        """Take a table of COPIES, and the bytes of memory that the machine has."""
+        self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return what is to be sent beside the points of a tick or a window."""
-        copies, used, wanted = self._copies, self._used, []
-        for point in points:
-            name = point.metric.name
-            if name in copies and ENDPOINT not in point.metric.dims:
-                wanted.append(point)
-            elif name in OF_TREE:
-                used[point.dims] = point.at
-                if PART in point.metric.dims:
-                    used[_without(point.dims, PART)] = point.at
         made = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
-        for point in wanted:
-            copy = copies[point.metric.name]
-            if copy.of_tree:
-                if used and point.at - used.get(point.dims, -IN_USE) < IN_USE:
-                    made.append(self._rename(point))
-            elif copy.mean_over:
+        for point, copy in self._look(points):
+            if copy.limited not in (None, self._limited):
+                continue
+            if copy.mean_over:
                 rest = _without(point.dims, copy.mean_over)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
-            else:
+            elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
                 made.append(self._rename(point))
         for (name, rest, _), group in groups.items():
-            made.append(self._rename(_mean(group, copies[name].mean_over, rest)))
+            made.append(self._rename(_mean(group, self._copies[name].mean_over, rest)))
         return made
+
+    def _look(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
+        """Return what has a copy in the table; note what decides whether it is made."""
+        found = []
+        for point in points:
+            name = point.metric.name
+            if name in self._copies and ENDPOINT not in point.metric.dims:
+                found.append((point, self._copies[name]))
+            elif name in OF_TREE:
+                self._used[point.dims] = point.at
+                if PART in point.metric.dims:
+                    self._used[_without(point.dims, PART)] = point.at
+            elif name == LIMIT:
+                self._limited = point.value < self._memory
+        return found
 
 
 @lru_cache(1024)
@@ -207,4 +235,12 @@ def renamer(profile: str) -> Renamer | None:
 
 def copier(profile: str) -> Copier | None:
     """Return what makes the copies that a profile has, or None where it has none."""
-    return Copier(COPIES[profile]) if profile in COPIES else None
+    return Copier(COPIES[profile], _memory()) if profile in COPIES else None
+
+
+def _memory() -> float:
+    """Return how many bytes of memory this machine has; 0 where that is not known, as if there were no limit."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * float(os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return 0.0

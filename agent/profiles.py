@@ -26,6 +26,8 @@ class Name(NamedTuple):
     """Values of our dimensions that it calls otherwise, wherever they fill a place."""
     only: Mapping[str, str] = NONE
     """Dimensions that a series must have to get the name; another one keeps its own."""
+    help: str = ""
+    """A sentence for a name that several of our metrics share; empty: our own."""
 
     def suits(self, dims: Dimensions) -> bool:
         """Tell whether a series of these dimensions can have the name."""
@@ -41,11 +43,14 @@ class Copy(NamedTuple):
     """Only those of a GPU that the watched process tree uses."""
     mean_over: str = ""
     """The dimension over whose values a mean is taken, one point of all devices; none where it is empty."""
+    limited: bool | None = None
+    """Only where the container's memory is limited, or only where it is not."""
 
 
-# Weights & Biases: https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its
-# counters begin at 0 with the agent.
-WANDB: Final[Mapping[str, Name]] = {
+# Weights & Biases by its documents, the older of which have IPUs and single cores:
+# https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters begin at 0
+# with the agent.
+WANDB_DOCS: Final[Mapping[str, Name]] = {
     "cpu.core.utilization": Name("cpu.{cpu}.cpu_percent"),
     "memory.utilization": Name("memory_percent"),
     "memory.available": Name("proc.memory.availableMB", "MiBy", MIB),
@@ -99,25 +104,58 @@ WANDB: Final[Mapping[str, Name]] = {
     "ipu.link.speed": Name("ipu.{ipu}.speed (GT/s)"),
     "tpu.duty_cycle": Name("tpu.{tpu}.dutyCycle"),
     "tpu.memory.used": Name("tpu.{tpu}.memoryUsageBytes"),
-    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # so in its code; its page repeats the tag of the bytes
+    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # its page repeats the tag of the bytes
     "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
     "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
     "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
     "neuron.host.memory.category.used": Name("trn.host_total_memory_usage.{category}"),
     "neuron.device.memory.used": Name("trn.neuron_device_total_memory_usage"),
 }
-_WANDB_NAMES: Final = {name.template for name in WANDB.values()}
-WANDB_COPIES: Final[Mapping[str, Copy]] = {
+_WANDB_NAMES: Final = {name.template for name in WANDB_DOCS.values()}
+_GPU_COPIES: Final[Mapping[str, Copy]] = {
+    metric: Copy(name._replace(template=template), of_tree=True)
+    for metric, name in WANDB_DOCS.items()
+    if name.template.startswith("gpu.{gpu}.")
+    and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
+}
+"""A GPU's values once more under `gpu.process` but for those that we have of the tree."""
+WANDB_DOCS_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory")),
     "tpu.duty_cycle": Copy(Name("tpu"), mean_over="tpu"),
+    **_GPU_COPIES,
+}
+"""The older of two tags, too."""
+
+# What its release 0.31 sends: tests/fixtures/SOURCES.wandb.txt says how that was found.
+_UNSENT: Final = frozenset({"cpu.core.utilization", "memory.utilization", "disk.read", "disk.written"})
+WANDB: Final[Mapping[str, Name]] = {
+    **{metric: name for metric, name in WANDB_DOCS.items() if metric not in _UNSENT and not metric.startswith("ipu.")},
+    "container.memory.oom_kills": Name("proc.memory.oomKills"),
+    "gpu.ecc.uncorrected": Name("gpu.{gpu}.uncorrectedMemoryErrors"),
+    "gpu.energy": Name("gpu.{gpu}.energyJoules"),
+    "tpu.memory.used": Name("tpu.{tpu}.hbmCapacityUsage"),
+    "tpu.memory.total": Name("tpu.{tpu}.hbmCapacityTotal"),
+    "tpu.memory.utilization": Name("tpu.{tpu}.hbmMemoryUsage"),
+    "tpu.memory.activity": Name("tpu.{tpu}.runtimeHbmUtilization"),
+    "tpu.tensorcore.utilization": Name("tpu.{tpu}.tensorcoreUtilization"),
+    "tpu.tensorcore.idle": Name("tpu.{tpu}.tensorcoreIdleDuration"),
+    "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
+}
+_MEMORY_HELP: Final = "Share of the memory in use: the container's where it has a limit, else that of the machine."
+WANDB_COPIES: Final[Mapping[str, Copy]] = {
+    "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
+    "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),
     **{
-        metric: Copy(name._replace(template=template), of_tree=True)
-        for metric, name in WANDB.items()
-        if name.template.startswith("gpu.{gpu}.")
-        and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
+        metric: _GPU_COPIES[metric]
+        for metric in (
+            "gpu.memory.activity",
+            "gpu.temperature",
+            "gpu.power",
+            "gpu.power.utilization",
+            "gpu.power.limit",
+        )
     },
 }
-"""The older of two tags, and a GPU's values once more under `gpu.process` but for those that we have of the tree."""
 
 # MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
 MLFLOW: Final[Mapping[str, Name]] = {
@@ -144,9 +182,14 @@ _GPU: Final = {"index": "{gpu}", "name": "{model}"}
 _CORE: Final = {"NeuronCore": "core{neuron_core}", "NeuronDevice": "device{neuron_device}"}
 _DIRECTIONS: Final = {"sent": "out", "received": "in"}
 _CORRECTED: Final = {"yes": "corrected", "no": "uncorrected"}
+_CPU_HELP: Final = "Share of time in which all CPUs, or the one in `cpu`, worked."
+_READ_HELP: Final = "Read from all whole physical disks, or from the one in `name`."
+_WRITTEN_HELP: Final = "Written to all whole physical disks, or to the one in `name`."
+_SENT_HELP: Final = "Sent by all interfaces, or by the one in `interface`."
+_RECEIVED_HELP: Final = "Received by all interfaces, or by the one in `interface`."
 CWAGENT: Final[Mapping[str, Name]] = {
-    "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS),
-    "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}),
+    "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS, help=_CPU_HELP),
+    "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}, help=_CPU_HELP),
     "cpu.mode.utilization": Name("cpu_usage_{mode}", dims=_ALL_CPUS),
     "memory.utilization": Name("mem_used_percent"),
     "memory.used": Name("mem_used"),
@@ -157,16 +200,16 @@ CWAGENT: Final[Mapping[str, Name]] = {
     "disk.utilization": Name("disk_used_percent"),
     "disk.used": Name("disk_used"),
     "disk.available": Name("disk_free"),
-    "disk.read": Name("diskio_read_bytes"),
-    "disk.written": Name("diskio_write_bytes"),
-    "disk.device.read": Name("diskio_read_bytes", dims={"name": "{device}"}),
-    "disk.device.written": Name("diskio_write_bytes", dims={"name": "{device}"}),
+    "disk.read": Name("diskio_read_bytes", help=_READ_HELP),
+    "disk.written": Name("diskio_write_bytes", help=_WRITTEN_HELP),
+    "disk.device.read": Name("diskio_read_bytes", dims={"name": "{device}"}, help=_READ_HELP),
+    "disk.device.written": Name("diskio_write_bytes", dims={"name": "{device}"}, help=_WRITTEN_HELP),
     "disk.device.operations": Name("diskio_{direction}s", dims={"name": "{device}"}),
     "disk.device.busy": Name("diskio_io_time", "ms", 1e3, dims={"name": "{device}"}),
-    "network.sent": Name("net_bytes_sent"),
-    "network.received": Name("net_bytes_recv"),
-    "network.interface.sent": Name("net_bytes_sent"),
-    "network.interface.received": Name("net_bytes_recv"),
+    "network.sent": Name("net_bytes_sent", help=_SENT_HELP),
+    "network.received": Name("net_bytes_recv", help=_RECEIVED_HELP),
+    "network.interface.sent": Name("net_bytes_sent", help=_SENT_HELP),
+    "network.interface.received": Name("net_bytes_recv", help=_RECEIVED_HELP),
     "network.interface.errors": Name("net_err_{direction}", words=_DIRECTIONS),
     "network.interface.drops": Name("net_drop_{direction}", words=_DIRECTIONS),
     "process.threads": Name("procstat_num_threads"),
@@ -197,15 +240,18 @@ CWAGENT: Final[Mapping[str, Name]] = {
 
 # AWS's neuron-monitor-prometheus.py, as of 2024: aws/amazon-cloudwatch-agent-test, docs/resources/dummy-neuron-monitor.
 _TAG: Final = {"runtime_tag": "{neuron_runtime_tag}"}
+_LOCATION_HELP: Final = "Memory used by all runtimes, where `memory_location` says."
 NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
     "neuron.core.utilization": Name("neuroncore_utilization_ratio", "1", 0.01, {"neuroncore": "{neuron_core}", **_TAG}),
     "neuron.core.memory.used": Name(
         "neuroncore_memory_usage_{category}",
         dims={"neuroncore": "{neuron_core}", "memory_location": "None", **_TAG},
     ),
-    "neuron.host.memory.used": Name("neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}),
+    "neuron.host.memory.used": Name(
+        "neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}, help=_LOCATION_HELP
+    ),
     "neuron.device.memory.used": Name(
-        "neuron_runtime_memory_used_bytes", dims={"memory_location": "neuron_device", **_TAG}
+        "neuron_runtime_memory_used_bytes", dims={"memory_location": "neuron_device", **_TAG}, help=_LOCATION_HELP
     ),
     "neuron.runtime.vcpu.utilization": Name(
         "neuron_runtime_vcpu_usage_ratio", "1", 0.01, {"usage_type": "{mode}", **_TAG}
@@ -228,6 +274,7 @@ NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
 PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {
     "native": {},
     "wandb": WANDB,
+    "wandb-docs": WANDB_DOCS,
     "mlflow": MLFLOW,
     "cwagent": CWAGENT,
     "neuron-prometheus": NEURON_PROMETHEUS,
@@ -252,8 +299,8 @@ MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     }
 }
 """What a profile calls the dimensions that say which machine it is: on every metric, also where it has no name."""
-COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {"wandb": WANDB_COPIES}
-SCRAPED: Final[Mapping[str, str]] = {"wandb": "openmetrics.{endpoint}.{metric}.{index}"}
+COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {"wandb": WANDB_COPIES, "wandb-docs": WANDB_DOCS_COPIES}
+SCRAPED: Final[Mapping[str, str]] = dict.fromkeys(COPIES, "openmetrics.{endpoint}.{metric}.{index}")
 """
 What a profile calls what was scraped: all that has `endpoint` among its own dimensions.
 

@@ -44,7 +44,7 @@ def _count(last: Last | None, end: int, point: Datapoint) -> Last:
     since, value = point.since or 0, point.value
     if last is None or not last.start:
         if 0 < since < end and (last is None or since != last.since):
-            return Last(end, since, since, value, _base(point))
+            return Last(end, min(since, end - MOMENT), since, value, _base(point))
         return Last(end, end - MOMENT, since, value, value)  # a beginning unknown: it counts from here on
     if since > last.end:  # a life that began after the last point
         return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, _base(point))
@@ -55,11 +55,10 @@ def _count(last: Last | None, end: int, point: Datapoint) -> Last:
 
 def _base(point: Datapoint) -> float:
     """Return what a counter read when its life began: not 0 where its first reading is all that is known of that."""
-    if point.since == point.at:
-        return point.value
-    if point.since == point.start and point.increase is not None:
-        return max(0.0, point.value - point.increase)
-    return 0.0
+    since, start = point.since or 0, point.start
+    if point.increase is not None and start is not None and start <= since:
+        return point.value - point.increase  # below 0 where the life before it rose in the same window, too
+    return point.value if since == point.at else 0.0
 
 
 class History:

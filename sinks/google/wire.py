@@ -95,7 +95,7 @@ class Encoder:
         self._fallback = {"location": location, "namespace": namespace, "hostname": platform.node()}
         self._statistic = statistic
         self._known: dict[tuple[str, Dimensions], Series] = {}
-        self._kinds: dict[str, tuple[str, Kind]] = {}
+        self._kinds: dict[str, Metric] = {}
         self._names: dict[bytes, tuple[str, Dimensions]] = {}
         self._plain: set[str] = set()
         self._intervals: dict[tuple[int, int], bytes] = {}
@@ -158,8 +158,9 @@ class Encoder:
         if fault := series_fault(kind, dims):
             return Series(fault)
         labels = labels_of(dims)
-        if self._kinds.setdefault(kind, (metric.name, metric.kind)) != (metric.name, metric.kind):
-            same = self._kinds[kind][0] == metric.name
+        first = self._kinds.setdefault(kind, metric)  # a type has one unit and description: those that came first
+        if (first.name, first.kind) != (metric.name, metric.kind):
+            same = first.name == metric.name
             return Series("kind of the metric changed" if same else "two metrics become the same type")
         words = self._fallback | {key[1:]: value for key, value in dims.items_sorted if key.startswith(HIDDEN)}
         try:
@@ -172,8 +173,8 @@ class Encoder:
                 resource={"type": resource, "labels": its_labels},
                 metric_kind=MetricDescriptor.GAUGE if metric.kind is GAUGE else MetricDescriptor.CUMULATIVE,
                 value_type=MetricDescriptor.DOUBLE,
-                unit="" if kind in self._plain else metric.unit,
-                description="" if kind in self._plain else metric.help,
+                unit="" if kind in self._plain else first.unit,
+                description="" if kind in self._plain else first.help,
             )
         except UnicodeEncodeError:
             return Series("unit, description or resource is not UTF-8")

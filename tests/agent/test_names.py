@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -10,8 +11,8 @@ from agent import names
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.names import Renamer, renamer
-from agent.profiles import MLFLOW, WANDB
+from agent.names import Renamer, copier, renamer
+from agent.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
 from agent.report import catalogue as installed
 
 S = 10**9
@@ -31,6 +32,17 @@ def dims_of(metric: Metric) -> Dimensions:
     return Dimensions({key: f"my-{key}" for key in metric.dims}, instance_id="i-1")
 
 
+def forms(metric: Metric) -> list[Dimensions]:
+    """Return dimensions that a series of the metric may have: words that tools use, and one that they do not."""
+    words = {
+        "direction": ("read", "write", "sent", "received"),
+        "scope": ("total", "device"),
+        "corrected": ("yes", "no"),
+    }
+    every = [[(key, word) for word in words.get(key, ("0",))] for key in metric.dims]
+    return [Dimensions(dict(pairs)) for pairs in itertools.product(*every)]
+
+
 def declared() -> dict[str, Metric]:
     return {metric.name: metric for metrics in installed().values() for metric in metrics}
 
@@ -38,11 +50,11 @@ def declared() -> dict[str, Metric]:
 def promises(catalogue, tool):
     """Return the metrics that exist now and have a name in the tool, with that name."""
     known = declared()
-    rows = [(p, getattr(p, tool)) for p in catalogue if p.name in known and getattr(p, tool)]
-    return [(known[p.name], name) for p, name in rows if not p.name.startswith("gpu.")]
+    rows = [(p, getattr(p, tool.partition("-")[0])) for p in catalogue]
+    return [(known[p.name], name) for p, name in rows if name and p.name in known and not p.name.startswith("gpu.")]
 
 
-@pytest.mark.parametrize(("tool", "count"), [("wandb", 15), ("mlflow", 8)])
+@pytest.mark.parametrize(("tool", "count"), [("wandb-docs", 15), ("mlflow", 8)])
 def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, tool, count):
     rows = promises(catalogue, tool)
     assert len(rows) == count
@@ -67,7 +79,7 @@ def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, 
         assert tuple(done.metric.dims) == tuple(key for key in metric.dims if key not in taken)
 
 
-@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
 def test_no_profile_names_what_no_collector_has(profile):
     missing = set(profile) - set(declared())
     assert not {
@@ -75,10 +87,22 @@ def test_no_profile_names_what_no_collector_has(profile):
     }
 
 
-@pytest.mark.parametrize("profile", [WANDB, MLFLOW], ids=["wandb", "mlflow"])
+@pytest.mark.parametrize("profile", [WANDB, WANDB_DOCS, MLFLOW], ids=["wandb", "wandb-docs", "mlflow"])
 def test_a_profile_has_no_two_metrics_under_one_name(profile):
     names = [name.template for name in profile.values()]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_name_has_one_kind_unit_and_description_whatever_metrics_go_by_it(profile):
+    rename, copy, found = renamer(profile), copier(profile), {}
+    points = [
+        metric.point(7, 1.0, dims) for metrics in installed().values() for metric in metrics for dims in forms(metric)
+    ]
+    for point in (*points, *(copy(points) if copy else ())):
+        metric = rename(point).metric if rename else point.metric
+        assert found.setdefault(metric.name, (metric.kind, metric.unit, metric.help))[:2] == (metric.kind, metric.unit)
+        assert found[metric.name][2] == metric.help, metric.name
 
 
 def test_the_unit_is_that_of_the_new_scale():
@@ -93,7 +117,7 @@ def test_native_names_need_nobody():
 
 
 def test_an_unknown_profile_is_refused_with_all():
-    with pytest.raises(LookupError, match="names: no such profile 'x'; choose from: native, wandb, mlflow"):
+    with pytest.raises(LookupError, match="names: no such profile 'x'; choose from: native, wandb, wandb-docs, mlflow"):
         renamer("x")
 
 
@@ -139,7 +163,7 @@ def test_an_increase_is_scaled_and_stays_what_it_was():
     rename = Renamer(MLFLOW)
     assert rename(sent(5, 100e6, 4e6)).increase == pytest.approx(4)
     done = rename(sent(7, 102e6, 2e6))
-    assert (done.value, done.increase, done.start) == (pytest.approx(2), pytest.approx(2), 6)
+    assert (done.value, done.increase, done.start) == (pytest.approx(6), pytest.approx(2), 6)
     assert rename(sent(8, 102e6)).increase is None
 
 
@@ -177,10 +201,30 @@ def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
     assert [rename(point) for point in points[2:]] == first[2:]
 
 
-@given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.data())
+def test_what_the_first_window_saw_a_counter_rise_counts():
+    done = Renamer(WANDB)(sent(5, 100.0, 4.0))
+    assert (done.value, done.since, done.increase) == (4.0, 4, 4.0)
+
+
+def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
+    done = Renamer(WANDB)(sent(5, 374.0, 374.0)._replace(since=4, start=4))
+    assert (done.value, done.since, done.increase) == (374.0, 4, 374.0)
+
+
+def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
+    rename = Renamer(WANDB)
+    rename(sent(5, 10.0, 10.0)._replace(since=4))
+    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(since=8, start=5))  # 3 before it began anew
+    assert (done.value, done.since) == (10.0, 6)
+
+
+RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.integers(1, 3))
+
+
+@given(st.lists(RISES, min_size=1, max_size=names.LIVES), st.data())
 def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
     rename = Renamer(MLFLOW)
-    points = [sent(at, value) for at, value in enumerate(values, 5)]
+    points = [sent(at, value, rise)._replace(since=since) for at, (value, rise, since) in enumerate(values, 5)]
     first, done = [], 0
     while done < len(points):
         tried = data.draw(st.integers(done + 1, len(points)))

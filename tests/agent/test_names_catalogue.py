@@ -10,11 +10,11 @@ import pytest
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.names import OF_TREE, copier, renamer
-from agent.profiles import PROFILES, SCRAPED, WANDB_COPIES
+from agent.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
 from agent.report import catalogue as installed
 
 TEXT = (Path(__file__).parents[1] / "fixtures" / "catalogue.md").read_text()
-TOOLS = {"wandb": "W&B tag", "mlflow": "MLflow"}
+TOOLS = {"wandb-docs": "W&B tag", "mlflow": "MLflow"}
 PLACES = {"device_id": "ipu", "core": "neuron_core"}
 """What the catalogue calls a dimension within a tag; `i` is the one that the row has."""
 READ = {
@@ -37,7 +37,7 @@ READ = {
 }
 """Cells whose tags are not one a metric: first metric and cell -> the tags of each metric of the row, and why."""
 EXCEPTIONS = {
-    ("wandb", "tpu.memory.utilization"): (
+    ("wandb-docs", "tpu.memory.utilization"): (
         "tpu.{i}.memoryUsage",
         "the page gives the share the tag of the bytes, and two units in one series would be none; this is W&B's code",
     ),
@@ -158,7 +158,7 @@ def test_the_walk_meets_every_row_and_every_metric_once():
     assert len(tables()) == TEXT.count("| name | kind | unit |") == 6
     assert sum(len(lines) for _, lines in tables()) == TEXT.count("| G | ") + TEXT.count("| C | ")
     assert len({row.name for row in ROWS}) == len(ROWS) == 105
-    assert {tool: sum(bool(row.tags.get(tool)) for row in ROWS) for tool in TOOLS} == {"wandb": 59, "mlflow": 13}
+    assert {tool: sum(bool(row.tags.get(tool)) for row in ROWS) for tool in TOOLS} == {"wandb-docs": 59, "mlflow": 13}
 
 
 def test_the_collectors_have_every_metric_of_every_row():
@@ -187,31 +187,31 @@ def test_its_value_is_in_the_unit_of_the_name(tool, row):
 
 
 @pytest.mark.parametrize("row", GPUS, ids=lambda row: row.name)
-def test_wandb_has_the_tags_of_a_gpu_once_more_where_the_tree_uses_it(row):
-    (tag,) = expected("wandb", row)
+def test_wandb_docs_has_the_tags_of_a_gpu_once_more_where_the_tree_uses_it(row):
+    (tag,) = expected("wandb-docs", row)
     again = tag.replace("gpu.", "gpu.process.", 1)
-    own = {name for other in ROWS if other.name in OF_TREE for name in expected("wandb", other)}
+    own = {name for other in ROWS if other.name in OF_TREE for name in expected("wandb-docs", other)}
     for other in (of for of in ROWS if of.name in OF_TREE):
-        found = {point.metric.name for point in theirs("wandb", [row.point(5.0), other.point(6.0)])}
-        assert found - expected("wandb", other) == {tag, again} - own if tag != row.name else {row.name}
+        found = {point.metric.name for point in theirs("wandb-docs", [row.point(5.0), other.point(6.0)])}
+        assert found - expected("wandb-docs", other) == {tag, again} - own if tag != row.name else {row.name}
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_two_series_of_all_rows_come_out_as_one(tool):
     found = [(point.metric.name, point.dims) for point in theirs(tool, [row.point(5.0) for row in ROWS])]
     assert len(found) == len(set(found))
-    assert len(found) == len(ROWS) + (len(WANDB_COPIES) if tool == "wandb" else 0)
+    assert len(found) == len(ROWS) + (len(WANDB_DOCS_COPIES) if tool == "wandb-docs" else 0)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_profile_names_what_has_no_row(tool):
     assert set(PROFILES[tool]) <= {row.name for row in ROWS if row.tags.get(tool)}
-    if tool == "wandb":
-        assert set(WANDB_COPIES) <= {row.name for row in ROWS if row.tags.get(tool)}
+    if tool == "wandb-docs":
+        assert set(WANDB_DOCS_COPIES) <= {row.name for row in ROWS if row.tags.get(tool)}
 
 
 def test_what_was_scraped_has_the_tag_that_the_catalogue_gives():
-    assert f"`{SCRAPED['wandb']}`" in TEXT
+    assert f"`{SCRAPED['wandb-docs']}`" in TEXT
 
 
 # -- what is not read to the letter -------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from agent.budget import Budget
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
 from agent.errors import BadBatch, Retryable
-from agent.names import IN_USE, OF_TREE, copier, renamer
+from agent.names import IN_USE, OF_TREE, Copier, copier, renamer
 from agent.outlet import Filter, Outlet
-from agent.profiles import COPIES, PROFILES, WANDB, WANDB_COPIES
+from agent.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
 from agent.sink import Limits
 from agent.spool import Spool
 from agent.testing import MemorySink
@@ -49,7 +49,7 @@ def told(points):
 
 @pytest.fixture
 def copy():
-    return copier("wandb")
+    return copier("wandb-docs")
 
 
 # -- which ----------------------------------------------------------------------------------------------------------
@@ -121,23 +121,39 @@ def test_what_was_scraped_is_copied_in_no_case(copy):
     assert copy([of(scraped, 1.0, endpoint="e")]) == []
 
 
+MACHINE = 8 * 2**30
+CONTAINER = gauge("container.memory.utilization", "%", "Of the container.")
+
+
+@pytest.mark.parametrize(
+    ("limit", "share"), [(None, 40.0), (MACHINE, 40.0), (2**30, 90.0)], ids=["no container", "no limit", "a limit"]
+)
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_share_of_memory_is_the_containers_where_it_is_limited(limit, share, turn):
+    points = [of(MEMORY, 40.0)]
+    if limit:
+        points += [of(CONTAINER, 90.0), of(gauge("container.memory.limit", "By", "What it may use."), limit)]
+    (made,) = Copier(WANDB_COPIES, MACHINE)(points[::turn])
+    assert (made.metric.name, made.value) == ("memory_percent", share)
+
+
 def test_other_profiles_have_no_copies():
-    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == ["wandb"]
+    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == ["wandb", "wandb-docs"]
 
 
 def test_no_copy_has_a_name_that_the_profile_gives_or_changes():
-    names = {copy.name.template for copy in WANDB_COPIES.values()}
-    assert len(names) == len(WANDB_COPIES)
-    assert not names & ({name.template for name in WANDB.values()} | set(WANDB))
+    names = {copy.name.template for copy in WANDB_DOCS_COPIES.values()}
+    assert len(names) == len(WANDB_DOCS_COPIES)
+    assert not names & ({name.template for name in WANDB_DOCS.values()} | set(WANDB_DOCS))
 
 
 def test_what_tells_the_trees_share_is_all_of_its_name():
-    assert {name for name in WANDB if name.startswith("gpu.process.")} == OF_TREE
+    assert {name for name in WANDB_DOCS if name.startswith("gpu.process.")} == OF_TREE
 
 
 def test_the_document_has_every_copy():
     rows = DOCS.read_text().splitlines()
-    for metric, copy in WANDB_COPIES.items():
+    for metric, copy in (*WANDB_COPIES.items(), *WANDB_DOCS_COPIES.items()):
         assert f"| `{metric}` | `{copy.name.template}` |" in rows
 
 
@@ -146,10 +162,10 @@ def test_the_document_has_every_copy():
 
 def outlet(sink=None, seconds=0, chosen=None, budget=None, **timing):
     spool = Spool("mem")
-    worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb"), **timing)
+    worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb-docs"), **timing)
     window = Window(seconds, born=0)
     wanted = chosen or Filter(Level.ALL)
-    return Outlet(wanted, window, spool, worker, Dimensions, budget=budget, copies=copier("wandb"))
+    return Outlet(wanted, window, spool, worker, Dimensions, budget=budget, copies=copier("wandb-docs"))
 
 
 def owed(out):
@@ -186,7 +202,7 @@ def test_without_the_trees_share_there_are_no_copies_for_it():
     assert owed(out) == [("gpu.temperature", 50.0)]
 
 
-@pytest.mark.parametrize(("profile", "tags"), [("wandb", ["memory", "memory_percent"]), ("native", [MEMORY.name])])
+@pytest.mark.parametrize(("profile", "tags"), [("wandb-docs", ["memory", "memory_percent"]), ("native", [MEMORY.name])])
 def test_the_agent_sends_the_copies_of_the_profile_that_was_asked_for(profile, tags):
     words = ["--once", "--collector", "memory", "--format", "json", "--names", profile]
     done = subprocess.run([sys.executable, "-c", MAIN, *words], cwd=ROOT, capture_output=True, check=True)
@@ -223,7 +239,7 @@ def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most
     sink = Moody(seed)
     budget = Budget("mem", most) if most else None
     out = outlet(sink, budget=budget, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
-    counting, expected = copier("wandb"), 0
+    counting, expected = copier("wandb-docs"), 0
     window = Window(0, born=0)
     out.worker.start()
     for n, points in enumerate(ticks):
@@ -240,4 +256,4 @@ def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most
     ledger = out.spool.ledger
     assert ledger.collected == expected == ledger.sent + ledger.rejected.total() + ledger.dropped.total()
     assert ledger.sent == len(sink.points)
-    assert not {point.metric.name for point in sink.points} & (set(WANDB) | set(WANDB_COPIES))
+    assert not {point.metric.name for point in sink.points} & (set(WANDB_DOCS) | set(WANDB_DOCS_COPIES))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from agent.identity import WORDS
 from agent.names import Renamer, renamer
-from agent.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB
+from agent.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
 from agent.report import catalogue as installed
 
 DOCS = Path(__file__).parents[2] / "docs" / "names.md"
@@ -272,14 +272,16 @@ def test_what_was_learnt_once_is_not_learnt_again(rename):
 
 
 def test_the_profile_is_offered():
-    assert list(PROFILES) == ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus"]
+    assert list(PROFILES) == ["native", "wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus"]
     assert isinstance(renamer("cwagent"), Renamer)
-    with pytest.raises(LookupError, match="native, wandb, mlflow, cwagent, neuron-prometheus"):
+    with pytest.raises(LookupError, match="native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus"):
         renamer("x")
 
 
 @pytest.mark.parametrize(
-    "profile", [WANDB, MLFLOW, CWAGENT, NEURON_PROMETHEUS], ids=["wandb", "mlflow", "cwagent", "neuron"]
+    "profile",
+    [WANDB, WANDB_DOCS, MLFLOW, CWAGENT, NEURON_PROMETHEUS],
+    ids=["wandb", "wandb-docs", "mlflow", "cwagent", "neuron"],
 )
 def test_the_document_has_every_name(profile):
     rows = [line.split(" | ")[:2] for line in DOCS.read_text().splitlines() if line.startswith("| `")]

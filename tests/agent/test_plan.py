@@ -383,7 +383,7 @@ def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
     done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
     lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
     (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
-    assert sink.metrics["memory"] == 1
+    assert sink.metrics["memory_percent"] == 1
     assert sum(sink.metrics.values()) == len(lines)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.monitoring import MonitoringDouble
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "neuron"
 TRN2 = (FIXTURES / "synthetic_trn2_v3d.jsonl").read_bytes()
@@ -39,7 +40,6 @@ def test_records_name_their_instance_and_the_end_of_the_input_is_the_end(agent):
     points = lines(done.stdout)
     cores = {p["dims"]["neuron_core"]: p["value"] for p in points if p["name"] == "neuron.core.utilization"}
     assert set(cores) == {"0", "1", "2", "3"}
-    assert {p["name"].partition(".")[0] for p in points} == {"neuron"}
     told = json.loads(TRN2.splitlines()[0])["instance_info"]
     assert {(p["dims"]["instance_id"], p["dims"]["instance_type"]) for p in points} == {
         (told["instance_id"], told["instance_type"])
@@ -117,11 +117,63 @@ def test_it_ends_the_moment_its_input_does_and_burns_nothing(agent):
     assert after.children_user + after.children_system - before.children_user - before.children_system < 2.0
 
 
-def test_other_collectors_come_along_where_they_are_named(agent):
-    words = ("--stdin", "neuron", "--collector", "neuron", "--collector", "memory")
+@pytest.mark.parametrize(
+    ("named", "areas"),
+    [
+        ((), {"neuron", "memory", "disk"}),
+        (("neuron",), {"neuron"}),
+        (("neuron", "memory"), {"neuron", "memory"}),
+        (("memory",), {"neuron", "memory"}),
+    ],
+)
+def test_the_collectors_that_are_named_run_beside_the_records_and_all_where_none_is(agent, named, areas):
+    words = ("--stdin", "neuron", *(word for name in named for word in ("--collector", name)))
     done = agent.run(*words, input=TRN2, stdin=None, text=False)
 
-    assert {p["name"].partition(".")[0] for p in lines(done.stdout)} == {"neuron", "memory"}
+    found = {p["name"].partition(".")[0] for p in lines(done.stdout)}
+    assert found >= areas
+    assert not named or found == areas
+
+
+PROFILES = {
+    "native": "neuron.execution.outcomes",
+    "wandb": "neuron.execution.outcomes",
+    "cwagent": "node_neuron_execution_status_completed",
+    "neuron-prometheus": "execution_status_total",
+}
+COMPLETED = sum(
+    runtime["report"]["execution_stats"]["execution_summary"]["completed"]
+    for line in TRN2.splitlines()
+    for runtime in json.loads(line)["neuron_runtime_data"]
+)
+
+
+def is_of_completed(name, labels):
+    return "completed" in (*labels.values(), *name.split("_"))
+
+
+@pytest.mark.parametrize(("profile", "name"), PROFILES.items())
+def test_what_the_first_record_counts_is_counted_under_every_name(agent, profile, name):
+    words = ("--stdin", "neuron", "--collector", "neuron", "--names", profile)
+    done = agent.run(*words, input=TRN2, stdin=None, text=False)
+
+    points = [p for p in lines(done.stdout) if p["name"] == name and is_of_completed(name, p["dims"])]
+    assert [(p["value"], p["increase"]) for p in points] == [(COMPLETED, COMPLETED)]
+
+
+@pytest.mark.parametrize(("profile", "name"), PROFILES.items())
+def test_what_the_first_record_counts_is_counted_at_google(agent, tmp_path, profile, name):
+    words = ("--stdin", "neuron", "--collector", "neuron", "--names", profile, "--sink", "google")
+    with MonitoringDouble() as double:
+        at = {"CHIPWATCH_SINKS__GOOGLE__ENDPOINT": double.target, "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true"}
+        more = ("--project", "some-project", "--spool", tmp_path / "spool")
+        done = agent.run(*words, *more, input=TRN2, stdin=None, text=False, env=at)
+        keys = double.keys("/" + name.replace(".", "/"))
+        stored = [double.series[key] for key in keys if is_of_completed(name, dict(key.labels))]
+
+    assert done.returncode == 0, done.stderr
+    assert [[point.value for point in points] for points in stored] == [[COMPLETED]]
+    assert set(double.count) == {"stored"}  # and nothing was refused, were it but for its description
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,11 @@ class NeuronCollector(Collector):
         yield from records.points(at, now)
         if self._devices:
             yield from self._devices.points(at)
-        problems = self._trouble.take()
-        if end := source.over(whole=whole, problems=problems):
-            self._end = end
+        if end := source.over(whole=whole):
+            records.say_left_out()
+            self._end, end.problems = end, self._trouble.take()
             raise end
-        if problems:
+        if problems := self._trouble.take():
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:

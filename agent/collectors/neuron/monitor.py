@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess  # noqa: TID251  # neuron-monitor is the one documented way to the cores' counters; no shell
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -103,9 +103,9 @@ class Monitor:
         self._records += 1
         self._deadline = now + SILENT * self._period
 
-    def over(self, *, whole: bool, problems: Sequence[str]) -> None:
+    def over(self, *, whole: bool) -> None:
         """Return None: what has ended is started again."""
-        del whole, problems
+        del whole
 
     def close(self) -> None:
         """End it; safe to call twice."""
@@ -203,16 +203,16 @@ class Input:
     def heard(self, now: float) -> None:
         """Do nothing: nobody can start it again."""
 
-    def over(self, *, whole: bool, problems: Sequence[str]) -> InputEnded | None:
+    def over(self, *, whole: bool) -> InputEnded | None:
         """Return how the input ended, the last record being `whole` or not; None if it goes on."""
         stream = self._stream
         if stream.ended is None:
             return None
         if stream.ended != CLOSED:
-            return InputEnded(f"standard input: {stream.ended}", clean=False, problems=problems)
+            return InputEnded(f"standard input: {stream.ended}", clean=False)
         if stream.unfinished and not whole:
-            return InputEnded("standard input ended within a record, which is lost", clean=False, problems=problems)
-        return InputEnded("standard input has ended", clean=True, problems=problems)
+            return InputEnded("standard input ended within a record, which is lost", clean=False)
+        return InputEnded("standard input has ended", clean=True)
 
     def close(self) -> None:
         """Leave it open: it is not ours."""

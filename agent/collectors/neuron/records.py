@@ -20,6 +20,8 @@ LONGEST: Final = 3600.0
 """Seconds; no period is believed to be longer."""
 SHORT: Final = 0.5
 """Seconds: the first reading of a runtime covers next to no time, and a share of that is noise."""
+TOLERATED: Final = 2
+"""Records in a row from which shares may be left out for that without a word: runtimes do not all start at once."""
 UNTAGGED: Final = "untagged"
 """Stands for runtimes without a tag of their own: the default tag is a pid, and each would be a series for ever."""
 COUNTED: Final = "execution_stats"
@@ -52,6 +54,7 @@ class Records:
         self._counting: tuple[float, set[str]] = 0.0, set()
         self._owed: set[str] = set()
         self._short: set[tuple[str, int | None]] = set()
+        self._left_out, self._in_a_row = False, 0
 
     def take(self, line: bytes, now: float, at: int, since: int) -> bool:
         """
@@ -72,8 +75,19 @@ class Records:
         self._until = now + PERIODS * max(self._period(record), self._interval)
         for name, rows in self.machine.take(record, now, self._until, at, since):
             self._hold(name, rows)
+        self._left_out = False
         self._take_runtimes(record.neuron_runtime_data, since)
+        self._in_a_row = self._in_a_row + 1 if self._left_out else 0
+        if self._in_a_row > TOLERATED:
+            self.say_left_out()
         return True
+
+    def say_left_out(self) -> None:
+        """Say it if shares were left out of the last record; once for good."""
+        if self._left_out:
+            self._trouble.once(
+                f"utilization is left out of records of less than {SHORT:g} s, unless the one before was as short"
+            )
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
         """Yield what is still news, and counts that were not yielded yet whatever became of their runtimes."""
@@ -148,10 +162,12 @@ class Records:
         if period is None or period >= SHORT:
             self._short.discard(who)
             return False
-        known = who in self._short
+        if who in self._short:
+            return False
         if len(self._short) < 10_000:
             self._short.add(who)
-        return not known
+        self._left_out = True
+        return True
 
     def _tag(self, given: Any) -> str:
         if not self._tagged:

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from agent.collector import Collector
 from agent.collectors.tpu.message import Values
-from agent.collectors.tpu.runtime import CORE, DUTY, TOTAL, USED, Sdk, Service, Source
+from agent.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service, Source
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 
@@ -32,6 +32,10 @@ MEMORY_TOTAL: Final = gauge("tpu.memory.total", "By", "High-bandwidth memory of 
 MEMORY_UTILIZATION: Final = gauge("tpu.memory.utilization", "%", "Share of the memory in use.", dims=("tpu",))
 TENSORCORE: Final = gauge(
     "tpu.tensorcore.utilization", "%", "Operations of the tensor core, of its maximum.", Level.DETAILED, ("tpu",))
+TENSORCORE_IDLE: Final = gauge(
+    "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, ("tpu",))
+MEMORY_ACTIVITY: Final = gauge(
+    "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, ("tpu",))
 # fmt: on
 
 VENDOR: Final = "0x1ae0"
@@ -71,7 +75,15 @@ class TpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, TENSORCORE)
+    metrics: ClassVar[Sequence[Metric]] = (
+        DUTY_CYCLE,
+        MEMORY_USED,
+        MEMORY_TOTAL,
+        MEMORY_UTILIZATION,
+        MEMORY_ACTIVITY,
+        TENSORCORE,
+        TENSORCORE_IDLE,
+    )
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
@@ -92,8 +104,9 @@ class TpuCollector(Collector):
         if not has_grpc and not has_sdk:
             raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
         try:
-            self._source = Service(self._config.port) if has_grpc else Sdk()
-            self._cores = Sdk(CORE) if has_grpc and self._config.sdk and self.level >= TENSORCORE.level else None
+            detailed = self.level >= Level.DETAILED
+            self._source = Service(self._config.port, newer=detailed) if has_grpc else Sdk()
+            self._cores = Sdk(CORE) if has_grpc and self._config.sdk and detailed else None
         except ImportError as problem:
             raise Unavailable(f"{problem}; install chipwatch with the extra 'tpu'") from problem
         self._chips = chips
@@ -142,9 +155,10 @@ def told(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Ite
     except ValueError as problem:
         duty = {}
         problems.append(str(problem))
-    for metric, shares in ((DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {}))):
-        for index, value in sorted(shares.items()):
-            if 0 <= value <= 100:
+    shares = (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {}))
+    for metric, values in (*shares, (TENSORCORE_IDLE, found.get(IDLE, {}))):
+        for index, value in sorted(values.items()):
+            if 0 <= value <= (math.inf if metric is TENSORCORE_IDLE else 100) and value < math.inf:
                 yield metric, index, value
 
 

@@ -15,6 +15,12 @@ NAMES: Final = {
     TOTAL: "tpu.runtime.hbm.memory.total.bytes",
     DUTY: "tpu.runtime.tensorcore.dutycycle.percent",
 }
+ACTIVITY, IDLE = "activity", "idle"
+NEWER: Final = {
+    ACTIVITY: "tpu.runtime.hbm.utilization.percent",
+    IDLE: "tpu.runtime.tensorcore.idle_duration.seconds",
+}
+"""What older runtimes do not have; these names as tpu-info 0.14.2 asks for them."""
 CORE: Final = "core"
 SDK_NAMES: Final = {
     USED: "hbm_capacity_usage",
@@ -43,13 +49,14 @@ class Source(Protocol):
 class Service:
     """The runtime's own gRPC service; grpcio is loaded once something listens there."""
 
-    def __init__(self, port: int) -> None:
-        """Take the port on this machine."""
+    def __init__(self, port: int, *, newer: bool = False) -> None:
+        """Take the port on this machine, and whether to ask for what only newer runtimes have."""
         self._port = port
+        self._names = NAMES | NEWER if newer else NAMES
         self._channel: Any = None
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Ask for all three."""
+        """Ask for all of them."""
         if self._channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
@@ -59,13 +66,15 @@ class Service:
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
         found: dict[str, Values] = {}
-        for key, name in NAMES.items():
+        for key, name in self._names.items():
             try:
                 found[key] = decode(call(encode(name), timeout=CALL))
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
                     self.close()
                     return {}
+                if key in NEWER and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    continue  # this runtime does not have it, or not yet
                 problems.append(f"{name}: {error.code().name}")
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     break

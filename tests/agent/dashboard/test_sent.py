@@ -182,7 +182,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
         (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "no such alarm 'gpu-idel'; did you mean gpu-idle or gpu-xid or tpu-idle?"),
         (["--cloud", "google", "--threshold", "gpu-idle"], "--threshold: expected ALARM=NUMBER, got 'gpu-idle' (see agent dashboard --help)"),
         (["--cloud", "google", "--devices", "0"], "--devices: expected a whole number from 1 to 86400, got '0' (see agent dashboard --help)"),
-        (["--cloud", "google", "--names", "x", "--for", "cpu"], "names: no such profile 'x'; choose from: native, wandb, mlflow, cwagent, neuron-prometheus"),
+        (["--cloud", "google", "--names", "x", "--for", "cpu"], "names: no such profile 'x'; choose from: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus"),
         (["--cloud", "cloudwatch", "--region", "r", "--for", "cpu", "-n", "a'b"], "CloudWatch's searches and queries cannot name \"a'b\": no quotes, no backslashes"),
         (["--cloud", "cloudwatch", "--region", "r", "--for", "cpu", "--period", "61"], "--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not 61 s"),
         (["--cloud", "cloudwatch", "--alarms", "--for", "gpu", "--minutes", "gpu-idle=181"], "--minutes: gpu-idle: an alarm of CloudWatch on a fleet looks back 180 minutes at most"),

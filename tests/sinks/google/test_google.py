@@ -213,6 +213,16 @@ def test_a_metric_that_was_described_otherwise_arrives_without_its_description(d
     assert (len(double.points("temperature")), len(double.points("odd/metric"))) == (2, 1)
 
 
+def test_two_units_and_descriptions_of_one_metric_are_sent_as_the_first_of_them(double, make_sink):
+    other = gauge("gpu.temperature", "[degF]", "In other words.", dims=("gpu",)).point(
+        time.time_ns(), 1.0, heat().dims | {"gpu": "9"}
+    )
+
+    assert make_sink().write([heat(), other]) == []
+    assert len(double.points("temperature")) == 2
+    assert (double.count["stored"], len(double.count)) == (2, 1)
+
+
 # -- time
 
 

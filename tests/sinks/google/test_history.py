@@ -33,6 +33,19 @@ def test_a_counter_counts_from_the_moment_at_which_it_was_zero():
     assert shown(follow(History(), (0, 500.0), (60, 800.0))) == [(BOOT, 0, 500.0), (BOOT, 60, 800.0)]
 
 
+def test_what_a_counter_counted_before_it_began_anew_in_the_same_window_is_kept():
+    history, begun = History(), BEGUN + 90 * S
+    follow(history, (60, 500.0))
+    point = SENT.point(BEGUN + 120 * S, 20.0, since=begun)._replace(start=BEGUN + 60 * S, increase=30.0 + 20.0)
+    last = history.follow(NAME, point)
+    assert (last.start, last.value - last.base) == (begun, 50.0)
+
+
+def test_a_counter_that_was_zero_less_than_a_millisecond_ago_keeps_what_it_counted():
+    (last,) = follow(History(), (60, 374.0), since=BEGUN + 60 * S - 1000)
+    assert (last.end - last.start, last.value - last.base) == (MOMENT, 374.0)
+
+
 def test_a_restart_goes_on_with_the_same_start_though_the_boot_time_jitters():
     before, after = History(), History()
     follow(before, (0, 500.0))

@@ -122,6 +122,15 @@ def test_a_last_record_without_a_newline_counts(fed):
     assert raised.clean
 
 
+def test_shares_that_are_left_out_of_all_records_are_said_at_the_end(fed):
+    fed.write(line(period=0.008))
+    fed.end()
+    points, end = fed.tick()
+    assert "neuron.core.utilization" not in {point.metric.name for point in points}
+    assert end.clean
+    assert [problem.partition(" of ")[0] for problem in end.problems] == ["utilization is left out"]
+
+
 def test_an_end_within_a_record_is_told(fed):
     fed.write(line() + line()[:1000])
     fed.end()

@@ -462,6 +462,32 @@ def test_short_periods_are_fine_where_they_are_configured():
     assert feed.tick(record(period=0.2))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
+LEFT_OUT = ["utilization is left out of records of less than 0.5 s, unless the one before was as short"]
+
+
+def new_runtime(pid, period):
+    made = record(period=period)
+    made["neuron_runtime_data"][0]["pid"] = pid
+    return made
+
+
+def test_shares_that_are_left_out_of_record_after_record_are_said_once():
+    feed = Feed()
+    said = []
+    for pid in range(20):
+        assert "neuron.core.utilization" not in feed.tick(new_runtime(pid, 0.008))
+        said.append(feed.problems())
+    assert said == [[], [], LEFT_OUT, *[[]] * 17]
+
+
+def test_shares_that_are_left_out_as_runtimes_start_are_no_trouble():
+    feed = Feed()
+    for pid in range(20):
+        feed.tick(new_runtime(pid, 0.008))
+        feed.tick(new_runtime(pid, 1.0))
+        assert feed.problems() == []
+
+
 # -- tags and pods ----------------------------------------------------------------------------------------------
 
 

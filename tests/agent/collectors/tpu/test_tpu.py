@@ -338,6 +338,44 @@ def test_a_metric_that_is_not_supported_costs_only_itself(v6e, service):
     assert problems == [f"{TOTAL}: NOT_FOUND"]
 
 
+NEWER = {
+    "tpu.runtime.hbm.utilization.percent": (
+        "tpu.memory.activity",
+        [(0, 61.5), (1, 100.5), (2, float("nan")), (3, 0.0)],
+    ),
+    "tpu.runtime.tensorcore.idle_duration.seconds": ("tpu.tensorcore.idle", [(0, 1.25), (1, 4000.0), (2, -1.0)]),
+}
+
+
+@needs_grpc
+def test_what_newer_runtimes_have_is_told_from_detailed_on(v6e, service):
+    service.answers = answers(captured(1)) | {name: response(values) for name, (_, values) in NEWER.items()}
+    service.start()
+    told = {}
+    for level in Level:
+        v6e.level = level
+        v6e.open()
+        found, problems = tick(v6e)
+        assert problems == []
+        names = [metric for metric, _ in NEWER.values()]
+        told[level] = {name: {chip: each[name] for chip, each in found.items() if name in each} for name in names}
+    assert told[Level.BASIC] == {"tpu.memory.activity": {}, "tpu.tensorcore.idle": {}}
+    assert told[Level.DETAILED] == {
+        "tpu.memory.activity": {"0": 61.5, "3": 0.0},
+        "tpu.tensorcore.idle": {"0": 1.25, "1": 4000.0},
+    }
+
+
+@needs_grpc
+def test_what_an_older_runtime_lacks_is_absent_and_nothing_is_wrong(v6e, service):
+    service.answers = answers(captured(1))
+    service.start()
+    v6e.level = Level.ALL
+    v6e.open()
+    assert tick(v6e) == (expected(captured(1)), [])
+    assert {field(1, name.encode()) for name in NEWER} <= set(service.asked)
+
+
 @needs_grpc
 def test_a_message_that_is_none_costs_only_itself(v6e, service):
     service.answers = answers(captured(1)) | {USAGE: b"\xff\xff"}
