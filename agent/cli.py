@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from agent import arguments, probe
 from agent.dashboard import options as dashboards
@@ -43,6 +43,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
         self.exit(_say(f"{self._plain(message)} (see {self.prog} --help)", USAGE))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; raise NotPrinted."""
+        del file
+        _print(self.format_help(), end="")
 
     def _plain(self, message: str) -> str:
         """Return argparse's message in our words: its own differ from one Python to the next."""
@@ -200,7 +205,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     _open_standard_streams()
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
-        _print("", end="")
     except KeyboardInterrupt:  # before or beside a run, which handles the signal itself
         code = INTERRUPTED
     except NotPrinted as problem:
@@ -211,7 +215,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         if "new thread" not in str(problem):
             raise
         code = _say(f"{problem}: the limit of memory or of processes is too low (`ulimit -v`, `ulimit -u`)", FAILED)
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _leave(sys.stderr)
     sys.exit(code)
+
+
+def _leave(stream: TextIO) -> None:
+    """Let a stream that takes nothing end in /dev/null, else the interpreter complains of it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_standard_streams() -> None:
@@ -230,7 +244,7 @@ def _print(text: str, end: str = "\n") -> None:
     try:
         print(text, end=end, flush=sys.stdout is not None)
     except OSError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the interpreter does at its end
+        _leave(sys.stdout)
         raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
 
 
@@ -261,8 +275,9 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _say(problem: Exception | str, code: int) -> int:
-    with contextlib.suppress(OSError):
-        print(f"agent: {one_line(str(problem))}", file=sys.stderr)
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"agent: {one_line(str(problem))}", file=sys.stderr)
     return code
 
 

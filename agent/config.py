@@ -19,7 +19,7 @@ from agent import plugins
 from agent.convert import ConfigError, convert, is_list, nearest, value_of
 from agent.datapoint import Level
 from agent.identity import WORDS
-from agent.text import is_utf8
+from agent.text import is_address, is_utf8
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,10 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     general["stdin"] = config.stdin == name or None
     general["neuron_runtime_tag"] = "neuron_runtime_tag" in config.common_dims or None
     shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
-    return convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    made = convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
+        raise ConfigError(f"{group}.{name}.endpoint_url: expected http://HOST:PORT, or https, without spaces")
+    return made
 
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:

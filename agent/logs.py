@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent.text import one_line
+from agent.text import one_line, without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Formatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
         """Return the lines of a traceback."""
-        lines = super().formatException(ei).splitlines()
+        lines = without_secrets(super().formatException(ei)).splitlines()
         if len(lines) > HEAD + TAIL:
             lines[HEAD:-TAIL] = [f"... {len(lines) - HEAD - TAIL} lines ..."]
         return "\n".join(f"    {line[: len(line) - len(line.lstrip())]}{one_line(line, WIDTH)}" for line in lines)

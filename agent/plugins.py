@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import traceback
+import typing
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -47,6 +48,8 @@ def check(group: str, name: str, cls: Any) -> None:
     elif lacks:
         fault = f"has no {' and no '.join(lacks)}"
     else:
+        with blamed(group, name, "its Config cannot be read"):
+            typing.get_type_hints(shape)
         return
     raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
 
@@ -56,9 +59,9 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
     """Raise ConfigError, which says `what` failed of a plugin, for whatever its code raises but what is `spared`."""
     try:
         yield
-    except (ConfigError, MemoryError, *spared):
-        raise
     except (Exception, SystemExit) as bug:
+        if isinstance(bug, (ConfigError, MemoryError, *spared)):
+            raise
         said = traceback.format_exception_only(type(bug), bug)[-1].strip()
         raise ConfigError(f"{_where(group, name)}: {what}: {said}") from bug
 

@@ -67,7 +67,11 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return True, f"{head} absent   {sampler.unavailable}"
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
-    found = sampler.collector.describe()
+    try:
+        with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
+            found = sampler.collector.describe()
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     return (
@@ -79,9 +83,11 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
     head = f"sink       {name:<12}"
     try:
-        sink.open()
-        yield True, f"{head} ok       {sink.describe()}"
-    except (Retryable, Refused) as problem:
+        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused)):
+            sink.open()
+            told = sink.describe()
+        yield True, f"{head} ok       {told}"
+    except (Retryable, Refused, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
     finally:
         sink.close()

@@ -14,12 +14,18 @@ USER_INFO: Final = re.compile(
 QUERY: Final = re.compile(
     r"""([?&;][^\s=&"]*(?:secret|token|passw|credential|auth|key|sig)[^\s=&"]*=)[^\s&"']+""", re.IGNORECASE
 )
+PROGRAM: Final = re.compile(
+    r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"
+    r"(?:(?!\n\n).)+",
+    re.DOTALL,
+)
+"""What botocore and google-auth say of a program that gives credentials: it goes on with what the program printed."""
 
 
 def without_secrets(text: str) -> str:
-    """Return `text`, in whose addresses user, password and the secrets of a query are three dots."""
+    """Return `text` with three dots for user, password and secrets of a query, and for what a program printed."""
     text = USER_INFO.sub(lambda found: "//...@" if found[0].startswith("//") else "...@", text)
-    return QUERY.sub(r"\1...", text)
+    return PROGRAM.sub(r"\1...", QUERY.sub(r"\1...", text))
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
@@ -28,6 +34,17 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     if not told.isprintable():
         told = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in told)
     return told if len(told) <= longest else f"{told[:longest]}..."
+
+
+def is_address(text: str) -> bool:
+    """Tell whether `text` is an address of HTTP that every library reads alike; a fault of theirs may repeat parts."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  # `agent health` goes without
+
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and " " not in text
+    except ValueError:
+        return False
 
 
 def is_utf8(text: str) -> bool:
