@@ -205,6 +205,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     _open_standard_streams()
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
+    except SystemExit as end:  # of the parser
+        code = int(end.code or OK)
     except KeyboardInterrupt:  # before or beside a run, which handles the signal itself
         code = INTERRUPTED
     except NotPrinted as problem:

@@ -16,7 +16,7 @@ try:
 except ImportError:  # Windows: that its process has died is told by the age of the last tick alone
     fcntl = None  # type: ignore[assignment]
 
-from agent.text import one_line
+from agent.text import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Heartbeat:
     def beat(self, why: str | None) -> None:
         """Say that a tick has ended just now, and why the agent is not ready; None: it is."""
         with contextlib.suppress(OSError):  # it then ages, which tells
-            self._write({"at": time.monotonic(), "late": self._late, "why": why and one_line(why, LONGEST)})
+            self._write({"at": time.monotonic(), "late": self._late, "why": why and without_secrets(why[: 5 * LONGEST])[:LONGEST]})
 
     def close(self) -> None:
         """Let go of the file, which then says nothing more; safe to call twice."""

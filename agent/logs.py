@@ -54,7 +54,7 @@ class Formatter(logging.Formatter):
         lines = without_secrets(super().formatException(ei)).splitlines()
         if len(lines) > HEAD + TAIL:
             lines[HEAD:-TAIL] = [f"... {len(lines) - HEAD - TAIL} lines ..."]
-        return "\n".join(f"    {line[: len(line) - len(line.lstrip())]}{one_line(line, WIDTH)}" for line in lines)
+        return "\n".join(f"    {' ' * min(4, len(line) - len(line.lstrip()))}{one_line(line, WIDTH)}" for line in lines)
 
 
 class Handler(logging.StreamHandler[Any]):

@@ -37,7 +37,7 @@ def as_text(plan: Plan) -> str:
     lines = [*_machine(plan)]
     for sink in plan.sinks:
         lines += ["", *_sink(sink, plan.hosts)]
-    return "\n".join(line.rstrip() and f"{line[: len(line) - len(line.lstrip())]}{one_line(line)}" for line in lines)
+    return "\n".join(f"{' ' * (len(line) - len(line.lstrip()))}{one_line(line)}".rstrip() for line in lines)
 
 
 def _machine(plan: Plan) -> Iterator[str]:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
+import threading
 
 import pytest
 
-from agent.logs import BURST, HEAD, REFILL, TAIL, WIDTH, Handler
+from agent.logs import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
 from agent.say import Sayer
 from agent.text import LONGEST
 
@@ -121,6 +123,35 @@ def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
         loud.say(logging.WARNING, f"{n}", "x")
     calm.say(logging.WARNING, "one", "a word")
     assert lines()[-1].endswith("collector calm: a word")
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """Log to standard error as the command does, until the test ends."""
+    root, raising = logging.getLogger(), logging.raiseExceptions
+    handlers, level = root.handlers[:], root.level
+    for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    to_stderr("warning")
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.raiseExceptions = raising
+
+
+@pytest.mark.usefixtures("hooked")
+def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(capsys):
+    thread = threading.Thread(target=fail, args=(0,), name="timer")
+    thread.start()
+    thread.join()
+    try:
+        fail(0)
+    except ValueError as bug:
+        sys.excepthook(ValueError, bug, bug.__traceback__)
+    lines = capsys.readouterr().err.splitlines()
+    heads = [line[24:] for line in lines if not line.startswith("    ")]
+    assert heads == ["ERROR bug: thread timer has ended", "CRITICAL bug: the program ends"]
+    assert "S3CRET" not in "".join(lines)
 
 
 def test_debugging_has_no_bound(logged):

@@ -266,5 +266,5 @@ def test_an_answer_of_which_any_part_comes_by_drops_is_silence_by_the_deadline(r
 @pytest.mark.parametrize("name", FLOODS)
 def test_an_answer_of_which_any_part_has_no_end_is_silence_long_before_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.LONGEST", 60.0)
-    with pytest.raises(Silent, match="gives an answer without end|does not speak HTTP"):
+    with pytest.raises(Silent, match=r"gives an answer without end|does not speak HTTP"):
         raw(*FLOODS[name], 0).request("GET", "/", {})
