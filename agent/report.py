@@ -14,7 +14,7 @@ import stat
 import textwrap
 import typing
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -106,11 +106,10 @@ def _spool_fault(path: Path) -> str | None:
     """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
     try:
         for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
-            if os.path.lexists(file) and not stat.S_ISREG(file.lstat().st_mode):
-                return f"{file} is not a regular file"
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    return f"{file} is not a regular file"
         there = next(of for of in (path, *path.absolute().parents) if os.path.lexists(of))
-        if there != path and not stat.S_ISDIR(there.stat().st_mode):
-            return f"{there} is not a folder"
         folder = path.parent if there == path else there
         return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
     except OSError as problem:

@@ -126,21 +126,20 @@ def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
 
 
 @pytest.fixture
-def hooked(monkeypatch):
+def hooked(monkeypatch, capsys):
     """Log to standard error as the command does, until the test ends."""
     root, raising = logging.getLogger(), logging.raiseExceptions
     handlers, level = root.handlers[:], root.level
     for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
         monkeypatch.setattr(module, hook, getattr(module, hook))
     to_stderr("warning")
-    yield
+    yield capsys
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.raiseExceptions = raising
 
 
-@pytest.mark.usefixtures("hooked")
-def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(capsys):
+def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
     thread = threading.Thread(target=fail, args=(0,), name="timer")
     thread.start()
     thread.join()
@@ -148,7 +147,7 @@ def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(capsys):
         fail(0)
     except ValueError as bug:
         sys.excepthook(ValueError, bug, bug.__traceback__)
-    lines = capsys.readouterr().err.splitlines()
+    lines = hooked.readouterr().err.splitlines()
     heads = [line[24:] for line in lines if not line.startswith("    ")]
     assert heads == ["ERROR bug: thread timer has ended", "CRITICAL bug: the program ends"]
     assert "S3CRET" not in "".join(lines)
