@@ -127,12 +127,11 @@ def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
 
 @pytest.fixture
 def hooked(monkeypatch, capsys):
-    """Log to standard error as the command does, until the test ends."""
+    """Put logging and hooks back when the test ends."""
     root, raising = logging.getLogger(), logging.raiseExceptions
     handlers, level = root.handlers[:], root.level
     for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
         monkeypatch.setattr(module, hook, getattr(module, hook))
-    to_stderr("warning")
     yield capsys
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -140,6 +139,7 @@ def hooked(monkeypatch, capsys):
 
 
 def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
+    to_stderr("warning")
     thread = threading.Thread(target=fail, args=(0,), name="timer")
     thread.start()
     thread.join()
