@@ -41,19 +41,22 @@ class NotLoaded(Exception):
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the class of one plugin; raise NotLoaded."""
+    """Import the class of one plugin; raise ConfigError, or NotLoaded."""
     try:
-        return plugins.load(group, name)
+        cls = plugins.load(group, name)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
         extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
+    plugins.check(group, name, cls)
+    return cls
 
 
 def build_plugin(group: str, name: str, config: Config) -> Any:
     """Import and build one plugin; raise ConfigError, or NotLoaded."""
     cls = load_plugin(group, name)
-    return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+    with plugins.blamed(group, name, "it cannot be built"):
+        return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
 
 def build_collectors(config: Config) -> dict[str, Collector]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import io
 import logging
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from agent import arguments, probe
 from agent.dashboard import options as dashboards
+from agent.text import is_utf8, one_line
 from agent.version import __version__
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "
 COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "list", "sample-config", "version")
 
 
+class NotPrinted(Exception):
+    """Standard output takes nothing; the message says why, there is none where who reads it has gone."""
+
+
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, with the nearest right word, and exits with 2."""
 
@@ -35,7 +42,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
-        self.exit(USAGE, f"agent: {self._plain(message)} (see {self.prog} --help)\n")
+        self.exit(_say(f"{self._plain(message)} (see {self.prog} --help)", USAGE))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; raise NotPrinted."""
+        del file
+        _print(self.format_help(), end="")
 
     def _plain(self, message: str) -> str:
         """Return argparse's message in our words: its own differ from one Python to the next."""
@@ -160,6 +172,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     elif not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "run")
     top = parser()
+    if odd := next((word for word in words if not is_utf8(word)), None):
+        parser().error(f"{odd!a} is not UTF-8")
     given, rest = top.parse_known_args(words)
     if rest:
         top.commands[given.command].error(f"unrecognized arguments: {rest[0]}")
@@ -190,16 +204,52 @@ def flags(given: argparse.Namespace) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit."""
+    _open_standard_streams()
     try:
         code = _main(sys.argv[1:] if argv is None else argv)
-        if sys.stdout is not None:  # as it is where the parent closed it
-            sys.stdout.flush()
+    except SystemExit as end:  # of the parser
+        code = int(end.code or OK)
     except KeyboardInterrupt:  # before or beside a run, which handles the signal itself
         code = INTERRUPTED
-    except BrokenPipeError:  # of what this module prints; the sink has its own way
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = OK
+    except NotPrinted as problem:
+        code = _say(f"standard output: {problem}", FAILED) if problem.args else OK
+    except (MemoryError, ImportError) as problem:
+        code = _say(f"{str(problem) or 'out of memory'}; is the limit of memory (`ulimit -v`) too low?", FAILED)
+    except RuntimeError as problem:
+        if "new thread" not in str(problem):
+            raise
+        code = _say(f"{problem}: the limit of memory or of processes is too low (`ulimit -v`, `ulimit -u`)", FAILED)
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _leave(sys.stderr)
     sys.exit(code)
+
+
+def _leave(stream: TextIO) -> None:
+    """Let a stream that takes nothing end in /dev/null, else the interpreter complains of it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where the parent closed a standard stream: else a file of ours takes its number, and its output."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _print(text: str, end: str = "\n") -> None:
+    """Print on standard output, where there is one; raise NotPrinted."""
+    try:
+        print(text, end=end, flush=sys.stdout is not None)
+    except OSError as problem:
+        _leave(sys.stdout)
+        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -208,14 +258,15 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
-    from agent import assemble, config, convert, identity, run, watched  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent import assemble, config, convert, identity, logs, run, watched  # noqa: PLC0415  # `health` goes without: 50 ms
 
     try:
         if given.command in ("version", "list", "sample-config"):
-            print(_text(given))
+            _print(_text(given))
             return OK
+        logs.to_stderr("warning")
         loaded = config.load(getattr(given, "config", None), flags(given))
-        _log_to_stderr(loaded.log_level)
+        logs.to_stderr(loaded.log_level)
         if given.command == "run":
             return run.run(loaded, command, once=given.once, duration=given.duration)
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
@@ -227,8 +278,10 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
         return _say(problem, problem.code)
 
 
-def _say(problem: Exception, code: int) -> int:
-    print(f"agent: {problem}", file=sys.stderr)
+def _say(problem: Exception | str, code: int) -> int:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"agent: {one_line(str(problem))}", file=sys.stderr)
     return code
 
 
@@ -237,7 +290,7 @@ def _health(given: argparse.Namespace) -> int:
         good, line = probe.probe(given)
     except probe.WrongUsage as problem:
         return _say(problem, USAGE)
-    print(line)
+    _print(one_line(line))
     return OK if good else FAILED
 
 
@@ -247,12 +300,6 @@ def _text(given: argparse.Namespace) -> str:
     from agent import report  # noqa: PLC0415  # only what is asked for is loaded
 
     return report.listing(given.format) if given.command == "list" else report.sample_config()
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", force=True
-    )
 
 
 def _is_form_of_plan(given: argparse.Namespace) -> bool:
@@ -267,7 +314,7 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     made = plan.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
     as_json = _is_form_of_plan(given) and given.format == "json"
-    print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
+    _print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
     return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
 
 
@@ -277,8 +324,8 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
     logging.disable(logging.WARNING)
     made = make.make(config, dashboards.wishes(given))
     for note in made.notes:
-        print(f"agent: {note}", file=sys.stderr)
-    print(made.text)
+        _say(note, OK)
+    _print(made.text)
     return OK
 
 
@@ -289,5 +336,5 @@ def _check(config: Config, _: argparse.Namespace) -> int:
     fit = True
     for good, line in report.check(config):
         fit &= good
-        print(line, flush=True)
+        _print(one_line(line))
     return OK if fit else FAILED

@@ -19,6 +19,7 @@ from agent import plugins
 from agent.convert import ConfigError, convert, is_list, nearest, value_of
 from agent.datapoint import Level
 from agent.identity import WORDS
+from agent.text import is_address, is_utf8
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path}: not TOML: {problem}") from problem
+    except RecursionError:
+        raise ConfigError(f"{path}: not a configuration: its values are nested too deep") from None
 
 
 def from_environment(shape: type, env: Mapping[str, str], prefix: str) -> dict[str, Any]:
@@ -164,6 +167,9 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
     """Return the configuration: flags over the environment over `file`; raise ConfigError."""
     env = os.environ if env is None else env
+    for name, text in env.items():
+        if name.startswith(PREFIX) and not is_utf8(name + text):
+            raise ConfigError(f"{name}: expected UTF-8, got {text!a}")
     if file is None and env.get(f"{PREFIX}CONFIG"):
         file = Path(env[f"{PREFIX}CONFIG"])
     tables = read_file(file) if file else {}
@@ -194,7 +200,10 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     general["stdin"] = config.stdin == name or None
     general["neuron_runtime_tag"] = "neuron_runtime_tag" in config.common_dims or None
     shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
-    return convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    made = convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
+        raise ConfigError(f"{group}.{name}.endpoint_url: expected http://HOST:PORT, or https, without spaces")
+    return made
 
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:

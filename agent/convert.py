@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from agent.text import without_secrets
+
 T = TypeVar("T")
 
 TABLE_TYPES: Final = (dict, Mapping)
@@ -29,8 +31,6 @@ WORDS_FOR: Final[Mapping[Any, str]] = {
 }
 SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
 """Options whose values are never told."""
-USER_INFO: Final = re.compile(r"//[^/@\s]+@")
-"""Name and password in an address."""
 
 
 class ConfigError(Exception):
@@ -100,7 +100,7 @@ def _words(hint: Any) -> str:
 
 
 def _special(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, (str, Path)):
+    if kind is Path and isinstance(value, (str, Path)) and "\0" not in str(value):
         return Path(value)
     raise ValueError(f"expected {kind.__name__}")
 
@@ -121,7 +121,7 @@ def _short(value: Any, path: str) -> str:
         return WORDS_FOR.get(type(value), type(value).__name__)
     if isinstance(value, bool):
         return str(value).lower()
-    text = USER_INFO.sub("//...@", repr(value))
+    text = without_secrets(repr(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -16,6 +16,8 @@ try:
 except ImportError:  # Windows: that its process has died is told by the age of the last tick alone
     fcntl = None  # type: ignore[assignment]
 
+from agent.text import without_secrets
+
 log = logging.getLogger(__name__)
 
 NAME: Final = "alive"
@@ -80,7 +82,8 @@ class Heartbeat:
     def beat(self, why: str | None) -> None:
         """Say that a tick has ended just now, and why the agent is not ready; None: it is."""
         with contextlib.suppress(OSError):  # it then ages, which tells
-            self._write({"at": time.monotonic(), "late": self._late, "why": why and why[:LONGEST]})
+            told = why and without_secrets(why[: 5 * LONGEST])[:LONGEST]
+            self._write({"at": time.monotonic(), "late": self._late, "why": told})
 
     def close(self) -> None:
         """Let go of the file, which then says nothing more; safe to call twice."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agent.plan import MONTH, PASSING, Choice, Plan, SinkPlan
 from agent.prices import Line, Prices, VolumePrices
+from agent.text import one_line, without_secrets
 
 WIDTH: Final = 100
 MANY: Final = 3
@@ -26,6 +27,8 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(of) for key, of in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(of) for of in value]
+    if isinstance(value, str):
+        return without_secrets(value)
     return round(value, 6) if isinstance(value, float) else value
 
 
@@ -34,7 +37,7 @@ def as_text(plan: Plan) -> str:
     lines = [*_machine(plan)]
     for sink in plan.sinks:
         lines += ["", *_sink(sink, plan.hosts)]
-    return "\n".join(lines)
+    return "\n".join(f"{' ' * (len(line) - len(line.lstrip()))}{one_line(line)}".rstrip() for line in lines)
 
 
 def _machine(plan: Plan) -> Iterator[str]:
@@ -235,7 +238,7 @@ def _times(n: int, thing: str) -> str:
 
 def _wrap(text: str, indent: int = 0) -> list[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
+        one_line(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
     )
 
 

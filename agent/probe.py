@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.heartbeat import NAME, is_held, parse_address, state_folder
+from agent.text import is_utf8
 
 TIMEOUT: Final = 3.0
 """Seconds that an answer may take."""
+MOST: Final = 1 << 17
+"""Bytes that it may have."""
 PREFIX: Final = "CHIPWATCH_"
 
 
@@ -41,6 +44,9 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     Asked is the server of `--url`; else the heartbeat file; else, where no running agent holds that, the server that
     the same configuration as the agent's speaks of.
     """
+    for key in ("CONFIG", "SPOOL", "HEALTH"):
+        if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
+            raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
     if given.url:
         return _ask_server(*_server(given.url), ready=given.ready)
     file = _file(given.config or (env.get(f"{PREFIX}CONFIG") or None))
@@ -68,11 +74,17 @@ def _file(path: str | Path | None) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415  # only where there is a file
 
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         raise WrongUsage(f"{path}: {problem.strerror or problem}") from problem
     except ValueError as problem:
         raise WrongUsage(f"{path}: not TOML: {problem}") from problem
+    except RecursionError:
+        raise WrongUsage(f"{path}: not a configuration: its values are nested too deep") from None
+    spool = tables.get("spool", "")
+    if not isinstance(spool, str) or "\0" in spool:
+        raise WrongUsage(f"spool: expected a path, got {spool!r}")
+    return tables
 
 
 def _record(path: Path) -> dict[str, Any]:
@@ -118,16 +130,19 @@ def _server(url: str) -> tuple[str, int]:
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
     """Ask once; any answer but 200 is a no, and so is silence."""
     import http.client  # noqa: PLC0415  # 20 ms, and only where there is a server
+    import socket  # noqa: PLC0415
+
+    from agent.timed import Endless, TimedSocket  # noqa: PLC0415
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
     path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        text = answer.read(2048).decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException) as problem:
+        with socket.create_connection((host, port), TIMEOUT) as sock:
+            connection.sock = TimedSocket(sock, deadline, most=MOST)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read(2048).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException, Endless) as problem:
         return False, f"no answer from {host}:{port}: {str(problem) or type(problem).__name__}"
-    finally:
-        connection.close()
     return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

@@ -10,10 +10,11 @@ import logging
 import os
 import queue
 import sqlite3
+import stat
 import textwrap
 import typing
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -21,14 +22,16 @@ from typing import Any, Final
 from agent import judge, plugins
 from agent.assemble import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
 from agent.config import SHARED, Config, SinkOptions
+from agent.convert import ConfigError
 from agent.datapoint import Metric
-from agent.errors import Refused, Retryable, text_of
+from agent.errors import Refused, Retryable
 from agent.identity import Identity, UnknownIdentity, sources
 from agent.ledger import Ledger
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
 from agent.sink import Sink
 from agent.stats import AgentCollector
+from agent.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +80,10 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
     try:
-        found = f"{sampler.collector.describe()}"
-    except Exception as bug:
-        return False, f"{head} FAILED   describe: {type(bug).__name__}: {text_of(bug)}"
+        with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
+            found = f"{sampler.collector.describe()}"
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     return (
@@ -91,18 +95,40 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
     head = f"sink       {name:<12}"
     try:
-        sink.open()
-        yield True, f"{head} ok       {sink.describe()}"
-    except (Retryable, Refused) as problem:
+        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused)):
+            sink.open()
+            told = f"{sink.describe()}"
+        yield True, f"{head} ok       {told}"
+    except (Retryable, Refused, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
-    except Exception as bug:
-        yield False, f"{head} FAILED   {type(bug).__name__}: {text_of(bug)}"
     try:
-        sink.close()
-    except Exception as bug:
-        yield False, f"{head} FAILED   close: {type(bug).__name__}: {text_of(bug)}"
-    if spool is not None and spool.exists():
+        with plugins.blamed(plugins.SINKS, name, "close fails"):
+            sink.close()
+    except ConfigError as problem:
+        yield False, f"{head} FAILED   {problem}"
+    if spool is None:
+        return
+    if fault := _spool_fault(spool):
+        yield (
+            False,
+            f"spool      {name:<12} FAILED   {fault}; points would be kept in memory only: choose another --spool",
+        )
+    elif spool.exists():
         yield _spool_line(name, spool)
+
+
+def _spool_fault(path: Path) -> str | None:
+    """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
+    try:
+        for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    return f"{file} is not a regular file"
+        there = next(of for of in (path, *path.absolute().parents) if os.path.lexists(of))
+        folder = path.parent if there == path else there
+        return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
+    except OSError as problem:
+        return f"{path}: {problem.strerror or problem}"
 
 
 def _spool_line(name: str, path: Path) -> tuple[bool, str]:
@@ -157,11 +183,12 @@ def catalogue() -> dict[str, list[Metric]]:
 
 def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
     """Iterate over the plugins of a group: name and class, or None and why it cannot be loaded."""
-    for name, point in plugins.installed(f"agent.{group}").items():
+    for name in plugins.installed(f"agent.{group}"):
         try:
-            yield name, point.load(), ""
-        except ImportError as problem:
-            yield name, None, f"it cannot be loaded: {problem}"
+            plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name))
+            yield name, cls, ""
+        except (ImportError, ConfigError) as problem:
+            yield name, None, f"it cannot be loaded: {one_line(str(problem))}"
 
 
 def rows(metrics: dict[str, list[Metric]]) -> list[tuple[str, ...]]:
@@ -218,13 +245,14 @@ def sample_config() -> str:
 
 def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
     general = {name: text for name, text in field_docs(Config).items() if name in SHARED}
-    docs, defaults = general | field_docs(shape), shape()
+    docs = general | field_docs(shape)
     for option in dataclasses.fields(shape):
         if option.name in skip:
             continue
         for line in textwrap.wrap(docs.get(option.name, ""), 110):
             yield f"#   {line}"
-        yield f"# {option.name} = {_toml(getattr(defaults, option.name))}"
+        default = option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
+        yield f"# {option.name} = {'  # must be set' if default is dataclasses.MISSING else _toml(default)}"
 
 
 def _tables(shape: type, where: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ from agent.identity import Identity, sources
 from agent.identity.records import Records
 from agent.pipeline import Pipeline
 from agent.spool import NOT_SENT
+from agent.text import one_line
 from agent.watched import FORWARDED, Watched
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _serve_health(config: Config, running: Callable[[], Pipeline | None], common
     def ready() -> tuple[bool, dict[str, Any]]:
         pipeline = running()
         outlets = pipeline.outlets if pipeline else ()
-        refused = {o.name: o.worker.refused for o in outlets if o.worker.refused}
+        refused = {o.name: one_line(o.worker.refused) for o in outlets if o.worker.refused}
         owed = {o.name: o.spool.ledger.spooled for o in outlets}
         known = common.known() is not None
         return healthy()[0] and not refused and known, {"refused": refused, "spooled": owed, "identified": known}

@@ -27,9 +27,9 @@ class Sayer:
         if len(self._said) >= MOST:
             self._said.clear()
         self._said[cause] = now
-        self._log.log(level, "%s: %s", self._who, text, exc_info=traceback)
+        self._log.log(level, "%s: %s", self._who, text, exc_info=traceback, extra={"who": self._who})
 
     def over(self, cause: str, text: str | None = None) -> None:
         """Note that the trouble is over; if it had been said, log `text`."""
         if self._said.pop(cause, None) is not None and text:
-            self._log.info("%s: %s", self._who, text)
+            self._log.info("%s: %s", self._who, text, extra={"who": self._who})

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from agent.timed import Endless, TimedSocket
+
 if TYPE_CHECKING:
-    from http.client import HTTPMessage, HTTPResponse
+    from http.client import HTTPMessage
 
 TIMEOUT: Final = 1.0
 """Seconds for the connection, and for each part of the answer."""
 LONGEST: Final = 3.0
-"""Seconds for the whole body: a service next door that takes longer does not work."""
+"""Seconds for the whole answer: a service next door that takes longer does not work."""
 MOST: Final = 1 << 16
-"""Bytes of a body that are read; what is longer is no metadata."""
+"""Bytes of a body that are read, and of what stands before it; what is longer is no metadata."""
+ENDLESS: Final = "gives an answer without end"
 EC2_IPV6: Final = ipaddress.IPv6Network("fd00:ec2::/32")
 """Where AWS keeps its services for one machine: fd00:ec2::254 metadata, ::23 and ::170:2 credentials."""
 GCE_IPV6: Final = ipaddress.IPv6Network("fd20:ce::/32")
@@ -68,19 +72,24 @@ class Service:
         """Return the whole answer, whose body has at most `most` bytes; raise Silent."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # a MB, and only where it is needed
 
-        connection = HTTPConnection(self._host, self._port, timeout=TIMEOUT)
+        connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + LONGEST
         try:
-            connection.request(method, self._path + path, headers=dict(headers))
-            response = connection.getresponse()
-            return Reply(response.status, _body(response, most), response.headers)
+            with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
+                connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, most=MOST + 2 * most)  # 2: its framing
+                connection.request(method, self._path + path, headers=dict(headers))
+                response = connection.getresponse()
+                reply = Reply(response.status, response.read(most + 1), response.headers)
+        except Endless:
+            raise Silent(f"{self.url} {ENDLESS}") from None
         except TimeoutError:
             raise Silent(f"{self.url} does not answer") from None
         except OSError as problem:
             raise Silent(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
-        except HTTPException as problem:
+        except (HTTPException, ValueError) as problem:
             raise Silent(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
-        finally:
-            connection.close()
+        if len(reply.body) > most:
+            raise Silent(f"{self.url} {ENDLESS}")
+        return reply
 
 
 def _is_near(host: str) -> bool:
@@ -89,15 +98,3 @@ def _is_near(host: str) -> bool:
     except ValueError:
         return host == "localhost"
     return address.is_loopback or address.is_link_local or address in EC2_IPV6 or address in GCE_IPV6
-
-
-def _body(response: HTTPResponse, most: int) -> bytes:
-    """Read the body, at most `most` bytes and for LONGEST seconds."""
-    body, end = b"", time.monotonic() + LONGEST
-    while part := response.read1(MOST):
-        body += part
-        if len(body) > most:
-            raise Silent("an answer without end")
-        if time.monotonic() > end:
-            raise TimeoutError
-    return body

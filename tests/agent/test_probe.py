@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -172,6 +173,25 @@ def test_another_server_is_a_no(ask, answer):
         thread = threading.Thread(target=serve)
         thread.start()
         assert not ask("--url", f"http://127.0.0.1:{listening.getsockname()[1]}")[0]
+        thread.join()
+
+
+def test_a_server_that_answers_by_drops_is_waited_for_only_so_long(ask, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT", 0.3)
+    ended = threading.Event()
+
+    def drip():
+        with suppress(OSError), listening.accept()[0] as connection:
+            while not ended.wait(0.05):
+                connection.sendall(b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        begun = time.monotonic()
+        assert not ask("--url", f"http://127.0.0.1:{listening.getsockname()[1]}")[0]
+        assert time.monotonic() - begun < 30
+        ended.set()
         thread.join()
 
 

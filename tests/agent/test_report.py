@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import time
 import tomllib
@@ -200,6 +201,51 @@ def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):
     fit, line = checked("well", sink=["kept"])[2]
     assert not fit
     assert line.startswith(f"spool kept FAILED {tmp_path}/kept.db: ")
+
+
+def a_file(path):
+    path.write_text("")
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_link(path):
+    path.symlink_to("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "says"),
+    [
+        ("kept.db", Path.mkdir, "DIR/kept.db is not a regular file"),
+        ("kept.db", a_pipe, "DIR/kept.db is not a regular file"),
+        ("kept.db", a_link, "DIR/kept.db is not a regular file"),
+        ("kept.lock", Path.mkdir, "DIR/kept.lock is not a regular file"),
+        ("kept.db-wal", a_pipe, "DIR/kept.db-wal is not a regular file"),
+    ],
+)
+def test_a_spool_that_cannot_be_one_is_a_fault(checked, tmp_path, name, make, says):
+    make(tmp_path / name)
+    said = says.replace("DIR", str(tmp_path))
+    line = f"spool kept FAILED {said}; points would be kept in memory only: choose another --spool"
+    assert checked("well", sink=["kept"])[2] == (False, line)
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"), [("file", "Not a directory"), ("file/below", "Not a directory"), ("x" * 300, "too long")]
+)
+def test_a_folder_that_can_hold_no_spool_is_a_fault_and_nothing_is_made(checked, tmp_path, folder, says):
+    a_file(tmp_path / "file")
+    fit, line = checked("well", sink=["kept"], spool=str(tmp_path / folder))[2]
+    assert not fit
+    assert says in line
+    assert {path.name for path in tmp_path.iterdir()} <= {"file", "plugins"}
+
+
+@pytest.mark.skipif(os.path.realpath("/proc/self") == "/proc/self", reason="no /proc here")
+def test_a_folder_in_which_nobody_may_write_is_a_fault(checked):
+    assert checked("well", sink=["kept"], spool="/proc/self/below")[2][0] is False
 
 
 # -- list -------------------------------------------------------------------------------------------------------------

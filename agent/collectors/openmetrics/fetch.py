@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import http.client
-import io
 import os
 import socket
 import ssl
 import time
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint, allowed
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from agent.timed import TimedSocket, left
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
 NOT_METRICS: Final = frozenset(
@@ -27,37 +24,6 @@ CHUNK: Final = 1 << 16
 
 class Failed(Exception):
     """There is no page; the message says why, and tells no secret."""
-
-
-class _Timed(io.RawIOBase):
-    """What a socket says, until the deadline: a time-out of the socket itself begins anew with each byte."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline = sock, deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        self._socket.settimeout(_left(self._deadline))
-        return self._socket.recv_into(buffer)
-
-
-class _Socket:
-    """As much of a socket as http.client uses."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline = sock, deadline
-
-    def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(_left(self._deadline))
-        self._socket.sendall(data)
-
-    def makefile(self, *_: object) -> io.BufferedReader:
-        return io.BufferedReader(_Timed(self._socket, self._deadline))
-
-    def close(self) -> None:
-        """Leave it to who opened it: http.client closes as soon as it knows that the answer ends the connection."""
 
 
 class Scraper:
@@ -98,10 +64,10 @@ class Scraper:
             connection.default_port = 443  # so that Host does not name it
         raw = socket.create_connection((url.hostname, connection.port), timeout=self._endpoint.timeout)
         try:
-            raw.settimeout(_left(deadline))
+            raw.settimeout(left(deadline))
             sock = self._context().wrap_socket(raw, server_hostname=url.hostname) if secure else raw
             raw = sock
-            connection.sock = _Socket(sock, deadline)  # all of a socket that it uses
+            connection.sock = TimedSocket(sock, deadline)  # all of a socket that it uses
             target = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("GET", target, headers=headers)
             with connection.getresponse() as response:
@@ -166,13 +132,6 @@ class Scraper:
         if response.length or (unpack and not unpack.eof):
             raise Failed("the answer was cut")
         return bytes(body)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:

@@ -199,3 +199,72 @@ def test_an_ipv6_address_is_asked(answering):
     with double:
         assert Service(double.url, "X").request("GET", "/", {}) == (401, b"")
         assert double.url.startswith("http://[::1]:")
+
+
+# -- servers that never come to an end --------------------------------------------------------------------------------
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = {
+    "a status line by drops": (b"H", b"T"),
+    "a head by drops": (HEAD, b"x"),
+    "a body by drops": (HEAD + b"\r\n", b"."),
+    "a body of known length by drops": (HEAD + b"Content-Length: 1000\r\n\r\n", b"."),
+    "chunks by drops": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n"),
+    "interim answers by drops": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+}
+FLOODS = {
+    "a status line without end": (b"HTTP/1.1 200 ", b"x" * 4096),
+    "a header without end": (HEAD + b"X: ", b"x" * 4096),
+    "headers without end": (HEAD, b"X: y\r\n" * 512),
+    "interim answers without end": (b"", b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 64),
+    "headers of interim answers without end": (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n" * 512),
+    "a body without end": (HEAD + b"\r\n", b"." * 4096),
+    "a body that says it is huge": (HEAD + b"Content-Length: 99999999999999999999\r\n\r\n", b"." * 4096),
+    "chunks without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n" * 512),
+    "a chunk's size without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4096),
+    "trailers without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 512),
+}
+
+
+@pytest.fixture
+def raw():
+    """Start a raw server that says a beginning, and then a part again and again; return a service at its address."""
+    ended, listeners, talkers = threading.Event(), [], []
+
+    def start(begin, part, pause):
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def talk():
+            with suppress(OSError), listener.accept()[0] as connection:
+                connection.sendall(begin)
+                while not ended.wait(pause):
+                    connection.sendall(part)
+
+        listeners.append(listener)
+        talkers.append(threading.Thread(target=talk))
+        talkers[-1].start()
+        return Service(f"http://127.0.0.1:{listener.getsockname()[1]}", "X")
+
+    yield start
+    ended.set()
+    for talker in talkers:
+        talker.join(60)
+    for listener in listeners:
+        listener.close()
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_answer_of_which_any_part_comes_by_drops_is_silence_by_the_deadline(raw, monkeypatch, name):
+    monkeypatch.setattr("agent.identity.metadata.LONGEST", 0.5)
+    service = raw(*ENDLESS[name], 0.05)
+    begun = time.monotonic()
+    with pytest.raises(Silent, match="does not answer"):
+        service.request("GET", "/", {})
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_an_answer_of_which_any_part_has_no_end_is_silence_long_before_the_deadline(raw, monkeypatch, name):
+    monkeypatch.setattr("agent.identity.metadata.LONGEST", 60.0)
+    with pytest.raises(Silent, match=r"gives an answer without end|does not speak HTTP"):
+        raw(*FLOODS[name], 0).request("GET", "/", {})

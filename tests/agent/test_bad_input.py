@@ -1,0 +1,291 @@
+"""What a person or a platform may give by mistake: one line that says what is wrong, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FULL = Path("/dev/full")
+FEW = ("--collector", "memory")
+PLUGINS = """
+from dataclasses import dataclass
+from agent.collector import Collector
+
+class Raises(Collector):
+    metrics = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        raise RuntimeError("no\\n way \\x1b[2J")
+
+class Exits(Raises):
+    def __init__(self, config):
+        raise SystemExit(0)
+
+class Mute(Raises):
+    def __init__(self, config):
+        class Fault(Exception):
+            def __str__(self):
+                raise ValueError
+        raise Fault
+
+class Plain(Raises):
+    class Config:
+        pass
+
+class Riddle(Raises):
+    @dataclass(frozen=True)
+    class Config:
+        x: "Nowhere" = 1
+
+class Bare:
+    pass
+
+class Empty:
+    Config = Raises.Config
+
+thing = 5
+"""
+
+
+def line_of(done, code):
+    """Return the one line of standard error."""
+    assert done.returncode == code, done.stderr
+    assert re.fullmatch(r"agent: [^\n]+\n", done.stderr), done.stderr
+    return done.stderr.removeprefix("agent: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["CHIPWATCH_REGION", "CHIPWATCH_DIMS__SITE", "CHIPWATCH_CONFIG", "CHIPWATCH_SINKS__STDOUT__PATH"]
+)
+def test_a_variable_that_is_not_utf8_is_refused_by_name(agent, name):
+    done = agent.run("--once", *FEW, env={name: os.fsdecode(b"/\xff")})
+    assert line_of(done, 2) == rf"{name}: expected UTF-8, got '/\udcff'"
+
+
+@pytest.mark.parametrize("name", ["CHIPWATCH_SPOOL", "CHIPWATCH_CONFIG", "CHIPWATCH_HEALTH"])
+def test_the_health_command_refuses_it_as_well(agent, name):
+    done = agent.run("health", env={name: os.fsdecode(b"/\xff")})
+    assert line_of(done, 2) == rf"{name}: expected UTF-8, got '/\udcff'"
+
+
+def test_other_variables_may_hold_any_bytes(agent):
+    odd = dict.fromkeys(("PATH", "HOME", "AWS_REGION", "HOSTNAME", "POD_NAME", "TERM", "LANG"), os.fsdecode(b"/\xff"))
+    done = agent.run("check", *FEW, "-d", "hostname", env=odd)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_argument_that_is_not_utf8_is_refused(agent):
+    assert line_of(agent.run("check", "--region", b"\xff".decode(errors="surrogateescape")), 2).startswith(
+        r"'\udcff' is not UTF-8"
+    )
+
+
+def test_an_argument_is_told_on_one_line(agent):
+    assert line_of(agent.run("--", "/no\n\x1b[2J"), 127) == r"/no\n\x1b[2J: command not found"
+
+
+@pytest.mark.parametrize("command", ["health", "check"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("spool = 5", "spool: expected a path, got 5"),
+        ('spool = "a\\u0000b"', r"spool: expected a path, got 'a\x00b'"),
+        (f"a = {'[' * 5000}{']' * 5000}", "FILE: not a configuration: its values are nested too deep"),
+        (f"a = {'{b=' * 5000}1{'}' * 5000}", "FILE: not a configuration: its values are nested too deep"),
+    ],
+)
+def test_a_wrong_file_is_refused(agent, tmp_path, command, text, line):
+    file = tmp_path / "agent.toml"
+    file.write_text(text)
+    assert line_of(agent.run(command, "--config", file), 2) == line.replace("FILE", str(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Raises", r"it cannot be built: RuntimeError: no\n way \x1b[2J"),
+        ("Exits", "it cannot be built: SystemExit: 0"),
+        ("Mute", "it cannot be built: .*<exception str.. failed>"),
+        ("Plain", "not a plugin: <class 'theirs.Plain'> has no dataclass Config"),
+        ("Riddle", "its Config cannot be read: NameError: name 'Nowhere' is not defined"),
+        ("Bare", "not a plugin: <class 'theirs.Bare'> has no dataclass Config"),
+        ("Empty", "not a plugin: <class 'theirs.Empty'> has no metrics and no collect"),
+        ("thing", "not a plugin: 5 is no class"),
+        ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
+    ],
+)
+def test_a_plugin_that_cannot_be_one_is_refused_by_name(agent, others, name, line):
+    others.add("theirs", PLUGINS, collectors=[("odd", name)])
+    told = line_of(agent.run("--once", env={"PYTHONPATH": others.folder}), 2)
+    assert told == f"collectors.odd: {line}" or re.fullmatch(f"collectors.odd: {line}", told)
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit('bye')", "SystemExit: bye"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_plugin_whose_module_fails_is_refused_by_name(agent, others, module, line):
+    others.add("theirs", module + "\n", sinks=[("odd", "Odd")])
+    done = agent.run("check", "--sink", "odd", env={"PYTHONPATH": others.folder})
+    assert line_of(done, 2) == f"sinks.odd: its import fails: {line}"
+
+
+@pytest.mark.parametrize("command", ["list", "sample-config"])
+@pytest.mark.parametrize("name", ["Riddle", "missing"])
+def test_what_is_printed_of_all_plugins_leaves_such_a_one_out(agent, others, command, name):
+    others.add("theirs", PLUGINS, collectors=[("odd", name)])
+    done = agent.run(command, env={"PYTHONPATH": others.folder})
+    assert done.returncode == 0
+    assert len(re.findall("collectors.odd is left out: ", done.stdout + done.stderr)) == 1
+
+
+# -- standard streams -----------------------------------------------------------------------------------------------
+
+PRINTING = (
+    "list",
+    "version",
+    "sample-config",
+    "check --collector memory",
+    "plan --collector memory",
+    "health",
+    "--help",
+)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_standard_output_that_takes_nothing_is_told_in_one_line(agent, words):
+    with FULL.open("w") as full:
+        done = agent.run(*words.split(), stdout=full, stderr=-1, capture_output=False)
+    assert line_of(done, 1) == "standard output: No space left on device"
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(agent):
+    with FULL.open("w") as full:
+        done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
+    assert done.returncode == 1
+    assert [line.split()[2] for line in done.stderr.splitlines()] == ["WARNING", "ERROR"]
+    with FULL.open("w") as full:
+        assert agent.run("--bogus", stdout=full, stderr=full, capture_output=False).returncode == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["--help", "--bogus", "health --spool /nowhere", "check --collector memory"])
+def test_a_closed_standard_stream_costs_nothing(agent, closed, words):
+    command = f"{shlex.join(agent.command)} {words}"
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60, check=False)
+    wanted = {"--bogus": (2,), "health --spool /nowhere": (1,), "check --collector memory": (0, 1)}.get(words, (0,))
+    assert done.returncode in wanted
+    assert "Traceback" not in done.stderr
+    assert done.stdout == "" or ">&-" not in closed.split()
+    assert done.stderr == "" or "2>&-" not in closed.split()
+
+
+def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(agent, tmp_path):
+    command = (
+        f"{shlex.join(agent.command)} --sink cloudwatch --region x --collector memory --spool {tmp_path} --duration 3"
+    )
+    program = f"{command} <&- >&- 2>&- & sleep 2; ls -l /proc/$!/fd; wait"
+    done = subprocess.run(
+        ["sh", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=agent.env(AWS_EC2_METADATA_DISABLED="true"),
+    )
+    first = dict(re.findall(r" ([012]) -> (\S+)", done.stdout))
+    assert first == dict.fromkeys("012", "/dev/null"), done.stdout
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (300_000, "--once"),
+        (300_000, "check"),
+        (300_000, "list"),
+        (300_000, "health"),
+        (300_000, "--once --sink cloudwatch --region x"),
+        (60_000, "--once --collector memory"),
+        (60_000, "check"),
+    ],
+)
+def test_with_little_memory_it_works_or_says_so_in_one_line(agent, limit, words, tmp_path):
+    command = f"ulimit -v {limit}; exec {shlex.join(agent.command)} {words}"
+    env = agent.env(CHIPWATCH_SPOOL=tmp_path, AWS_EC2_METADATA_DISABLED="true")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") <= 1
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------------
+
+CLOUD = ("--sink", "cloudwatch", *FEW, "--region", "us-east-1")
+KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@pytest.fixture
+def told(agent, tmp_path):
+    """Run a command; return all that it told."""
+
+    def run(*words, **env):
+        done = agent.run(*words, "--spool", tmp_path / "spool", env={"HOME": tmp_path, **env})
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["check", "run --once", "plan"])
+def test_the_password_of_an_endpoint_is_not_told(told, command):
+    text = told(*command.split(), *CLOUD, "--endpoint-url", "http://user:S3CRET@127.0.0.1:1", **KEYS)
+    assert "S3CRET" not in text
+    assert "//...@127.0.0.1:1" in text or command == "plan"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://user:S3CRET/x@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://u:S3CRET@h:99999", "http://u:S3 CRET@h"],
+)
+def test_an_endpoint_that_is_no_address_is_refused_and_not_told(agent, url):
+    done = agent.run("check", *CLOUD, "--endpoint-url", url, env=KEYS)
+    assert line_of(done, 2) == "sinks.cloudwatch.endpoint_url: expected http://HOST:PORT, or https, without spaces"
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://user:S3CRET@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"]
+)
+def test_the_password_of_a_proxy_is_not_told(told, proxy):
+    text = told("run", "--once", *CLOUD, **KEYS, HTTPS_PROXY=proxy)
+    assert "//...@127.0.0.1:1" in text
+    assert "S3" not in text
+    assert "CRET" not in text
+
+
+@pytest.mark.parametrize("command", ["check", "run --once", "run --once --log-level debug"])
+@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+def test_what_a_credential_process_prints_is_not_told(told, tmp_path, command, end):
+    program = tmp_path / "credentials"
+    program.write_text(f"#!/bin/sh\necho S3CRET\necho S3CRET >&2\necho S3CRET >&2\n{end}\n")
+    program.chmod(0o700)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    text = told(*command.split(), *CLOUD, AWS_CONFIG_FILE=tmp_path / "config", AWS_EC2_METADATA_DISABLED="true")
+    assert "cloudwatch" in text
+    assert "S3CRET" not in text
