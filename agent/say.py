@@ -33,3 +33,11 @@ class Sayer:
         """Note that the trouble is over; if it had been said, log `text`."""
         if self._said.pop(cause, None) is not None and text:
             self._log.info("%s: %s", self._who, text)
+
+
+def told(problem: BaseException) -> str:
+    """Return what an exception says, or its type's name: it may say nothing, and a plugin's may raise here."""
+    try:
+        return str(problem) or type(problem).__name__
+    except Exception:  # noqa: BLE001
+        return type(problem).__name__
