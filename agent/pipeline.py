@@ -76,6 +76,7 @@ class Pipeline:
         points = self.gather(at, grace)
         for outlet in self.outlets:
             outlet.take(points, at)
+            outlet.worker.watch()
         if any(sampler.ended for sampler in self.samplers):
             self._stop.set()
         self.ticks += 1
