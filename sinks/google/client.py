@@ -96,7 +96,8 @@ class Client:
             raise Retryable(f"Google credentials: {problem}") from problem
         except (*ODD, DecodeError) as problem:  # the request has gone out: the points may be stored
             self.close()
-            return Answer(failures.from_grpc_status(UNKNOWN, f"an answer that cannot be read ({type(problem).__name__})"), len(sent))
+            unknown: Any = failures.Unknown
+            return Answer(unknown(f"no answer that can be read ({type(problem).__name__})"), len(sent))
         return None
 
     def close(self) -> None:
