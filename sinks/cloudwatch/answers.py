@@ -77,10 +77,11 @@ class Answer:
         who = "CloudWatch" if self.operation == "PutMetricData" else self.operation
         says = f"{who} answers {self.status} {self.code}"
         if self._foreign is not None:
-            says = f"{who} answers {self.status} with what is no answer of the service ({self._foreign}): a proxy?"
+            says = f"{who} answers {self.status} with what is no answer of the service ({self._foreign})"
         if self.status < 300 or self.status >= 500 or self.status in {408, 429} or BUSY.search(self.code):
             after = self.headers.get("retry-after", "")
-            return Retryable(says, after=float(after) if after.isdecimal() else None)
+            advice = f": {self._advice()}" if self._foreign is not None else ""
+            return Retryable(says + advice, after=float(after) if after.isdecimal() else None)
         if STALE.search(self.code):
             return Stale(says)
         data = self.status == 400 and DATA.match(self.code)
@@ -92,6 +93,8 @@ class Answer:
 
     def _advice(self) -> str:
         """Say what to do where the set-up is at fault."""
+        if self._foreign is not None:
+            return "check endpoint and proxy"
         if DENIED.search(self.code):
             found = PRINCIPAL.search(self.message)
             own = "cloudwatch" if self.operation == "PutMetricData" else "sts"

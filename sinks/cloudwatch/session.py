@@ -67,8 +67,9 @@ def credentials_asked(who: str = "") -> Iterator[None]:
         raise Retryable(f"{says}: {problem}") from None
     except failures.BotoCoreError as problem:
         raise Refused(f"{says}: {problem}") from None
-    except (FileNotFoundError, PermissionError) as problem:
-        raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
+    except OSError as problem:
+        text = f"{says}: {problem.filename}: {problem.strerror}"
+        raise (Refused(text) if problem.filename else Retryable(f"{says}: {problem.strerror}")) from None
     except ODD as problem:
         raise Retryable(f"{says}: what is handed out is none ({type(problem).__name__}); try it by hand") from None
 
