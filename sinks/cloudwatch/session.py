@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logging.getLogger("botocore").setLevel(logging.WARNING)
 # At WARNING it logs a refresh that fails with a traceback and what a program printed; the sink says it without.
 logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
+# And urllib3 logs headers that it cannot read with a traceback.
+logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 ODD: Final = (
     ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
