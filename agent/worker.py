@@ -60,7 +60,8 @@ class Worker:
 
     Each batch is settled in the spool before the next is written, so only a batch whose answer was lost can double.
     A point that fails alone is doubted. It ends only if it fails again after others were taken: a sink that fails on
-    every point loses none.
+    every point loses none. The first of those others doubles, too, if the wire fails before it is known how the doubted
+    ones end.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Worker:
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._doubts: deque[Datapoint] = deque()
-        self._taken = False  # whether this pass delivered anything
+        self._taken = False  # whether something of the batch at hand was taken
         self._vain = 0  # passes in a row that ended with doubts
         self._busy: float | None = None  # since when the sink is at work (monotonic seconds)
         self.seconds = 0.0
@@ -216,8 +217,8 @@ class Worker:
             return False
         points = self._dress(points, known if under is None else under)
         self._doubts.clear()
-        self._taken = False
         for batch in self._cut(points):
+            self._taken = False
             self._deliver(batch, doubts)
         if self._doubts:
             self._judge()
@@ -321,7 +322,7 @@ class Worker:
         finally:
             if aside:
                 self.spool.set_aside(aside, why)
-                text = f"{len(aside)} points are set aside in the spool: the sink fails on them, not on others: {why}"
+                text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
                 self._sayer.say(logging.ERROR, f"aside {why}", text)
 
     def _give_up(self, problem: BaseException) -> NoReturn:

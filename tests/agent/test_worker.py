@@ -550,7 +550,7 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         assert worker.sink.got == [n for n in range(100) if n != 7]
         assert spool.ledger.dropped == {"set aside": 1}
         assert worker.counts["bug"] == SUSPECT
-        assert "1 points are set aside in the spool" in caplog.text
+        assert "1 points are set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
     (point,), _ = chunk.decode(body, 1)
@@ -586,6 +586,21 @@ def test_a_bad_point_that_is_alone_waits_for_another_to_be_taken(start):
     idle(worker)
     assert worker.sink.got == [8]
     assert worker.spool.ledger.dropped == {"set aside": 1}
+
+
+def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start):
+    class Turning(Sink):
+        def write(self, batch):
+            if len(self.asked) > 20:
+                self.asked.append(ids(batch))
+                raise BadBatch("something is wrong")
+            return super().write(batch)
+
+    sink = Turning(one_per_series=True)
+    worker = start(sink, 60)
+    until(lambda: worker.counts["refused"] >= 8)
+    assert sink.got == list(range(21))
+    assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
 
 
 def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):
