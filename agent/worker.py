@@ -60,8 +60,7 @@ class Worker:
 
     Each batch is settled in the spool before the next is written, so only a batch whose answer was lost can double.
     A point that fails alone is doubted. It ends only if it fails again after others were taken: a sink that fails on
-    every point loses none. The first of those others doubles, too, if the wire fails before it is known how the doubted
-    ones end.
+    every point loses none. Of those others one batch doubles, too, if the process ends before the doubts do.
     """
 
     def __init__(
@@ -99,6 +98,9 @@ class Worker:
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._doubts: deque[Datapoint] = deque()
         self._taken = False  # whether something of the batch at hand was taken
+        self._ahead: Counter[str] = (
+            Counter()
+        )  # how the points ended that were taken while those before them are in doubt
         self._vain = 0  # passes in a row that ended with doubts
         self._busy: float | None = None  # since when the sink is at work (monotonic seconds)
         self.seconds = 0.0
@@ -171,7 +173,8 @@ class Worker:
                 self._end_all("reader gone")
                 break
             except BaseException as problem:  # a plugin's SystemExit, too
-                self.spool.release()
+                if not self._ahead:
+                    self.spool.release()
                 delay = self._delay(problem)
             self._remember()
         self._close()
@@ -208,6 +211,9 @@ class Worker:
 
     def _deliver_some(self) -> bool:
         """Deliver the next batches; tell whether there may be more."""
+        if self._ahead:
+            self._judge()
+            return True
         known = self._common()
         doubts = 8 * (self._vain & -self._vain) or DOUBTS  # at every 2nd failed pass 16, at every 4th 32, and so on
         most = self.sink.limits.max_points
@@ -281,7 +287,7 @@ class Worker:
         except (Retryable, Refused, Gone):
             raise
         except BaseException as problem:
-            if not isinstance(problem, BadBatch) and self._failures["bug"] < SUSPECT:
+            if not self._is_of_the_data(problem):
                 raise
             if half := len(batch) // 2:
                 self._deliver(batch[:half], doubts)
@@ -291,12 +297,14 @@ class Worker:
             if len(self._doubts) >= doubts:
                 self._give_up(problem)
             return
-        self._taken, self._vain = True, 0
+        self._taken, self._vain, self._ahead = True, 0, change
         self._judge()
-        self.spool.settle(change)
+
+    def _is_of_the_data(self, problem: BaseException) -> bool:
+        return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
 
     def _judge(self) -> None:
-        """Try each doubted point once more; if others were taken, end those that fail again."""
+        """Try each doubted point once more; if others were taken, end those that fail again, then settle those."""
         aside: list[Datapoint] = []
         why = ""
         try:
@@ -307,6 +315,8 @@ class Worker:
                 except (Retryable, Refused, Gone):
                     raise
                 except BaseException as problem:
+                    if not self._is_of_the_data(problem):
+                        raise
                     if not self._taken:
                         self._give_up(problem)
                     if isinstance(problem, BadBatch):
@@ -324,6 +334,8 @@ class Worker:
                 self.spool.set_aside(aside, why)
                 text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
                 self._sayer.say(logging.ERROR, f"aside {why}", text)
+        self.spool.settle(self._ahead)
+        self._ahead = Counter()
 
     def _give_up(self, problem: BaseException) -> NoReturn:
         """End a pass in which points fail and no other was taken after them."""
