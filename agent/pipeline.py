@@ -84,6 +84,7 @@ class Pipeline:
         points = self._survive("readings", self.gather, at, grace) or []
         for outlet in self.outlets:
             self._survive(f"sink {outlet.name}", outlet.take, points, at)
+            self._survive(f"sink {outlet.name}", outlet.worker.watch)
         if any(sampler.ended for sampler in self.samplers):
             self._stop.set()
         self.ticks += 1

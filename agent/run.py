@@ -138,7 +138,9 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
     if common.known() is None:
         return "it is not known yet who this machine is"
-    return next((f"{o.name} refuses: {o.worker.refused}" for o in pipeline.outlets if o.worker.refused), None)
+    workers = [outlet.worker for outlet in pipeline.outlets]
+    stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
+    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
 
 def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
@@ -159,8 +161,10 @@ def _serve_health(config: Config, running: Callable[[], Pipeline | None], common
         outlets = pipeline.outlets if pipeline else ()
         refused = {o.name: one_line(o.worker.refused) for o in outlets if o.worker.refused}
         owed = {o.name: o.spool.ledger.spooled for o in outlets}
+        stuck = {o.name: o.worker.stuck for o in outlets if o.worker.stuck}
         known = common.known() is not None
-        return healthy()[0] and not refused and known, {"refused": refused, "spooled": owed, "identified": known}
+        good = healthy()[0] and not refused and not stuck and known
+        return good, {"refused": refused, "stuck": stuck, "spooled": owed, "identified": known}
 
     try:
         server = Health(config.health, healthy, ready)

@@ -255,6 +255,15 @@ class Spool:
                     self._flight -= 1
                 self._end(part, {entry: points for entry, points in share.items() if points})
 
+    def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
+        """Keep a copy of points on disk, for a person to look at; how they end is for `settle`."""
+        try:
+            body = chunk.encode(points, None)
+        except UNWRITABLE:
+            return
+        with self._lock:
+            self._journal.do(lambda store: store.keep_aside(ascii(why), body))
+
     def release(self) -> None:
         """Give back what was taken and not settled."""
         with self._lock:

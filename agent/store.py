@@ -134,8 +134,13 @@ class Store:
 
     def set_aside(self, key: int, why: str) -> None:
         """Copy a chunk that cannot be read to where a person can find it."""
+        if row := self._db.execute("SELECT body FROM chunk WHERE key = ?", (key,)).fetchone():
+            self.keep_aside(why, row[0], key)
+
+    def keep_aside(self, why: str, body: bytes, key: int | None = None) -> None:
+        """Keep a chunk where a person can find it."""
         with self._transaction() as db:
-            db.execute("INSERT INTO aside SELECT key, ?, body FROM chunk WHERE key = ?", (why, key))
+            db.execute("INSERT INTO aside (key, why, body) VALUES (?, ?, ?)", (key, why, body))
             db.execute("DELETE FROM aside WHERE rowid <= (SELECT max(rowid) FROM aside) - ?", (ASIDE,))
 
     @staticmethod

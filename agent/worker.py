@@ -7,12 +7,12 @@ import logging
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions
-from agent.errors import BadBatch, Gone, Refused, Retryable
+from agent.errors import BadBatch, Gone, Refused, Retryable, text_of
 from agent.say import Sayer
 from agent.sink import Limits, Sink
 from agent.spool import Spool
@@ -25,6 +25,14 @@ REMEMBER: Final = 1.0
 """Seconds between two askings of a sink for its state while there is much to deliver: a kill costs no more of it."""
 CATCH_UP: Final = 0.5
 """Seconds between two looks at an identity that is not known yet."""
+HANG: Final = 120.0
+"""Seconds without a sign of life after which a sink counts as hanging: five requests of 15 s, and new credentials."""
+MOST_AFTER: Final = 900.0
+"""Seconds that the far side may ask us to wait."""
+SUSPECT: Final = 3
+"""Failures in a row by a bug after which the points at fault are looked for."""
+DOUBTS: Final = 100
+"""Points of one pass that may fail alone before some other point is taken; then the pass ends, and nothing is lost."""
 
 
 def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Datapoint], int]) -> int:
@@ -57,6 +65,8 @@ class Worker:
     Delivers what one sink is owed, oldest first; the only place where a write is tried again.
 
     Each batch is settled in the spool before the next is written, so only a batch whose answer was lost can double.
+    A point that fails alone is doubted. It ends only if it fails again after others were taken: a sink that fails on
+    every point loses none. Of those others one batch doubles, too, if the process ends before the doubts do.
     """
 
     def __init__(
@@ -72,7 +82,7 @@ class Worker:
         base: float = 1.0,
         cap: float = 60.0,
         refused_base: float = 30.0,
-        refused_cap: float = 900.0,
+        refused_cap: float = 60.0,
         on_gone: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -86,11 +96,19 @@ class Worker:
         self._flush, self._offset = flush, offset
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._sayer = Sayer(log, f"sink {name}")
+        self._sayer, self._watcher = Sayer(log, f"sink {name}"), Sayer(log, f"sink {name}")
         self._dressed: dict[Dimensions, Dimensions] = {}
         self._under: Dimensions | None = None
         self.counts: Counter[str] = Counter()
-        """`retried`, `refused`, `bug`: writes that failed so."""
+        """`retried`, `refused`, `bug`: attempts that failed so."""
+        self._failures: Counter[str] = Counter()  # the same, since something was delivered
+        self._doubts: deque[Datapoint] = deque()
+        self._taken = False  # whether something of the batch at hand was taken
+        self._ahead: Counter[str] = (
+            Counter()
+        )  # how the points ended that were taken while those before them are in doubt
+        self._vain = 0  # passes in a row that ended with doubts
+        self._busy: float | None = None  # since when the sink is at work (monotonic seconds)
         self.seconds = 0.0
         """How long the last write took."""
         self.refused: str | None = None
@@ -120,41 +138,55 @@ class Worker:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    # -- the clock's side ---------------------------------------------------------------------------------------
+
+    @property
+    def stuck(self) -> str | None:
+        """Why nothing comes of this sink's thread, if so."""
+        if self._thread.ident and not self._thread.is_alive() and not self._stop.is_set():
+            return "its thread has ended; restart the agent"
+        begun = self._busy
+        seconds = 0.0 if begun is None else time.monotonic() - begun
+        return f"hangs: no answer for {seconds:.0f} s" if seconds > HANG else None
+
+    def watch(self) -> None:
+        """Say once that the sink's thread hangs or has ended, and that it answers again."""
+        if stuck := self.stuck:
+            self._watcher.say(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
+        else:
+            self._watcher.over("stuck", "answers again")
+
     # -- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_open, failures, due = False, 0, 0.0
-        while True:
-            last_try = self._wait()
+        is_open, last_try, due = False, False, 0.0
+        delay: float | None = None
+        while not last_try:
+            self._busy = None
+            last_try = self._wait(delay)
+            self._busy, delay = time.monotonic(), None
             try:
                 if not is_open:
                     self._recall()
                     self.sink.open()
                     is_open = True
                 while self._deliver_some():
-                    failures = 0
+                    self._failures.clear()
                     if time.monotonic() >= due:
                         self._remember()
                         due = time.monotonic() + REMEMBER
                 self._well()
-            except (Retryable, Refused) as problem:
-                self.spool.release()
-                failures += 1
-                delay = self._delay(problem, failures)
-                if not last_try:
-                    self._stop.wait(delay)
             except Gone as gone:
                 log.info("sink %s: %s", self.name, gone)
                 self._on_gone()
+                self._busy = None
                 self._end_all("reader gone")
                 break
-            except Exception as bug:  # of `open` or `recall`: a bug of `write` ends where it happens
-                self._sayer.say(logging.ERROR, f"open {type(bug)}", f"failed to open: {bug}", traceback=True)
-                self.counts["bug"] += 1
-                self._stop.wait(self._refused_backoff[0])
+            except BaseException as problem:  # a plugin's SystemExit, too
+                if not self._ahead:
+                    self.spool.release()
+                delay = self._delay(problem)
             self._remember()
-            if last_try:
-                break
         self._close()
 
     def _recall(self) -> None:
@@ -166,39 +198,48 @@ class Worker:
         """Keep what the sink must know after a restart."""
         try:
             state = self.sink.state()
-        except Exception as bug:
-            self._sayer.say(logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {bug}", traceback=True)
+        except BaseException as bug:
+            self._sayer.say(
+                logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {text_of(bug)}", traceback=True
+            )
             return
         if state is not None:
             self.spool.remember(state)
 
-    def _wait(self) -> bool:
-        """Wait until something may be sent; tell whether this is the last time."""
+    def _wait(self, delay: float | None) -> bool:
+        """Wait until something may be sent, `delay` seconds after a failure; tell whether this is the last time."""
         while not self._stop.is_set():
             if self.spool.ledger.spooled == 0:
                 self._wake.wait()
                 self._wake.clear()
             elif self._common() is None:
                 self._stop.wait(CATCH_UP)
-            elif not self._flush or self._stop.wait(self._until_flush()):
-                break
             else:
-                return False
+                return self._stop.wait(self._until_flush() if delay is None else delay)
         return self._stop.is_set()
 
     def _until_flush(self) -> float:
-        return (self._offset * self._flush - time.monotonic()) % self._flush
+        return (self._offset * self._flush - time.monotonic()) % self._flush if self._flush else 0.0
 
     def _deliver_some(self) -> bool:
         """Deliver the next batches; tell whether there may be more."""
+        if self._ahead:
+            self._judge()
+            return True
         known = self._common()
-        points, under = self.spool.take(self.sink.limits.max_points)
+        doubts = 8 * (self._vain & -self._vain) or DOUBTS  # at every 2nd failed pass 16, at every 4th 32, and so on
+        most = self.sink.limits.max_points
+        points, under = self.spool.take(min(max(most, 2 * doubts), 16 * most) if self._vain else most)
         if not points or (under is None and known is None):
             self.spool.release()
             return False
         points = self._dress(points, known if under is None else under)
+        self._doubts.clear()
         for batch in self._cut(points):
-            self._deliver(batch)
+            self._taken = False
+            self._deliver(batch, doubts)
+        if self._doubts:
+            self._judge()
         return True
 
     def _dress(self, points: list[Datapoint], under: Dimensions | None) -> list[Datapoint]:
@@ -217,45 +258,101 @@ class Worker:
 
     def _cut(self, points: list[Datapoint]) -> Iterator[list[Datapoint]]:
         while points:
-            try:
-                n = first_batch(points, self.sink.limits, self.sink.size)
-            except Exception as bug:
-                self._lose(points, bug)
-                return
+            n = first_batch(points, self.sink.limits, self._size)
             yield points[:n]
             points = points[n:]
 
-    def _deliver(self, batch: list[Datapoint]) -> None:
-        """Write one batch and settle it; halve it where some point is at fault and nobody says which."""
-        begun = time.monotonic()
+    def _size(self, point: Datapoint) -> int:
+        """Return the bytes of a point; one whose size the sink cannot tell fills a request alone."""
         try:
-            rejected = self.sink.write(batch)[: len(batch)]
-            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
-            example = _shown(rejected[0].point) if rejected else ""
-        except BadBatch as problem:
-            if len(batch) > 1:
-                half = len(batch) // 2
-                self._deliver(batch[:half])
-                self._deliver(batch[half:])
-                return
-            self._reject(["refused by the service"], f"{problem}: {_shown(batch[0])}")
-            self.spool.settle({"rejected:refused by the service": 1})
-            return
-        except (Retryable, Refused, Gone):
-            raise
+            return self.sink.size(point)
         except Exception as bug:
-            self._lose(batch, bug)
-            return
+            text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
+            self._sayer.say(logging.ERROR, f"size {type(bug)}", text, traceback=True)
+            assert self.sink.limits.max_bytes is not None
+            return self.sink.limits.max_bytes
+
+    def _write(self, batch: list[Datapoint]) -> Counter[str]:
+        """Write one batch; return how its points ended, as entries of the ledger."""
+        self._busy = begun = time.monotonic()
+        try:
+            rejected = self.sink.write(batch)
         finally:
             self.seconds = time.monotonic() - begun
+        try:
+            rejected = rejected[: len(batch)]
+            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
+            example = _shown(rejected[0].point) if rejected else ""
+        except Exception as bug:
+            self.counts["bug"] += 1
+            text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
+            self._sayer.say(logging.ERROR, "answer", text, traceback=True)
+            reasons, example = [], ""
         change = Counter(self._reject(reasons, example))
         change["sent"] = len(batch) - len(reasons)
-        self.spool.settle(change)
+        return change
 
-    def _lose(self, batch: Sequence[Datapoint], bug: Exception) -> None:
-        self.counts["bug"] += 1
-        self._sayer.say(logging.ERROR, f"{type(bug)}", f"failed, {len(batch)} points are lost: {bug}", traceback=True)
-        self.spool.settle({"dropped:bug": len(batch)})
+    def _deliver(self, batch: list[Datapoint], doubts: int) -> None:
+        """Write one batch and settle it; halve it where some point is at fault and nobody says which."""
+        try:
+            change = self._write(batch)
+        except (Retryable, Refused, Gone):
+            raise
+        except BaseException as problem:
+            if not self._is_of_the_data(problem):
+                raise
+            if half := len(batch) // 2:
+                self._deliver(batch[:half], doubts)
+                self._deliver(batch[half:], doubts)
+                return
+            self._doubts += batch
+            if len(self._doubts) >= doubts:
+                self._give_up(problem)
+            return
+        self._taken, self._vain, self._ahead = True, 0, change
+        self._judge()
+
+    def _is_of_the_data(self, problem: BaseException) -> bool:
+        return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
+
+    def _judge(self) -> None:
+        """Try each doubted point once more; if others were taken, end those that fail again, then settle those."""
+        aside: list[Datapoint] = []
+        why = ""
+        try:
+            while self._doubts:
+                point = self._doubts[0]
+                try:
+                    change = self._write([point])
+                except (Retryable, Refused, Gone):
+                    raise
+                except BaseException as problem:
+                    if not self._is_of_the_data(problem):
+                        raise
+                    if not self._taken:
+                        self._give_up(problem)
+                    if isinstance(problem, BadBatch):
+                        change = Counter(self._reject(["refused by the service"], f"{problem}: {_shown(point)}"))
+                    else:
+                        why = f"{type(problem).__name__}: {text_of(problem)}"
+                        aside.append(point)
+                        change = Counter({"dropped:set aside": 1})
+                self.spool.settle(change)
+                self._doubts.popleft()
+        finally:
+            if aside:
+                self.spool.set_aside(aside, why)
+                text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
+                self._sayer.say(logging.ERROR, f"aside {why}", text)
+        self.spool.settle(self._ahead)
+        self._ahead = Counter()
+
+    def _give_up(self, problem: BaseException) -> NoReturn:
+        """End a pass in which points fail and no other was taken after them."""
+        self._vain += 1
+        if isinstance(problem, BadBatch):
+            raise Refused(f"every point is refused, so none is given up: {problem}") from problem
+        raise problem
 
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
         """Say each reason once; return the entries of the ledger."""
@@ -269,21 +366,28 @@ class Worker:
             entries.append(f"rejected:{word}")
         return entries
 
-    def _delay(self, problem: Retryable | Refused, failures: int) -> float:
+    def _kept(self) -> str:
+        return f"{self.spool.ledger.spooled} points are kept"
+
+    def _delay(self, problem: BaseException) -> float:
         """Say what failed; return the seconds to wait: what the far side named, or full jitter."""
-        kept = f"{self.spool.ledger.spooled} points are kept"
-        if isinstance(problem, Refused):
-            base, cap = self._refused_backoff
-            self.counts["refused"] += 1
-            self.refused = str(problem)
-            self._sayer.say(logging.ERROR, f"refused {problem}", f"refused: {problem}; {kept}")
-        else:
-            base, cap = self._backoff
-            self.counts["retried"] += 1
-            self._sayer.say(logging.WARNING, "retry", f"{problem}; {kept} and tried again")
+        text = text_of(problem)
+        kind = "retried" if isinstance(problem, Retryable) else "refused" if isinstance(problem, Refused) else "bug"
+        self.counts[kind] += 1
+        self._failures[kind] += 1
+        if isinstance(problem, Retryable):
+            self._sayer.say(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
             if problem.after is not None and problem.after > 0:
-                return min(problem.after, self._refused_backoff[1])
-        return random.uniform(0, min(cap, base * 2.0 ** min(failures, 30)))  # noqa: S311  # not a secret
+                return min(problem.after, MOST_AFTER)
+        elif isinstance(problem, Refused):
+            self.refused = text
+            self._sayer.say(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
+        else:
+            self.refused = f"it fails by a bug: {text}"
+            text = f"failed by a bug: {text}; {self._kept()} and tried again"
+            self._sayer.say(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
+        base, cap = self._refused_backoff if kind == "refused" else self._backoff
+        return random.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))  # noqa: S311  # not a secret
 
     def _ended(self) -> tuple[int, int]:
         """Return how many points were sent, and rejected."""
@@ -312,5 +416,5 @@ class Worker:
     def _close(self) -> None:
         try:
             self.sink.close()
-        except Exception as bug:
-            self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {bug}", traceback=True)
+        except BaseException as bug:
+            self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)

@@ -13,21 +13,16 @@ from botocore import exceptions as failures
 from botocore.awsrequest import AWSResponse
 
 from agent.errors import Refused, Retryable
-from sinks.cloudwatch.answers import Answer, Stale
-from sinks.cloudwatch.session import make_client
+from sinks.cloudwatch.answers import Answer, Stale, foreign
+from sinks.cloudwatch.session import ODD, bounded, make_client, renew
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
 
 log = logging.getLogger(__name__)
 
-NOT_NOW: Final = (
-    failures.ConnectionError,
-    failures.HTTPClientError,
-    failures.CredentialRetrievalError,
-    failures.MetadataRetrievalError,
-)
-"""What may be better at the next try: the network, or whoever hands out credentials."""
+NOT_NOW: Final = (failures.ConnectionError, failures.HTTPClientError)
+"""What may be better at the next try: the network."""
 COMPRESS_FROM: Final = 10_240
 """Bytes from which a body is compressed: botocore's own threshold."""
 MOST_SKEW: Final = 60.0
@@ -41,7 +36,9 @@ class Client:
         """Take the sink's configuration, and the wall clock (ns since the epoch)."""
         self._config, self._clock = config, clock
         self._client: Any = None
+        self._credentials: Any = None
         self._compress = True
+        self._foreign: str | None = None
         self._renewed = self._skew_said = False
         self._body: bytes | None = None
         self._probed: dict[str, Any] | None = None
@@ -51,12 +48,12 @@ class Client:
     def connect(self) -> None:
         """Find region and credentials and build the client; raise Refused or Retryable."""
         try:
-            self._client, self._compress = make_client(self._config)
-        except NOT_NOW as problem:
-            raise Retryable(f"AWS credentials: {problem}") from problem
-        except (failures.BotoCoreError, ValueError) as problem:
+            self._client, self._credentials, self._compress = make_client(self._config)
+        except (failures.BotoCoreError, ValueError, OSError) as problem:
             raise Refused(str(problem)) from problem
+        bounded(self._client)
         self._client.meta.events.register("before-call.cloudwatch.PutMetricData", self._before_call)
+        self._client.meta.events.register("before-parse.cloudwatch.PutMetricData", self._before_parse)
 
     def speaks(self, datums: Sequence[dict[str, Any]], body: bytes) -> bool:
         """Tell whether botocore would send `datums` as what `body` says; nothing is sent. Raise Refused."""
@@ -81,11 +78,15 @@ class Client:
         """
         if self._client is None:
             self.connect()
-        self._body = body
+        self._body, self._foreign = body, None
         try:
+            renew(self._credentials)
             response = self._client.put_metric_data(Namespace=self._config.namespace, MetricData=datums)
+        except (Retryable, Refused):  # of the credentials: those that may be had later are read anew
+            self.close()
+            raise
         except failures.ClientError as error:
-            answer = Answer(error.response, error.operation_name)
+            answer = Answer(error.response, error.operation_name, self._foreign)
             self._compare_clocks(answer.headers)
             if named := answer.members(count):
                 return named
@@ -98,8 +99,12 @@ class Client:
         except failures.BotoCoreError as problem:
             self.close()
             raise Refused(str(problem)) from problem
+        except ODD as problem:
+            raise Retryable(f"CloudWatch gives an answer that botocore cannot read: {type(problem).__name__}") from None
         finally:
             self._body = None
+        if self._foreign is not None:
+            raise Answer(response, "PutMetricData", self._foreign).blame()
         self._compare_clocks(response["ResponseMetadata"]["HTTPHeaders"])
         self._renewed = False
         return {}
@@ -121,6 +126,13 @@ class Client:
                 params["body"] = gzip.compress(self._body, 1, mtime=0)
                 params["headers"]["Content-Encoding"] = "gzip"
         return None
+
+    def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
+        """Keep from botocore's parsers a body that is not of the service's shape."""
+        headers = {name.lower(): word for name, word in response_dict["headers"].items()}
+        self._foreign = foreign(response_dict["status_code"], headers, response_dict["body"])
+        if self._foreign is not None:
+            response_dict["body"] = b"{}"
 
     def _renew(self, why: Stale) -> Exception:
         """Drop credentials that the service knows no more; return what the frame is to be told."""

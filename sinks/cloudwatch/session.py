@@ -5,23 +5,41 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
+from botocore import exceptions as failures
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config as Options
 from botocore.credentials import AssumeRoleCredentialFetcher, CredentialProvider, DeferredRefreshableCredentials
 from botocore.loaders import Loader
+from botocore.parsers import ResponseParserError
 from botocore.utils import IMDSRegionProvider
+from urllib3.exceptions import HTTPError
 
-from agent.errors import Refused
+from agent.errors import Refused, Retryable
+from sinks.cloudwatch.answers import Answer, Stale
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
 
 # At DEBUG botocore logs what it signs, session tokens too; at INFO where it found credentials, each time.
 logging.getLogger("botocore").setLevel(logging.WARNING)
+# At WARNING it logs a refresh that fails with a traceback and what a program printed; the sink says it without.
+logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
+# And urllib3 logs headers that it cannot read with a traceback.
+logging.getLogger("urllib3").setLevel(logging.ERROR)
 
+ODD: Final = (
+    ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
+)  # fmt: skip
+"""What botocore raises for answers and files that it cannot make sense of."""
+MOST_ANSWER: Final = 1 << 20
+"""Bytes of an answer that are read; one of the service has less than a tenth of it."""
+PRINTABLE: Final = re.compile("[!-~]+")
 CONNECT: Final = 5.0
 """Seconds to wait for a connection; botocore's own 60 would hold up the stop of the agent."""
 NO_REGION: Final = "no AWS region: give one by --region, AWS_REGION or a profile; nor did instance metadata name one"
@@ -31,11 +49,47 @@ NO_CREDENTIALS: Final = (
 )
 
 
-def make_client(config: CloudwatchSink.Config) -> tuple[Any, bool]:
+@contextmanager
+def credentials_asked(who: str = "") -> Iterator[None]:
     """
-    Return a client of CloudWatch that sends once and waits briefly, and whether requests may be compressed.
+    Raise Retryable or Refused where those who hand out credentials (`who`, botocore's word) fail.
 
-    Raises Refused where there is no region or nobody to be, and what botocore raises.
+    What a program printed, or a server answered, is not repeated: it may hold a secret.
+    """
+    says = f"AWS credentials{f' of {who}' if who else ''}"
+    try:
+        yield
+    except failures.ClientError as error:
+        blame = Answer(error.response, error.operation_name).blame()
+        raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
+    except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
+        source = problem.kwargs.get("provider", "a metadata service")
+        raise Retryable(f"{says}: {source} fails, or hands out what is none; try it by hand") from None
+    except (failures.ConnectionError, failures.HTTPClientError) as problem:
+        raise Retryable(f"{says}: {problem}") from None
+    except failures.BotoCoreError as problem:
+        raise Refused(f"{says}: {problem}") from None
+    except OSError as problem:
+        text = f"{says}: {problem.filename}: {problem.strerror}"
+        raise (Refused(text) if problem.filename else Retryable(f"{says}: {problem.strerror}")) from None
+    except ODD as problem:
+        raise Retryable(f"{says}: what is handed out is none ({type(problem).__name__}); try it by hand") from None
+
+
+def renew(credentials: Any) -> None:
+    """Fetch credentials anew if they are about to expire; raise Retryable or Refused."""
+    with credentials_asked(credentials.method):
+        found = credentials.get_frozen_credentials()
+        for word in (found.access_key, found.secret_key, found.token or "none"):
+            if not PRINTABLE.fullmatch(word):
+                raise ValueError(word)
+
+
+def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
+    """
+    Return a client of CloudWatch that sends once and waits briefly, its credentials, and whether it may compress.
+
+    Raises Refused where there is no region or nobody to be, Retryable, and what botocore raises for a wrong set-up.
     """
     session = botocore.session.Session(profile=config.profile)
     session.register_component("data_loader", _SmallLoader())
@@ -54,12 +108,44 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, bool]:
         max_pool_connections=1,
         user_agent_extra="chipwatch",
     )
-    if config.role_arn:
-        _assume(session, config, region, options)
-    if session.get_credentials() is None:
+    with credentials_asked():
+        if config.role_arn:
+            _assume(session, config, region, options)
+        credentials = session.get_credentials()
+    if credentials is None:
         raise Refused(NO_CREDENTIALS)
     client = session.create_client("cloudwatch", region, endpoint_url=config.endpoint_url, config=options)
-    return client, not session.get_config_variable("disable_request_compression")
+    return client, credentials, not session.get_config_variable("disable_request_compression")
+
+
+def bounded(client: Any) -> None:
+    """Let `client` read no more than MOST_ANSWER bytes of an answer: botocore itself reads without end."""
+    http = client._endpoint.http_session  # noqa: SLF001  # nothing public leads there
+    send = http.send
+
+    def send_and_read(request: Any) -> AWSResponse:
+        request.stream_output = True
+        answer = send(request)
+        return AWSResponse(answer.url, answer.status_code, answer.headers, _Body(answer.raw))
+
+    http.send = send_and_read
+
+
+class _Body:
+    """The first bytes of an answer, read at once."""
+
+    def __init__(self, raw: Any) -> None:
+        try:
+            self._bytes = raw.read(MOST_ANSWER)
+            if len(self._bytes) == MOST_ANSWER:
+                raw.close()
+            else:
+                raw.release_conn()
+        except (HTTPError, OSError) as problem:
+            raise failures.HTTPClientError(error=type(problem).__name__) from problem
+
+    def stream(self) -> Iterator[bytes]:
+        yield self._bytes
 
 
 class _SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as failures
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc import StatusCode
 
@@ -190,7 +191,10 @@ def _unpacked(detail: Any) -> tuple[str, Any]:
         return name, detail
     name = detail.TypeName()
     found = SHAPES[name]() if name in SHAPES else None
-    return name, found if found is not None and detail.Unpack(found) else None
+    try:
+        return name, found if found is not None and detail.Unpack(found) else None
+    except DecodeError:
+        return name, None
 
 
 def reason_of(text: str) -> str:
@@ -203,6 +207,6 @@ def _numbers(places: str, count: int) -> list[int]:
     found: list[int] = []
     for part in places.split(","):
         first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (not last or last.isdecimal()):
+        if len(part) < 20 and first.isdecimal() and (not last or last.isdecimal()):
             found += range(int(first), min(int(last or first) + 1, count))
     return found

@@ -10,6 +10,7 @@ import google.auth
 import grpc
 from google.api_core import exceptions as failures
 from google.auth import exceptions as auth
+from google.protobuf.message import DecodeError
 
 from agent.errors import Refused, Retryable
 from sinks.google import spare
@@ -24,6 +25,8 @@ SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 """All that is asked for."""
 HOST: Final = "monitoring.googleapis.com"
 NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+ODD: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
+"""What the libraries raise for files and answers that they cannot make sense of."""
 OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
     ("grpc.keepalive_time_ms", 120_000),
@@ -70,13 +73,7 @@ class Client:
                 raise Refused(f"{told(problem)}; on Google Cloud, give the machine a service account") from None
             except auth.GoogleAuthError as problem:
                 raise Retryable(f"Google credentials: {told(problem)}") from None
-            except (
-                OSError,
-                ValueError,
-                TypeError,
-                LookupError,
-                AttributeError,
-            ) as problem:  # of a file of another kind
+            except ODD as problem:  # of a file of another kind
                 raise Refused(f"the file of Google's credentials is none: {problem}") from None
             self.project = self.project or project or ""
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *through(host)))
@@ -97,6 +94,10 @@ class Client:
             raise Refused(f"Google credentials: {problem}") from problem
         except auth.GoogleAuthError as problem:
             raise Retryable(f"Google credentials: {problem}") from problem
+        except (*ODD, DecodeError) as problem:  # the request has gone out: the points may be stored
+            self.close()
+            unknown: Any = failures.Unknown
+            return Answer(unknown(f"no answer that can be read ({type(problem).__name__})"), len(sent))
         return None
 
     def close(self) -> None:

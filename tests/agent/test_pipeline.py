@@ -407,7 +407,7 @@ def test_a_hung_collector_does_not_keep_a_pipeline_from_closing(build, running, 
     begun = time.monotonic()
     pipe.close(LONG)
     assert time.monotonic() - begun < 5
-    assert values(sink)[-1] == pipe.ticks
+    assert set(values(sink)) <= set(range(1, pipe.ticks + 1))
     assert sink.closed == 1
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import sqlite3
 import threading
 import time
 from contextlib import closing
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import chunk
 from agent.datapoint import Dimensions, counter, gauge
 from agent.errors import BadBatch, Gone, Refused, Retryable
 from agent.sink import Limits, Rejected
 from agent.spool import Spool
 from agent.testing import MemorySink
-from agent.worker import MOST_REASONS, Worker, first_batch
+from agent.worker import MOST_REASONS, SUSPECT, Worker, first_batch
 
 LONG = 30.0
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -313,26 +315,59 @@ def test_a_connection_that_cannot_be_opened_is_tried_again(start):
     assert sink.asked == [[0, 1, 2]]
 
 
-def test_the_back_off_is_random_doubles_and_has_an_end():
-    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=60.0, refused_base=30.0, refused_cap=900.0)
-    for problem, base, cap in ((Retryable("x"), 1.0, 60.0), (Refused("x"), 30.0, 900.0)):
-        for failures in (1, 2, 3, 6, 50, 10_000):
-            most = min(cap, base * 2.0 ** min(failures, 30))
-            waits = [worker._delay(problem, failures) for _ in range(300)]
-            assert 0 <= min(waits) < most / 4
-            assert most * 3 / 4 < max(waits) <= most
+KINDS = {"retried": Retryable, "refused": Refused, "bug": KeyError}
+
+
+@pytest.mark.parametrize(("kind", "base", "cap"), [("retried", 1.0, 60.0), ("refused", 30.0, 60.0), ("bug", 1.0, 60.0)])
+def test_the_back_off_is_random_grows_and_ends_at_a_minute(kind, base, cap):
+    worker = Worker("mem", MemorySink(), Spool("mem"))
+    for failures in (1, 2, 3, 6, 50, 10_000):
+        most, waits = min(cap, base * 2.0 ** min(failures - 1, 30)), []
+        for _ in range(300):
+            worker._failures[kind] = failures - 1
+            waits.append(worker._delay(KINDS[kind]("x")))
+        assert 0 <= min(waits) < most / 4
+        assert most * 3 / 4 < max(waits) <= most
+
+
+def test_each_kind_of_failure_has_its_own_back_off():
+    worker = Worker("mem", MemorySink(), Spool("mem"))
+    refused = []
+    for _ in range(300):
+        worker._failures.clear()
+        for _ in range(5):
+            worker._delay(Retryable("no answer"))
+        refused.append(worker._delay(Refused("no such role")))
+    assert 20 < max(refused) <= 30
+
+
+def test_a_success_begins_the_back_off_anew(start):
+    sink = Sink(*[Retryable("no answer")] * 5)
+    worker = start(sink, 3)
+    idle(worker)
+    until(lambda: not worker._failures)
+    assert worker.counts == {"retried": 5}
+
+
+def test_after_a_failure_the_next_attempt_does_not_wait_for_the_period_of_sending_too(start):
+    sink = Sink(Retryable("no answer"))
+    worker = start(sink, flush=3600.0, offset=((time.monotonic() + 0.3) / 3600.0) % 1)
+    worker.spool.append(points([1]))
+    worker.wake()
+    idle(worker)
+    assert sink.asked == [[1], [1]]
 
 
 def test_a_delay_that_the_far_side_names_is_obeyed_up_to_a_bound():
-    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=2.0, refused_cap=900.0)
-    assert worker._delay(Retryable("slow down", after=7.5), 1) == 7.5
-    assert worker._delay(Retryable("slow down", after=10**9), 1) == 900.0
+    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=2.0)
+    assert worker._delay(Retryable("slow down", after=7.5)) == 7.5
+    assert worker._delay(Retryable("slow down", after=10**9)) == 900.0
 
 
 @pytest.mark.parametrize("after", [0, 0.0, -5.0, math.nan])
 def test_a_delay_of_nothing_does_not_make_a_storm(after):
     worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=60.0)
-    waits = [worker._delay(Retryable("now", after=after), 3) for _ in range(300)]
+    waits = [worker._delay(Retryable("now", after=after)) for _ in range(300)]
     assert min(waits) >= 0
     assert max(waits) > 4
 
@@ -385,13 +420,13 @@ def test_one_poison_point_among_a_thousand_is_found_by_halving(start, caplog):
     worker = start(sink, 1000)
     idle(worker)
     assert sink.got == [n for n in range(1000) if n != 617]
-    assert len(sink.asked) <= 2 * math.ceil(math.log2(1000)) + 1
+    assert len(sink.asked) <= 2 * math.ceil(math.log2(1000)) + 2
     assert worker.spool.ledger.rejected == {"refused by the service": 1}
     assert "something is wrong: cpu.load" in caplog.text
     assert [r.levelname for r in caplog.records] == ["ERROR"]
 
 
-@pytest.mark.parametrize("poison", [{0}, {999}, {0, 1, 500, 998}, set(range(1000))])
+@pytest.mark.parametrize("poison", [{0}, {999}, {0, 1, 500, 998}, set(range(50, 149)), set(range(999))])
 def test_poison_anywhere_costs_only_itself(start, poison):
     sink = Allergic(max_points=1000)
     sink.poison = frozenset(poison)
@@ -401,20 +436,80 @@ def test_poison_anywhere_costs_only_itself(start, poison):
     assert worker.spool.ledger.rejected.total() == len(poison)
 
 
-def test_a_wire_that_fails_while_poison_is_searched_doubles_nothing(start):
-    dice = random.Random(1)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_wire_that_fails_while_poison_is_searched_doubles_nothing(start, seed):
+    dice = random.Random(seed)
 
     class Flaky(Allergic):
         def write(self, batch):
-            if dice.random() < 0.2:
+            if dice.random() < 0.3:
                 self.asked.append([])
                 raise Retryable("no answer")
             return super().write(batch)
 
     sink = Flaky(max_points=64)
-    sink.poison = frozenset({5, 40})
-    idle(start(sink, 128))
-    assert sink.got == [n for n in range(128) if n not in sink.poison]
+    sink.poison = frozenset({0, 5, 6, 40, 64, 100})
+    worker = start(sink, 128)
+    idle(worker)
+    assert sorted(sink.got) == [n for n in range(128) if n not in sink.poison]
+    assert worker.spool.ledger.rejected.total() == 6
+
+
+def failing(count, owed, problem):
+    """Return a sink that fails on every batch for a while, and then on the point 7."""
+
+    class Failing(Sink):
+        def write(self, batch):
+            if len(self.asked) < count or 7 in ids(batch):
+                self.asked.append(ids(batch))
+                raise problem("something is wrong")
+            return super().write(batch)
+
+    return Failing(max_points=owed)
+
+
+@pytest.mark.parametrize("problem", [BadBatch, KeyError, SystemExit, RecursionError])
+def test_a_sink_that_fails_on_every_point_loses_none_and_is_not_ready(start, caplog, problem):
+    sink = failing(10**9, 50, problem)
+    worker = start(sink, 1000)
+    until(lambda: len(sink.asked) > 2000)
+    assert "something is wrong" in worker.refused
+    assert worker.spool.ledger.spooled == 1000
+    assert worker.spool.ledger.dropped.total() == worker.spool.ledger.rejected.total() == 0
+    assert len(caplog.records) == 1
+    assert "1000 points are kept" in caplog.text
+
+
+@pytest.mark.parametrize("problem", [BadBatch, KeyError, SystemExit])
+def test_what_failed_on_every_point_for_a_while_costs_only_the_points_that_still_fail(start, problem):
+    sink = failing(500, 50, problem)
+    worker = start(sink, 1000)
+    idle(worker)
+    until(lambda: worker.refused is None)
+    assert sorted(sink.got) == [n for n in range(1000) if n != 7]
+    assert worker.spool.ledger.sent == 999
+
+
+@pytest.mark.parametrize("bad", [250, 1500])
+def test_more_bad_points_in_a_row_than_a_pass_doubts_or_takes_are_got_over(start, bad):
+    class Picky(Sink):
+        def write(self, batch):
+            self.asked.append(len(batch))
+            if min(ids(batch)) < bad:
+                raise BadBatch("something is wrong")
+            return MemorySink.write(self, batch)
+
+    worker = start(Picky(max_points=200), bad + 500)
+    idle(worker)
+    assert worker.sink.got == list(range(bad, bad + 500))
+    assert worker.spool.ledger.rejected.total() == bad
+
+
+def test_a_sink_that_refuses_every_point_is_asked_ever_less_than_twice_a_point(start):
+    sink = failing(10**9, 1000, BadBatch)
+    worker = start(sink, 10_000)
+    until(lambda: worker.counts["refused"] >= 64)
+    assert len(sink.asked) < 64 * 100
 
 
 def test_rejected_points_are_counted_by_reason_and_each_reason_is_said_once(start, caplog):
@@ -439,15 +534,87 @@ def test_reasons_without_end_are_counted_together(start, most):
     assert worker.spool.ledger.rejected["other"] >= 300 - MOST_REASONS
 
 
-def test_a_bug_costs_one_batch_and_is_said_once_with_its_traceback(start, caplog):
+def test_a_bug_that_passes_costs_nothing_and_is_said_once_with_its_traceback(start, caplog):
     sink = Sink(KeyError("x"), KeyError("y"), max_points=10)
     worker = start(sink, 50)
     idle(worker)
-    assert sink.got == list(range(20, 50))
-    assert worker.spool.ledger.dropped == {"bug": 20}
+    assert sink.got == list(range(50))
     assert worker.counts == {"bug": 2}
     (record,) = caplog.records
     assert (record.levelname, record.exc_info[0]) == ("ERROR", KeyError)
+
+
+def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, caplog, tmp_path):
+    with closing(Spool("mem", tmp_path / "mem.db")) as spool:
+        for n in range(0, 100, 10):
+            spool.append(points(range(n, n + 10)), HERE)
+        worker = start(failing(0, 25, KeyError), spool=spool)
+        idle(worker)
+        assert worker.sink.got == [n for n in range(100) if n != 7]
+        assert spool.ledger.dropped == {"set aside": 1}
+        assert worker.counts["bug"] == SUSPECT
+        assert "1 points are set aside" in caplog.text
+    with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
+        ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
+    (point,), _ = chunk.decode(body, 1)
+    assert (point.value, point.dims, "something is wrong" in why) == (7.0, HERE, True)
+
+
+def test_a_bad_series_in_every_window_costs_only_itself(start):
+    class Picky(Sink):
+        def write(self, batch):
+            if any(point.dims.get("bad") for point in batch):
+                raise KeyError("bad")
+            return super().write(batch)
+
+    spool = Spool("mem")
+    worker = start(Picky(one_per_series=True), spool=spool)
+    for n in range(20):
+        spool.append([LOAD.point(n, float(n)), LOAD.point(n, -1.0, Dimensions(bad="yes"))])
+        worker.wake()
+    spool.append(points([20]))
+    worker.wake()
+    idle(worker)
+    assert worker.sink.got == list(range(21))
+    assert spool.ledger.dropped == {"set aside": 20}
+
+
+def test_a_bad_point_that_is_alone_waits_for_another_to_be_taken(start):
+    worker = start(failing(0, 10, KeyError), spool=Spool("mem"))
+    worker.spool.append(points([7]))
+    worker.wake()
+    until(lambda: worker.counts["bug"] > 10)
+    assert worker.spool.ledger.spooled == 1
+    worker.spool.append(points([8]))
+    idle(worker)
+    assert worker.sink.got == [8]
+    assert worker.spool.ledger.dropped == {"set aside": 1}
+
+
+def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start):
+    class Turning(Sink):
+        def write(self, batch):
+            if len(self.asked) > 20:
+                self.asked.append(ids(batch))
+                raise BadBatch("something is wrong")
+            return super().write(batch)
+
+    sink = Turning(one_per_series=True)
+    worker = start(sink, 60)
+    until(lambda: worker.counts["refused"] >= 8)
+    assert sink.got == list(range(21))
+    assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
+
+
+def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    sink = Sink(Mute(), Mute())
+    idle(start(sink, 3))
+    assert sink.got == [0, 1, 2]
+    assert "failed by a bug: Mute" in caplog.text
 
 
 def test_a_bug_while_opening_costs_no_point(start, caplog):
@@ -468,7 +635,7 @@ def test_a_bug_while_opening_costs_no_point(start, caplog):
     [None, 5, "no", [None], ["no"], [Rejected(None, "x")], [Rejected(LOAD.point(1, 1.0), None)], iter(())],
     ids=["nothing", "number", "text", "list of nothing", "list of text", "no point", "no reason", "iterator"],
 )
-def test_an_answer_that_is_rubbish_costs_one_batch_and_nothing_is_sent_twice(start, answer, caplog):
+def test_a_return_value_that_is_rubbish_is_said_once_and_nothing_is_sent_twice(start, answer, caplog):
     class Rubbish(Sink):
         def write(self, batch):
             super().write(batch)
@@ -478,8 +645,7 @@ def test_an_answer_that_is_rubbish_costs_one_batch_and_nothing_is_sent_twice(sta
     worker = start(sink, 30)
     idle(worker)
     assert sink.got == list(range(30))
-    assert worker.spool.ledger.dropped == {"bug": 10}
-    assert worker.spool.ledger.sent == 20
+    assert worker.spool.ledger.sent == 30
     assert [r.levelname for r in caplog.records] == ["ERROR"]
 
 
@@ -511,13 +677,13 @@ def test_a_reason_that_is_no_text_a_disk_can_hold_does_no_harm(start, tmp_path):
 def test_a_bug_in_the_size_of_a_point_does_not_hold_up_the_rest(start, caplog):
     class Sized(Sink):
         def size(self, point):
-            return 10 // int(point.value - 5)
+            return 10 // abs(int(point.value - 5))
 
     sink = Sized(max_points=10, max_bytes=10**6)
     worker = start(sink, 40)
     idle(worker)
-    assert sink.got == list(range(10, 40))
-    assert worker.spool.ledger.dropped == {"bug": 10}
+    assert sink.got == list(range(40))
+    assert [5] in sink.asked
     assert [r.levelname for r in caplog.records] == ["ERROR"]
 
 
@@ -609,6 +775,71 @@ def test_a_stop_gives_up_in_time_on_a_sink_that_hangs(start):
     assert time.monotonic() - begun < LONG / 2
     assert worker.spool.ledger.spooled == 5
     gate.set()
+
+
+def test_a_sink_that_hangs_is_said_once_and_so_is_that_it_answers_again(start, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("agent.worker.HANG", 0.05)
+    gate = threading.Event()
+
+    class Hung(Sink):
+        def write(self, batch):
+            assert gate.wait(LONG)
+            return super().write(batch)
+
+    worker = start(Hung(), 5)
+    assert worker.stuck is None
+    until(lambda: worker.stuck)
+    for _ in range(3):
+        worker.watch()
+    assert worker.stuck.startswith("hangs: no answer for ")
+    gate.set()
+    idle(worker)
+    until(lambda: worker.stuck is None)
+    for _ in range(3):
+        worker.watch()
+    assert [(r.levelname, r.getMessage().partition(" for ")[0]) for r in caplog.records] == [
+        ("ERROR", "sink mem: hangs: no answer"),
+        ("INFO", "sink mem: answers again"),
+    ]
+    time.sleep(0.1)
+    assert worker.stuck is None, "a sink that waits for points does not hang"
+
+
+def test_a_thread_that_ended_is_said(caplog):
+    worker = Worker("mem", Sink(), Spool("mem"))
+    worker._thread = threading.Thread(target=int)
+    worker.spool.append(points([1]))
+    assert worker.stuck is None
+    worker.start()
+    until(lambda: worker.stuck)
+    worker.watch()
+    worker.watch()
+    assert [r.getMessage() for r in caplog.records] == [
+        "sink mem: its thread has ended; restart the agent; 1 points are kept"
+    ]
+
+
+@pytest.mark.parametrize("method", ["open", "write", "state", "close"])
+def test_a_plugin_that_wants_to_end_the_program_ends_nothing(start, method):
+    class Exiting(Sink):
+        pass
+
+    sink, asked = Exiting(), []
+
+    def leave(*_):
+        asked.append(method)
+        if len(asked) < 3:
+            raise SystemExit(3)
+        return getattr(Sink, method)(sink, *_)
+
+    setattr(sink, method, leave)
+    worker = start(sink, 5)
+    idle(worker)
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.got == [0, 1, 2, 3, 4]
+    assert asked
 
 
 def test_while_the_worker_waits_it_has_nothing_in_hand_so_the_oldest_may_go(start, tmp_path):
@@ -723,7 +954,7 @@ def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
     sink = Allergic()
     sink.poison = frozenset({1})
     spool = Spool("mem")
-    spool.append(points([1], Dimensions({"@gcp_project": "hidden", "team": "shown"})))
+    spool.append(points([1, 2], Dimensions({"@gcp_project": "hidden", "team": "shown"})))
     idle(start(sink, spool=spool))
     assert "{'team': 'shown'}" in caplog.text
     assert "hidden" not in caplog.text

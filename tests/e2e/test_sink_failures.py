@@ -1,0 +1,177 @@
+"""A real agent whose sink fails in every way: nothing of the spool is lost, no traceback for an answer, readiness tells."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from agent.datapoint import Dimensions, gauge
+from agent.spool import Spool
+from tests.doubles.cloudwatch import isolate
+from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
+
+LONG = 60.0
+POINTS = 20_000
+LOAD = gauge("cpu.load", "1", "The load.", dims=("n",))
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+@pytest.fixture(autouse=True)
+def _no_way_out(monkeypatch):
+    isolate(monkeypatch)
+
+
+def ledger(path):
+    """Return the ledger in a spool's file."""
+    with closing(sqlite3.connect(path, timeout=LONG)) as db:
+        return dict(db.execute("SELECT entry, points FROM ledger"))
+
+
+def owed(path):
+    with closing(sqlite3.connect(path, timeout=LONG)) as db:
+        return db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+
+
+ANSWERS = [
+    *(http(status, body) for status in (200, 407, 503) for body in BODIES.values()),
+    *(http(413, BODIES["page"]) for _ in range(5)),
+    *(http(status, BODIES["page"], "Location: http://127.0.0.1:9/") for status in STATUSES),
+    *WRECKS.values(),
+    *(http(400, json.dumps({"__type": code}).encode()) for code in ("ValidationException", "SerializationException")),
+    http(400, b'{"__type": "ExpiredToken"}'),
+]
+
+
+def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins_folder, tmp_path):
+    with closing(Spool("cloudwatch", tmp_path / "cloudwatch.db")) as spool:
+        now = time.time_ns()
+        for n in range(0, POINTS, 1000):
+            spool.append([LOAD.point(now, float(n + k), Dimensions(n=str(n + k))) for k in range(1000)])
+    (plugins_folder.folder / "sitecustomize.py").write_text(
+        "from agent.worker import Worker\n"
+        "quick = dict(base=0.001, cap=0.002, refused_base=0.001, refused_cap=0.002)\n"
+        "Worker.__init__.__kwdefaults__.update(quick)\n"
+    )
+    asked = []
+
+    def failing(body):
+        asked.append(body)
+        return ANSWERS[len(asked) % len(ANSWERS)] if len(asked) < 2 * len(ANSWERS) else OK
+
+    words = ("--sink", "cloudwatch", "--collector", "memory", "--interval", "60", "--flush", "0", "--dim", "host=test")
+    with RawServer([failing]) as server:
+        running = agent.start(*words, "--region", "eu-west-1", "--endpoint-url", server.url, "--spool", tmp_path,
+                              env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
+        until(lambda: len(asked) >= 3 * len(ANSWERS) // 2, LONG)
+        assert owed(tmp_path / "cloudwatch.db") >= POINTS
+        until(lambda: owed(tmp_path / "cloudwatch.db") == 0, LONG)
+        code, _ = running.stop()
+    assert code == 0, running.errors()
+    books = ledger(tmp_path / "cloudwatch.db")
+    assert books == {"collected": books["sent"], "sent": books["collected"]}
+    assert books["sent"] > POINTS
+    assert "Traceback" not in running.errors()
+    assert len(running.errors()) < 20_000
+
+
+SINKS = """
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+import agent.worker
+from agent.sink import Limits, Sink
+
+agent.worker.HANG = 0.5
+
+class Hanging(Sink):
+    limits = Limits(max_points=1000, window=0, flush=0)
+
+    @dataclass(frozen=True)
+    class Config:
+        gate: Path = Path("gate")
+
+    def __init__(self, config):
+        self.gate = config.gate
+
+    def write(self, batch):
+        while not self.gate.exists():
+            threading.Event().wait(0.01)
+        return []
+
+class Exiting(Hanging):
+    def write(self, batch):
+        if not self.gate.exists():
+            sys.exit(3)
+        return []
+"""
+
+
+@pytest.fixture
+def start(agent, plugins_folder, tmp_path):
+    """Run with one of these sinks, which works once the file `gate` is there; give also a function that asks if it is ready."""
+    plugins_folder.add("odd_sinks", SINKS, sinks=[("hanging", "Hanging"), ("exiting", "Exiting")])
+    env = {"PYTHONPATH": plugins_folder.folder}
+
+    def make(name):
+        config = tmp_path / "agent.toml"
+        config.write_text(f"[sinks.{name}]\ngate = '{tmp_path / 'gate'}'\n")
+        words = (
+            "--config",
+            config,
+            "--sink",
+            name,
+            "--collector",
+            "memory",
+            "--interval",
+            "0.1",
+            "--spool",
+            tmp_path,
+            "--log-level",
+            "info",
+        )
+        running = agent.start(*words, env=env)
+        return running, lambda: agent.run("health", "--ready", "--spool", tmp_path, env=env)
+
+    return make
+
+
+def test_a_sink_that_hangs_is_said_once_is_not_ready_and_answers_again(start, until, tmp_path):
+    running, health = start("hanging")
+    until(lambda: "sink hanging: hangs: no answer for" in running.errors(), LONG)
+    answer = until(
+        lambda: (done := health()).returncode and "is not ready: hanging: hangs" in done.stdout and done, LONG
+    )
+    assert answer.returncode == 1
+    (tmp_path / "gate").touch()
+    until(lambda: "sink hanging: answers again" in running.errors(), LONG)
+    until(lambda: health().returncode == 0, LONG)
+    assert running.errors().count("hangs") == 1
+    assert running.stop()[0] == 0
+
+
+def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, until, tmp_path):
+    running, _ = start("hanging")
+    until(lambda: "hangs: no answer for" in running.errors(), LONG)
+    code, took = running.stop()
+    assert code == 0
+    assert took < 20
+    assert owed(tmp_path / "hanging.db") == ledger(tmp_path / "hanging.db")["collected"] > 5
+
+
+def test_a_sink_that_wants_to_end_the_program_is_a_bug_as_any_and_recovers(start, until, tmp_path):
+    running, health = start("exiting")
+    until(lambda: "sink exiting: failed by a bug: 3;" in running.errors(), LONG)
+    until(lambda: health().returncode == 1, LONG)
+    assert ledger(tmp_path / "exiting.db").keys() == {"collected"}
+    (tmp_path / "gate").touch()
+    until(lambda: ledger(tmp_path / "exiting.db").get("sent"), LONG)
+    until(lambda: health().returncode == 0, LONG)
+    assert running.stop()[0] == 0
+    books = ledger(tmp_path / "exiting.db")
+    assert books["sent"] == books["collected"]

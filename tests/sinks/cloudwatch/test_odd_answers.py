@@ -1,0 +1,96 @@
+"""Answers that no CloudWatch gives: a proxy, a captive portal, a broken server. None of them counts as sent or as bad data."""
+
+import logging
+
+import pytest
+
+from agent.errors import BadBatch, Refused, Retryable
+from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
+
+
+@pytest.fixture
+def answered(make_sink, points):
+    """Return a function that writes to a server which gives `answers`, and returns what came of each."""
+
+    def ask(*answers):
+        with RawServer(answers) as server:
+            sink = make_sink(endpoint_url=server.url)
+            ends = []
+            for _ in answers:
+                try:
+                    ends.append(sink.write(points(2)))
+                except (Retryable, Refused, BadBatch) as problem:
+                    ends.append(problem)
+            assert len(server.requests) == len(answers), "a request is made once, and no redirection is followed"
+            return ends
+
+    return ask
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_no_odd_body_is_taken_for_an_answer_of_the_service(answered, caplog, status):
+    caplog.set_level(logging.INFO)
+    bodies = {name: body for name, body in BODIES.items() if name != "member" or status < 300}
+
+    ends = answered(*(http(status, body, "Content-Type: text/html", "Location: /") for body in bodies.values()))
+
+    assert caplog.records == []
+    for name, end in zip(bodies, ends, strict=True):
+        passing = status < 300 or status >= 500 or status in {408, 429}
+        assert type(end) is (Retryable if passing else Refused), (name, end)
+        assert f"answers {status}" in str(end), name
+        assert len(str(end)) < 200
+
+
+@pytest.mark.parametrize("name", WRECKS)
+def test_an_answer_that_breaks_off_is_tried_again(answered, name):
+    (end,) = answered(WRECKS[name])
+    assert isinstance(end, (Refused if name == "bad code" else Retryable))
+
+
+def test_a_body_that_is_too_large_for_a_proxy_is_halved(answered):
+    assert [*map(type, answered(http(413, BODIES["page"]), http(413)))] == [BadBatch] * 2
+
+
+def test_the_words_name_what_answered_and_repeat_nothing_of_the_page(answered):
+    (end,) = answered(http(503, b"<html>password hunter2", "Content-Type: text/html; \x1b[31mred\r\n more" + "x" * 999))
+    assert str(end).startswith("CloudWatch answers 503 with what is no answer of the service (text/html; \\x1b[31mred")
+    assert str(end).endswith("): check endpoint and proxy")
+    assert "hunter2" not in str(end)
+    assert "\x1b" not in str(end)
+
+
+def test_a_success_has_the_services_number_of_the_request_or_its_body(answered):
+    assert answered(OK, http(200, b"{}"), http(200, b"odd", "x-amzn-RequestId: 1")) == [[], [], []]
+
+
+def test_no_more_than_a_mebibyte_of_an_answer_is_read(make_sink, points):
+    """A server that sends without end would fill the memory."""
+    sent = []
+
+    def endless(_):
+        sent.append(1)
+        return b"HTTP/1.1 503 Words\r\n\r\n" + b"x" * (64 << 20)
+
+    with RawServer([endless]) as server, pytest.raises(Retryable, match="503"):
+        make_sink(endpoint_url=server.url).write(points())
+    assert sent
+
+
+def test_a_connection_is_kept(make_sink, points):
+    with RawServer([OK]) as server:
+        sink = make_sink(endpoint_url=server.url)
+        for _ in range(5):
+            sink.write(points())
+    assert (server.connections, len(server.requests)) == (1, 5)
+
+
+def test_a_redirection_takes_no_credentials_elsewhere(make_sink, points):
+    with RawServer([OK]) as elsewhere:
+        moved = [http(status, b"", f"Location: {elsewhere.url}/") for status in (301, 302, 307, 308)]
+        with RawServer(moved) as server:
+            sink = make_sink(endpoint_url=server.url)
+            for _ in moved:
+                with pytest.raises(Refused, match="answers 30"):
+                    sink.write(points())
+    assert elsewhere.requests == []
