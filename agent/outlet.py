@@ -66,10 +66,16 @@ class Outlet:
         """Points that came too soon after the last window, at the stop."""
         self.spool, self.worker = spool, worker
         self._filter, self._window, self._common = chosen, window, common
+        self._samples = 0
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
-        self._keep(self._window.add(self._chosen(points), at))
+        chosen = self._chosen(points)
+        ended = self._window.add(chosen, at)
+        self._keep(ended)
+        self._samples = len(chosen) if ended else self._samples + len(chosen)
+        if not self._window.is_instant:
+            self.spool.note_samples(self._samples)
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
@@ -79,6 +85,7 @@ class Outlet:
         """End the window that is open, however short; where the far side takes none so soon, its points end too."""
         too_soon = self._window.is_short
         points = self._window.close()
+        self.spool.note_samples(0)
         if too_soon and points:
             self.unsent += len(points)
             log.warning("sink %s: the last %d points are not sent: %s", self.name, len(points), TOO_SOON)

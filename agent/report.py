@@ -12,7 +12,8 @@ import queue
 import sqlite3
 import textwrap
 import typing
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,9 @@ from agent.ledger import Ledger
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
 from agent.sink import Sink
+from agent.spool import fits, shown
 from agent.stats import AgentCollector
+from agent.store import refuse_links, unsealed
 
 log = logging.getLogger(__name__)
 
@@ -75,28 +78,39 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
     head = f"sink       {name:<12}"
+    destination = sink.destination()
     try:
         sink.open()
+        destination = sink.destination()
         yield True, f"{head} ok       {sink.describe()}"
     except (Retryable, Refused) as problem:
         yield False, f"{head} FAILED   {problem}"
     finally:
         sink.close()
-    if spool is not None and spool.exists():
-        yield _spool_line(name, spool)
+    if spool is not None and (spool.exists() or spool.is_symlink()):
+        yield from _spool_lines(name, spool, destination)
 
 
-def _spool_line(name: str, path: Path) -> tuple[bool, str]:
+def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
     """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
     head = f"spool      {name:<12}"
     ledger = Ledger()
+    apart: Counter[bytes] = Counter()
     try:
+        refuse_links(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
-    except sqlite3.Error as problem:
-        return False, f"{head} FAILED   {path}: {problem}"
-    return ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+            if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
+                found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+                apart.update({label: points for text, points in found if (label := unsealed(text)) is not None})
+    except (OSError, sqlite3.Error) as problem:
+        yield False, f"{head} FAILED   {path}: {problem}"
+        return
+    yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+    for label, points in apart.items():
+        if not fits(label, destination):
+            yield True, f"{head} apart    {points} points wait for another destination: {shown(label)}"
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:

@@ -120,6 +120,7 @@ class Worker:
                 if not is_open:
                     self._recall()
                     self.sink.open()
+                    self.spool.bind(self.sink.destination())
                     is_open = True
                 while self._deliver_some():
                     failures = 0
@@ -165,7 +166,7 @@ class Worker:
     def _wait(self) -> bool:
         """Wait until something may be sent; tell whether this is the last time."""
         while not self._stop.is_set():
-            if self.spool.ledger.spooled == 0:
+            if not self.spool.is_due:
                 self._wake.wait()
                 self._wake.clear()
             elif self._common() is None:
