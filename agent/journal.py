@@ -111,14 +111,16 @@ class Journal:
         """Make the file anew where it was deleted or replaced: what is open still holds all of it."""
         if self._store is None or self._store.is_in_place():
             return
-        self.fault("gone", f"{self._path} was deleted or replaced while in use; it is made anew with what it held")
+        gone = f"{self._path} was deleted or replaced while in use"
         try:
             self._store = self._store.rescue()
             self._store.ledger()
         except (Busy, OSError, sqlite3.Error, UnicodeDecodeError) as problem:
-            self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
+            self.fault("lost", f"{gone}, and cannot be made anew: {problem}; what only it held is lost; {IN_MEMORY}")
             self._give_up()
             self._on_rot()
+        else:
+            self.fault("gone", f"{gone}; it is made anew with all that it held")
 
     def _set_aside(self, path: Path, problem: Exception) -> None:
         aside = set_file_aside(path)

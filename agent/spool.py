@@ -344,7 +344,7 @@ class Spool:
         if before.samples:
             n = before.samples
             self._journal.fault(
-                "killed", f"the last run ended without a stop: the {n} samples of its last window are lost"
+                "killed", f"the last run ended without a stop: the {n} samples of its open window are lost"
             )
         lost = {"collected": missing, "dropped:unreadable": rotten + missing} if rotten + missing else {}
         if unknown := Counter(self.ledger.ended()) + Counter(lost):
