@@ -31,7 +31,7 @@ NOT_SENT: Final = "not sent at the stop"
 POINT_BYTES: Final = 250
 """About what a point takes in memory; used for that bound alone."""
 STATE: Final = "sink"
-"""Memo of what the sink must know after a restart."""
+"""Memo of what the sink must know after a restart, with the destination behind it where that has a name."""
 PATIENCE: Final = 10
 """How often a chunk that the disk withholds is asked for."""
 
@@ -116,6 +116,7 @@ class Spool:
         self._next = 0  # key
         self._destination, self._label, self._is_bound = destination or {}, label_of(destination or {}), False
         self._drop_others = drop_others
+        self._state = f"{STATE} {self._label.decode()}" if destination else STATE
         self._apart: deque[_Chunk] = deque()  # of other destinations, by rising key
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[_Chunk] = deque()  # those of the queue that the disk has yet to take
@@ -423,12 +424,12 @@ class Spool:
 
     def recall(self) -> bytes:
         """Return what `remember` kept last, also before a restart; nothing where there is none."""
-        return self._memo(STATE)
+        return self._memo(self._state) or self._memo(STATE)
 
     def remember(self, state: bytes) -> None:
         """Keep what the sink must know after a restart; lost where the file fails."""
         with self._lock:
-            self._journal.do(lambda store: store.note(STATE, state))
+            self._journal.do(lambda store: store.note(self._state, state))
 
     def _memo(self, name: str) -> bytes:
         found: list[bytes] = []

@@ -36,7 +36,7 @@ ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones go."""
 FILES: Final = ("", "-wal", "-shm")
 """Endings of the files of a database."""
-NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 NUMBERS: Final = Struct("<qqq")
 
 
@@ -134,8 +134,11 @@ class Store:
     def _upgrade(db: sqlite3.Connection) -> None:
         """Give the tables of an earlier version what they lack."""
         columns = {(table, row[1]) for table in ("chunk", "memo") for row in db.execute(f"PRAGMA table_info({table})")}
-        if not (missing := [pair for pair in ADDED if pair not in columns]):
+        missing = [pair for pair in ADDED if pair not in columns]
+        if not missing:
             return
+        if len(missing) < len(ADDED) or db.execute("PRAGMA user_version").fetchone()[0] >= VERSION:
+            raise sqlite3.DatabaseError("columns are missing")  # their names rotted: what is there proves nothing
         db.create_function("checksum", 4, checksum)
         db.create_function("crc32", 1, zlib.crc32)
         db.execute("BEGIN IMMEDIATE")
@@ -293,7 +296,7 @@ class Store:
             copy.unlink()
         os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600))
         self._db.execute("VACUUM INTO ?", (str(copy),))
-        self.close()
+        self.close(forget=True)
         set_file_aside(self.path)
         copy.replace(self.path)
         return Store(self.path)

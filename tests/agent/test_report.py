@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,6 +195,21 @@ def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
     assert checked("well", sink=["kept"])[2] == line  # also while its agent runs
     spool.close()
     assert checked("well", sink=["kept"])[2] == line
+
+
+def test_what_a_spool_keeps_for_another_destination_is_told(checked, tmp_path):
+    with closing(Spool("kept", tmp_path / "kept.db", destination={"namespace": "Trial", "endpoint": ""})) as spool:
+        spool.append([LOAD.point(7, 1.0)] * 5)
+    line = "spool kept apart 5 points wait for another destination: namespace=Trial"
+    assert checked("well", sink=["kept"])[3] == (True, line)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_spool_that_is_a_link_is_a_fault(checked, tmp_path):
+    (tmp_path / "kept.db").symlink_to(tmp_path / "nowhere")
+    fit, line = checked("well", sink=["kept"])[2]
+    assert not fit
+    assert "is a symbolic link, which is not followed: remove it" in line
 
 
 def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):

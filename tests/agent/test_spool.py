@@ -1282,6 +1282,17 @@ def test_what_was_not_known_of_a_destination_is_known_from_the_first_opening_on(
     assert drain(sending(spooled, REAL)) == [0, 1, 2]
 
 
+def test_each_destination_has_a_state_of_its_own(spooled):
+    first = sending(spooled, TRIAL)
+    first.remember(b"trial")
+    first.close()
+    second = sending(spooled, REAL)
+    assert second.recall() == b""
+    second.remember(b"real")
+    second.close()
+    assert sending(spooled, TRIAL).recall() == b"trial"
+
+
 def test_what_is_not_set_is_no_unknown(spooled):
     first = sending(spooled, REAL)
     first.append(points([0]))
