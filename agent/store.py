@@ -144,9 +144,12 @@ class Store:
         db.execute("BEGIN IMMEDIATE")
         for table, column in missing:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-        values = "rest = points - done, crc = checksum(key, points, newest, body), destination = ?"
-        db.execute(f"UPDATE chunk SET {values}", (sealed(b"{}"),))  # noqa: S608  # a constant
-        db.execute("UPDATE memo SET crc = crc32(body)")
+        db.execute(
+            "UPDATE chunk SET rest = points - done, crc = checksum(key, points, newest, body), destination = ?"
+            " WHERE typeof(points) || typeof(newest) || typeof(body) = 'integerintegerblob'",
+            (sealed(b"{}"),),
+        )
+        db.execute("UPDATE memo SET crc = crc32(body) WHERE typeof(body) = 'blob'")
         db.execute(f"PRAGMA user_version={VERSION}")
         db.execute("COMMIT")
 

@@ -225,15 +225,25 @@ def test_notes_outlive_a_restart_and_the_last_one_counts(path):
 
 
 def test_a_spool_of_an_earlier_version_gains_its_notes(path):
-    with closing(Store(path)) as store:
-        add(store, 0)
+    path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("DROP TABLE memo")
+        db.execute("CREATE TABLE chunk (key INTEGER PRIMARY KEY, points INT, done INT, newest INT, body BLOB)")
+        rows = [(0, 3, 1, 7, b"body"), (1, 3, 1, 7, "text"), (2, 3, 1, "seven", b"body")]
+        db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", rows)
         db.commit()
     with closing(Store(path)) as store:
         assert store.noted("sink") == b""
-        add(store, 1)
-        assert len(store.chunks()) == 2
+        add(store, 3)
+        assert numbers(store) == [(0, 3, 1, 7, 4), (3, 3, 0, 7, 4)]
+        assert store.read(0, 3, 7) == b"body"
+
+
+def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    path.write_bytes(path.read_bytes().replace(b"ADD COLUMN crc", b"ADD COLUMN crd").replace(b", crc", b", crd"))
+    with pytest.raises(sqlite3.DatabaseError, match="columns are missing"):
+        Store(path)
 
 
 def test_a_note_that_is_no_bytes_is_none(path):
