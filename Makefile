@@ -68,7 +68,7 @@ constraints:
 	  --no-annotate --upgrade tests/deploy/tools-helm4.in --output-file tests/deploy/constraints-tools-helm4.txt
 
 # Wheel and sdist, the same bytes each time; and a folder for machines without an index, of all that EXTRAS needs, by hash:
-#   pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
+#   (cd dist && sha256sum --check SHA256SUMS) && pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
 EXTRAS ?= cloudwatch
 PYTHONS ?= 3.11 3.12 3.13
 PLATFORMS ?= x86_64 aarch64

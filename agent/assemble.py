@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent import config as configuration
-from agent import names, plugins
+from agent import judge, names, plugins
 from agent.budget import Budget
 from agent.collector import Collector
 from agent.config import Config, SinkOptions
@@ -46,7 +46,7 @@ def load_plugin(group: str, name: str) -> Any:
         return plugins.load(group, name)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
-        extra = f"; pip install 'chipwatch[{name}]'" if isinstance(problem, ModuleNotFoundError) else ""
+        extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
 
 
@@ -129,13 +129,32 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
     return spool_folder(config) / f"{name}.db" if sink.limits.durable else None
 
 
-def validate(config: Config) -> None:
-    """Build every plugin and nothing else; raise ConfigError or NotLoaded."""
+def validate(config: Config, *, judged: bool = True) -> None:
+    """Build every plugin and nothing else; raise ConfigError, also, if `judged`, for what a sink takes nothing of."""
     _check_dims(config)
-    build_collectors(config)
+    collectors = build_collectors(config)
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
+        if judged:
+            refusals(name, sink, config, collectors)
     _renamer(config)
+
+
+def refusals(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[str]:
+    """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
+    found = faults(name, sink, config, collectors)
+    if whole := next((fault.text for fault in found if fault.whole), None):
+        raise ConfigError(whole)
+    return [fault.text for fault in found]
+
+
+def faults(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[judge.Fault]:
+    """Return what the sink will never take of this configuration, by its own rules."""
+    wanted = build_filter(configuration.sink_options(name, config), sink.limits, config).wants
+    metrics = [metric for collector in collectors.values() for metric in collector.metrics if wanted(metric)]
+    return list(
+        judge.faults(name, sink, config.dims, words=config.common_dims, metrics=metrics, rename=_renamer(config))
+    )
 
 
 def _check_dims(config: Config) -> None:
@@ -234,6 +253,9 @@ def assemble(
     own = AgentCollector(since=born)
     collectors = {**build_collectors(config), "agent": own}
     sinks, sought = build_sinks(config), hints(config)
+    for name, sink in sinks.items():
+        for refusal in refusals(name, sink, config, collectors):
+            log.error("%s", refusal)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(collectors.items(), config, tray, learn)
     left = set(sinks)
@@ -251,5 +273,5 @@ def assemble(
     ]
     assert config.interval is not None
     pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)
-    own.watch(samplers, outlets, lambda: pipeline.missed)
+    own.watch(samplers, outlets, lambda: pipeline.missed, lambda: pipeline.failed)
     return pipeline

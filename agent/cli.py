@@ -269,7 +269,7 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
     made = plan.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
     as_json = _is_form_of_plan(given) and given.format == "json"
     print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
-    return FAILED if made.failed else OK
+    return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:

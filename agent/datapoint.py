@@ -32,15 +32,18 @@ class Dimensions(Mapping[str, str]):
     The hash is computed once, so a lookup by series costs the same for one pair and for thirty.
     """
 
-    __slots__ = ("_hash", "items_sorted")
+    __slots__ = ("_hash", "is_text", "items_sorted")
 
     items_sorted: Final[tuple[tuple[str, str], ...]]
     """The pairs, sorted by key."""
+    is_text: bool
+    """Whether it is known that all of them are text that UTF-8 can hold: checked once, where points enter."""
 
     def __init__(self, pairs: Mapping[str, str] | None = None, /, **more: str) -> None:
         """Take the pairs of `pairs`, then those of `more`, which win."""
         self.items_sorted = tuple(sorted({**(pairs or {}), **more}.items()))
         self._hash = hash(self.items_sorted)
+        self.is_text = False
 
     def __getitem__(self, key: str) -> str:
         """Return the value of `key`; raise KeyError where there is none."""
@@ -87,7 +90,7 @@ class Summary(NamedTuple):
     minimum: float
     maximum: float
     values: tuple[float, ...]
-    """The distinct values, ascending, at most 150; beyond that they are put on a grid."""
+    """The distinct values, ascending, at most 150; of more, neighbours are replaced by their mean."""
     counts: tuple[int, ...]
     """How often each of `values` was seen; sums to `count`."""
     last: float | None = None

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+
+
+def text_of(problem: BaseException) -> str:
+    """Return what `problem` says, also where its `__str__` raises; its type where it says nothing."""
+    with contextlib.suppress(BaseException):
+        return str(problem) or type(problem).__name__
+    return "its __str__ raises"
 
 
 class Unavailable(Exception):

@@ -7,6 +7,7 @@ tells is declared there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from agent.datapoint import Level, Metric, counter, gauge
@@ -45,5 +46,21 @@ PROCESS_UTILIZATION: Final = gauge(
     "gpu.process.utilization", "%", "Share of the device's time in which it worked for the watched process tree.",
     BASIC, KEYS)
 # fmt: on
+
+MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "MHz": 65_000.0}
+"""By unit; above it stand the drivers' patterns for "not available"."""
+OVERSHOOT: Final = 2.0
+"""So many times its limit a device may draw for a moment; what is more is no reading."""
+
+
+def possible(metric: Metric, value: float) -> bool:
+    """Tell whether a driver's or a tool's value of a device can be true; a sensor that is absent reads 0 Cel."""
+    return 0 <= value <= MOST.get(metric.unit, 2**63) and (value > 0 or metric.unit != "Cel")
+
+
+def of_limit(power: float, limit: float) -> float | None:
+    """Return the share of its power limit that a device draws, None where that can be no reading."""
+    return min(100.0, 100 * power / limit) if 0 <= power <= OVERSHOOT * limit else None
+
 
 FAMILY: Final[tuple[Metric, ...]] = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
 
 from agent.budget import Budget
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.spool import Spool
 from agent.window import Window
 from agent.worker import Worker
-
-log = logging.getLogger(__name__)
-
-TOO_SOON: Final = "too soon after the last window"
-"""Why points end that a stop leaves too near to those before them."""
 
 
 class Filter:
@@ -62,8 +55,6 @@ class Outlet:
         """
         self.name = worker.name
         self._budget, self._copies = budget, copies
-        self.unsent = 0
-        """Points that came too soon after the last window, at the stop."""
         self.spool, self.worker = spool, worker
         self._filter, self._window, self._common = chosen, window, common
         self._samples = 0
@@ -82,16 +73,9 @@ class Outlet:
         self._window.prime(self._chosen(points), at)
 
     def close_window(self) -> None:
-        """End the window that is open, however short; where the far side takes none so soon, its points end too."""
-        too_soon = self._window.is_short
-        points = self._window.close()
+        """End the window that is open, however short."""
+        self._keep(self._window.close())
         self.spool.note_samples(0)
-        if too_soon and points:
-            self.unsent += len(points)
-            log.warning("sink %s: the last %d points are not sent: %s", self.name, len(points), TOO_SOON)
-            self.spool.refuse(len(points), TOO_SOON)
-        else:
-            self._keep(points)
 
     def _chosen(self, points: Iterable[Datapoint]) -> list[Datapoint]:
         wants = self._filter.wants

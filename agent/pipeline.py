@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from agent.datapoint import Datapoint
+from agent.errors import text_of
 from agent.outlet import Outlet
 from agent.sampler import Reading, Sampler
+from agent.say import Sayer
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
@@ -25,6 +31,7 @@ class Pipeline:
     Samplers on one side, outlets on the other, one clock between.
 
     Ticks stay on the grid of the first one: no drift, and after an overrun no piling up; what was missed is counted.
+    The clock's thread outlives what any part raises: that costs the part its share of a tick, is told and counted.
     """
 
     def __init__(
@@ -41,7 +48,8 @@ class Pipeline:
         self._tray, self._interval, self._clock = tray, interval, clock
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
-        self.ticks = self.missed = 0
+        self._sayer = Sayer(log, "tick")
+        self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
         self.on_tick: Callable[[], None] = lambda: None
@@ -73,14 +81,14 @@ class Pipeline:
     def tick(self, grace: float | None = None) -> None:
         """One pass from the collectors to the spools; the last one, if a collector's input has ended for good."""
         at = self._clock()
-        points = self.gather(at, grace)
+        points = self._survive("readings", self.gather, at, grace) or []
         for outlet in self.outlets:
-            outlet.take(points, at)
+            self._survive(f"sink {outlet.name}", outlet.take, points, at)
         if any(sampler.ended for sampler in self.samplers):
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
-        self.on_tick()
+        self._survive("heartbeat", self.on_tick)
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then once more, so that the last moments count too."""
@@ -102,9 +110,9 @@ class Pipeline:
     def once(self, pause: float) -> None:
         """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
         at = self._clock()
-        points = self.gather(at, PATIENCE)
+        points = self._survive("readings", self.gather, at, PATIENCE) or []
         for outlet in self.outlets:
-            outlet.prime(points, at)
+            self._survive(f"sink {outlet.name}", outlet.prime, points, at)
         if not self._stop.wait(pause):
             self.tick(PATIENCE)
 
@@ -117,12 +125,22 @@ class Pipeline:
         for sampler in self.samplers:
             sampler.stop()
         for outlet in self.outlets:
-            outlet.close_window()
+            self._survive(f"sink {outlet.name}", outlet.close_window)
             outlet.worker.stop()
         end = time.monotonic() + deadline
         for outlet in self.outlets:
             outlet.worker.join(max(0.0, end - time.monotonic()))
-            outlet.spool.close()
+            self._survive(f"sink {outlet.name}", outlet.spool.close)
         for sampler in self.samplers:
             if sampler.ok:
                 sampler.join(0.1)
+
+    def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
+        """Call; where that raises, say so under the name of `who`, count it and return None."""
+        try:
+            return call(*args)
+        except Exception as bug:
+            self.failed += 1
+            kind = type(bug).__name__
+            self._sayer.say(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            return None

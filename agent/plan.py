@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from agent import names, plugins
-from agent.assemble import build_filter, build_plugin, build_sinks, window_length
+from agent.assemble import build_collectors, build_filter, build_plugin, build_sinks, faults, window_length
 from agent.config import Config, LevelName, plugin_config, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
+from agent.judge import Fault
 from agent.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.sink import Sink
 from agent.survey import Survey, survey
@@ -94,6 +95,8 @@ class SinkPlan:
     """Name -> series, on this machine."""
     series: int
     """Of `metrics`, those that max_series lets through."""
+    rejected: tuple[str, ...]
+    """What the sink will never take, a sentence each."""
     words: dict[str, str]
     """Dimension of the machine -> `host` where each host has a value of its own, `shared` where hosts share it."""
     requests_per_period: int
@@ -118,7 +121,10 @@ class Plan:
 def make(config: Config, wishes: Wishes) -> Plan:
     """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
     sinks = build_sinks(config)
-    planners = [_Planner(name, sink, config, wishes) for name, sink in sinks.items()]
+    collectors = build_collectors(config)
+    planners = [
+        _Planner(name, sink, config, wishes, faults(name, sink, config, collectors)) for name, sink in sinks.items()
+    ]
     machine = survey(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)
     return Plan(wishes.hosts, MONTH, machine.series, machine.absent, machine.failed, done)
@@ -127,8 +133,8 @@ def make(config: Config, wishes: Wishes) -> Plan:
 class _Planner:
     """Works out one sink's share."""
 
-    def __init__(self, name: str, sink: Sink, config: Config, wishes: Wishes) -> None:
-        self._name, self._sink, self._config, self._wishes = name, sink, config, wishes
+    def __init__(self, name: str, sink: Sink, config: Config, wishes: Wishes, found: Sequence[Fault]) -> None:
+        self._name, self._sink, self._config, self._wishes, self._faults = name, sink, config, wishes, found
         self._options = sink_options(name, config)
         limits = sink.limits
         flush = limits.flush if self._options.flush is None else self._options.flush
@@ -167,6 +173,7 @@ class _Planner:
             max_series=self._most or None,
             metrics=dict(sorted(metrics.items())),
             series=self._admitted(len(wanted)),
+            rejected=tuple(fault.text for fault in self._faults),
             words=self._words,
             requests_per_period=self._requests(wanted, c),
             prices=self._prices,

@@ -54,6 +54,8 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield f"== {sink.sink}" + (f": {sink.prices.heading}" if sink.prices else "")
     each = f"a point of each series every {sink.window:g} s" if sink.window else "each reading is a point"
     sent = f"sent every {sink.period:g} s"
+    for fault in sink.rejected:
+        yield from _wrap(f"FAILED: {fault}.")
     yield from _wrap(f"Level {sink.level}; read every {sink.interval:g} s, {each}, {sent}.")
     yield ""
     yield from _table(

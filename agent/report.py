@@ -19,11 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from agent import plugins
-from agent.assemble import build_collectors, build_samplers, build_sinks, hints, spool_path, validate
+from agent import judge, plugins
+from agent.assemble import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
 from agent.config import SHARED, Config, SinkOptions
 from agent.datapoint import Metric
-from agent.errors import Refused, Retryable
+from agent.errors import Refused, Retryable, text_of
 from agent.identity import Identity, UnknownIdentity, sources
 from agent.ledger import Ledger
 from agent.pipeline import Pipeline
@@ -46,19 +46,31 @@ PAUSE: Final = 0.3
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
-    validate(config)
+    validate(config, judged=False)
     tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = build_samplers(build_collectors(config).items(), config, tray)
+    collectors, sinks = build_collectors(config), build_sinks(config)
+    samplers = build_samplers(collectors.items(), config, tray)
     pipeline = Pipeline(samplers, (), tray, interval=8.0)
     pipeline.start()
     pipeline.once(PAUSE)
     for sampler in samplers:
         yield _collector_line(sampler)
-    for name, sink in build_sinks(config).items():
+    for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
+        yield from _fault_lines(name, faults(name, sink, config, collectors))
     pipeline.close(0)
     among = sources(os.environ, config.sys)
-    yield from _identity_lines(Identity(config.common_dims, config.dims, among, hints(config)), config)
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
+    yield from _identity_lines(identity, config)
+    words = {word: value for word, value in (identity.known() or {}).items() if word in config.common_dims}
+    for name, sink in sinks.items():
+        found = {word: value for word, value in words.items() if word not in config.dims}
+        yield from _fault_lines(name, judge.dimension_faults(name, sink, found, "common_dims"))
+
+
+def _fault_lines(name: str, found: Iterable[judge.Fault]) -> Iterator[tuple[bool, str]]:
+    for fault in found:
+        yield False, f"sink       {name:<12} FAILED   {fault.text}"
 
 
 def _collector_line(sampler: Sampler) -> tuple[bool, str]:
@@ -67,7 +79,10 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return True, f"{head} absent   {sampler.unavailable}"
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
-    found = sampler.collector.describe()
+    try:
+        found = f"{sampler.collector.describe()}"
+    except Exception as bug:
+        return False, f"{head} FAILED   describe: {type(bug).__name__}: {text_of(bug)}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     return (
@@ -78,15 +93,20 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
     head = f"sink       {name:<12}"
-    destination = sink.destination()
+    destination: Mapping[str, str] = {}
     try:
+        destination = sink.destination()
         sink.open()
         destination = sink.destination()
         yield True, f"{head} ok       {sink.describe()}"
     except (Retryable, Refused) as problem:
         yield False, f"{head} FAILED   {problem}"
-    finally:
+    except Exception as bug:
+        yield False, f"{head} FAILED   {type(bug).__name__}: {text_of(bug)}"
+    try:
         sink.close()
+    except Exception as bug:
+        yield False, f"{head} FAILED   close: {type(bug).__name__}: {text_of(bug)}"
     if spool is not None and (spool.exists() or spool.is_symlink()):
         yield from _spool_lines(name, spool, destination)
 

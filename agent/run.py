@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -17,6 +18,7 @@ from agent import heartbeat
 from agent.assemble import assemble, hints, spool_folder, validate
 from agent.config import Config
 from agent.convert import ConfigError
+from agent.errors import text_of
 from agent.identity import Identity, sources
 from agent.identity.records import Records
 from agent.pipeline import Pipeline
@@ -56,41 +58,43 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
     if command:
         watched = Watched(command)
-        _handle(FORWARDED, watched.forward)
-        config = dataclasses.replace(config, pid=watched.pid)
-    pipeline = assemble(config, common.known, common.offer, keep=keep)
-    if watched:
-        watched.on_end(pipeline.stop)
-    else:
-        _handle(STOPPING, partial(_stop, pipeline))
-    alive = None if once or not keep else _show_life(config, pipeline, common)
-    pipeline.start()
-    gc.freeze()  # what is made by now stays: the collector need not look at it again
-    if once:
-        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
-    else:
-        pipeline.run(duration)
-    pipeline.close()
-    common.close()
-    if health:
-        health.close()
-    if alive:
-        alive.close()
-    lost = brief and any(outlet.spool.lost for outlet in pipeline.outlets)
-    whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
+    with watched or contextlib.nullcontext():
+        if watched:
+            _handle(FORWARDED, watched.forward)
+            config = dataclasses.replace(config, pid=watched.pid)
+        pipeline = assemble(config, common.known, common.offer, keep=keep)
+        if watched:
+            watched.on_end(pipeline.stop)
+        else:
+            _handle(STOPPING, partial(_stop, pipeline))
+        alive = None if once or not keep else _show_life(config, pipeline, common)
+        pipeline.start()
+        gc.freeze()  # what is made by now stays: the collector need not look at it again
+        if once:
+            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+        else:
+            pipeline.run(duration)
+        pipeline.close()
+        common.close()
+        if health:
+            health.close()
+        if alive:
+            alive.close()
+        lost = brief and any(outlet.spool.lost for outlet in pipeline.outlets)
+        whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
     return watched.code() if watched else 0 if whole else 1
 
 
 def _owes(pipeline: Pipeline) -> bool:
     """Tell whether some sink did not get all that it was to get."""
-    return any(outlet.spool.is_due or outlet.unsent for outlet in pipeline.outlets)
+    return any(outlet.spool.is_due for outlet in pipeline.outlets)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
     """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
     ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
     for end in ends:
-        log.log(logging.INFO if end.clean else logging.ERROR, "%s", end)
+        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
         left = sum(outlet.spool.ledger.spooled for outlet in pipeline.outlets)
         log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
@@ -109,15 +113,15 @@ def identify(config: Config, settle: float) -> Identity:
     return found
 
 
-def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
     for number in signals:
         signal.signal(number, handler)
 
 
 def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
-    """Stop; a second signal of the same kind ends the process at once."""
-    del frame
-    signal.signal(number, signal.SIG_DFL)
+    """Stop; a second signal, of whatever kind, ends the process at once."""
+    del number, frame
+    _handle(STOPPING, signal.SIG_DFL)
     pipeline.stop()
 
 

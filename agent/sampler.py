@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level
-from agent.errors import InputEnded, PartlyCollected, Unavailable
+from agent.errors import InputEnded, PartlyCollected, Unavailable, text_of
+from agent.intake import Intake
 from agent.say import Sayer
 
 log = logging.getLogger(__name__)
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
-PLAIN: Final = frozenset({float, int})
 
 
 class Reading(NamedTuple):
@@ -52,12 +52,13 @@ class Sampler:
 
         `learn` is told, on this sampler's thread, what readings say of this machine's identity.
         """
-        self.name, self.collector, self._level, self._tray = name, collector, level, tray
+        self.name, self.collector, self._tray = name, collector, tray
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = False
         self._sayer = Sayer(log, f"collector {name}")
+        self.intake = Intake(level, self._sayer)
         self._learn = learn
         self._told: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
@@ -74,7 +75,7 @@ class Sampler:
         """Points of the last reading."""
         self.seconds = 0.0
         """How long the last reading took."""
-        self.failed = self.partial = self.skipped = self.not_finite = 0
+        self.failed = self.partial = self.skipped = 0
         self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
 
     def start(self) -> None:
@@ -108,49 +109,47 @@ class Sampler:
     def _run(self) -> None:
         while (at := self._due.get()) is not None:
             begun = time.monotonic()
-            points = self._read(at)
-            if self._open and (words := self.collector.identity()) is not self._told:
-                self._told = words
-                self._learn(words)
+            points: list[Datapoint] = []
+            self.earlier, self.trouble = self.trouble, None
+            self.intake.problems.clear()
+            try:
+                self._read(at, points)
+            except BaseException as bug:
+                self.ok = False
+                self.failed += 1
+                self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
+                self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=True)
+            self.trouble = "; ".join(filter(None, (self.trouble, *self.intake.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
             self._busy = False
             self._tray.put(Reading(at, points))
         self._close()
 
-    def _read(self, at: int) -> list[Datapoint]:
-        points: list[Datapoint] = []
-        level, self.earlier, self.trouble = self._level, self.trouble, None
+    def _read(self, at: int, points: list[Datapoint]) -> None:
+        """Read once; whatever else is raised is a bug of the collector, of which nothing comes further than here."""
         try:
             if not self._open:
                 self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
                 self._open, self.unavailable = True, None
                 self._sayer.over("unavailable", "available now")
-            for point in self.collector.collect(at):
-                if point.metric.level <= level:
-                    if math.isfinite(point.value):
-                        points.append(point if type(point.value) in PLAIN else _plain(point))
-                    else:
-                        self.not_finite += 1
+            self.intake.take(self.collector.collect(at), at, points)
             self.ok = True
             self._sayer.over("busy", "readings come back again")
         except InputEnded as end:
-            self.ok, self.ended = True, end
             self._partly(end.problems)
+            self.ok, self.ended = True, end
         except Unavailable as reason:
             if self._open:
                 self._close()
             self.unavailable, self.ok = str(reason), None
             self._sayer.say(logging.INFO, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
-            self.ok = True
             self._partly(partly.problems)
-        except Exception as bug:
-            self.ok = False
-            self.failed += 1
-            self.trouble = f"{type(bug).__name__}: {bug}"
-            self._sayer.say(logging.ERROR, f"{type(bug)}", f"failed: {bug}", traceback=True)
-        return points
+            self.ok = True
+        if self._open and (words := self.collector.identity()) is not self._told:
+            self._told = words
+            self._learn(words)
 
     def _partly(self, problems: Sequence[str]) -> None:
         self.partial += len(problems)
@@ -162,10 +161,7 @@ class Sampler:
         self._open = False
         try:
             self.collector.close()
-        except Exception as bug:
-            self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {bug}", traceback=True)
-
-
-def _plain(point: Datapoint) -> Datapoint:
-    """Make a float of a bool or of another library's number, which no sink and no spool need know."""
-    return point._replace(value=float(point.value))
+        except BaseException as bug:
+            self._sayer.say(
+                logging.ERROR, f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}", traceback=True
+            )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
-from agent.datapoint import Datapoint
+from agent.datapoint import Datapoint, Dimensions, Metric
 
 SLACK: Final = 1.0
 """Seconds of `Limits.spacing` that a late tick may take off: the sink moves the end of such a point on by as much."""
@@ -67,6 +67,11 @@ class Sink(Protocol):
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""
+        del metric, dims
+        return None
 
     def recall(self, state: bytes) -> None:
         """Take back what `state` returned before the last restart; called before `open`, if there is any."""

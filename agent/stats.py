@@ -15,6 +15,7 @@ from agent.procfs import KeptFile
 from agent.sampler import Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
+P = ("collector", "part")
 LEVEL: Final = Level.DETAILED
 
 # fmt: off
@@ -24,6 +25,7 @@ FAILED = counter("agent.collector.failed", "{reading}", "Readings that ended in 
 PARTIAL = counter("agent.collector.partial", "{problem}", "Things that a reading could not read.", LEVEL, C)
 SKIPPED = counter("agent.collector.skipped", "{tick}", "Ticks passed over while a reading hung.", LEVEL, C)
 NOT_FINITE = counter("agent.collector.not_finite", "{point}", "Values dropped as NaN or infinite.", LEVEL, C)
+MALFORMED = counter("agent.collector.malformed", "{point}", "Points left out for a part that is malformed.", LEVEL, P)
 SENT = counter("agent.sink.sent", "{point}", "Points delivered.", LEVEL, S)
 REJECTED = counter("agent.sink.rejected", "{point}", "Points that the far side will never take.", LEVEL, R)
 DROPPED = counter("agent.sink.dropped", "{point}", "Points lost before they were sent.", LEVEL, R)
@@ -34,6 +36,7 @@ SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", 
 SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, S)
 SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
 MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
+TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
 RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
 CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
 # fmt: on
@@ -47,8 +50,8 @@ class AgentCollector(Collector):
     """
 
     metrics: ClassVar[Sequence[Metric]] = (
-        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, SENT, REJECTED, DROPPED, RETRIED, REFUSED,
-        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, RSS, CPU,
+        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, SENT, REJECTED, DROPPED, RETRIED, REFUSED,
+        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip
 
     def __init__(self, since: int) -> None:
@@ -57,13 +60,20 @@ class AgentCollector(Collector):
         self._samplers: Sequence[Sampler] = ()
         self._outlets: Sequence[Outlet] = ()
         self._missed: Callable[[], int] = int
+        self._ticks_failed: Callable[[], int] = int
         self._statm: KeptFile | None = None
         self._before: dict[tuple[str, str], int] = {}
         self._dims: dict[tuple[tuple[str, str], ...], Dimensions] = {}
 
-    def watch(self, samplers: Sequence[Sampler], outlets: Sequence[Outlet], missed: Callable[[], int]) -> None:
+    def watch(
+        self,
+        samplers: Sequence[Sampler],
+        outlets: Sequence[Outlet],
+        missed: Callable[[], int],
+        failed: Callable[[], int] = int,
+    ) -> None:
         """Say whose counts to read. A spool's counts go back beyond this process: only the rest is ours."""
-        self._samplers, self._outlets, self._missed = samplers, outlets, missed
+        self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, outlets, missed, failed
         for outlet in outlets:
             self._before |= {(outlet.name, entry): n for entry, n in outlet.spool.ledger.ended().items()}
 
@@ -77,6 +87,7 @@ class AgentCollector(Collector):
         yield RSS.point(at, self._rss())
         yield CPU.point(at, time.process_time(), since=self._since)
         yield MISSED.point(at, self._missed(), since=self._since)
+        yield TICKS_FAILED.point(at, self._ticks_failed(), since=self._since)
         for sampler in self._samplers:
             yield from self._of_collector(sampler, at)
         for outlet in self._outlets:
@@ -91,7 +102,9 @@ class AgentCollector(Collector):
         yield FAILED.point(at, sampler.failed, dims, since=since)
         yield PARTIAL.point(at, sampler.partial, dims, since=since)
         yield SKIPPED.point(at, sampler.skipped, dims, since=since)
-        yield NOT_FINITE.point(at, sampler.not_finite, dims, since=since)
+        yield NOT_FINITE.point(at, sampler.intake.not_finite, dims, since=since)
+        for part, points in tuple(sampler.intake.malformed.items()):
+            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), since=since)
 
     def _of_sink(self, outlet: Outlet, at: int) -> Iterator[Datapoint]:
         dims, since, worker, spool = self._named(sink=outlet.name), self._since, outlet.worker, outlet.spool

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess  # noqa: TID251  # the one place that starts what the user names; never through a shell
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Final, Self
+
+from agent.errors import text_of
+
+log = logging.getLogger(__name__)
 
 FORWARDED: Final = tuple(
     getattr(signal, name)
@@ -43,6 +48,16 @@ class Watched:
         except OSError as problem:
             raise NotStarted(f"{command[0]}: {problem.strerror or problem}", 126) from problem
         self.pid = self._child.pid
+
+    def __enter__(self) -> Self:
+        """Return this command."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> bool:
+        """Say what ended the agent's own work, if something did: the command goes on and still gets our signals."""
+        if bug is not None:
+            log.error("the command goes on without metrics: %s: %s", type(bug).__name__, text_of(bug), exc_info=bug)
+        return bug is not None
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have `call` called from another thread when the command has ended."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Summary
@@ -11,6 +14,8 @@ from agent.sink import SLACK
 
 MOST_VALUES: Final = 150
 """Distinct values a summary keeps: CloudWatch takes no more in one datum."""
+RANK: Final = 0.01
+"""How far, in ranks of all samples, a percentile of a summary with fewer values than were seen may be off."""
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which the last reading of a counter that is gone is forgotten."""
 
@@ -18,20 +23,49 @@ Series = tuple[str, Dimensions]
 
 
 def summarise(samples: list[float]) -> Summary:
-    """Return what is known of `samples`; more than 150 distinct values are put on a grid of 150 steps."""
+    """Return what is known of `samples`; of more than 150 distinct values, neighbours are replaced by their mean."""
     if len(samples) == 1:
         value = samples[0]
         return Summary(1, value, value, value, (value,), (1,), value)
-    low, high = min(samples), max(samples)
-    seen = Counter(samples)
+    ordered = sorted(samples)
+    seen = Counter(ordered)  # its keys ascend as well
+    values, sizes = [*seen], [*seen.values()]
     if len(seen) > MOST_VALUES:
-        last = MOST_VALUES - 1
-        step = (high - low) / last
-        steps = Counter(min(last, round((v - low) / step)) for v in samples)
-        seen = Counter({high if n == last else low + n * step: times for n, times in steps.items()})
-    values = sorted(seen)
-    counts = tuple(seen[v] for v in values)
-    return Summary(len(samples), sum(samples), low, high, tuple(values), counts, samples[-1])
+        sizes = [sizes[0], *_merged(sizes[1:-1], len(samples) * RANK), sizes[-1]]
+        ends = [*accumulate(sizes)]
+        values = [_mean(ordered[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    return Summary(len(samples), _sum(samples), ordered[0], ordered[-1], tuple(values), tuple(sizes), samples[-1])
+
+
+def _merged(sizes: list[int], most: float) -> list[int]:
+    """
+    Return the sizes of bins for values in ascending order, of which each was seen as often as `sizes` says.
+
+    Wherever between its ends the mean of a bin lies, at most `most` samples of the bin are below it, and above it.
+    Where so few bins are not enough (dozens of values, each seen more often than that), they get larger.
+    """
+    bins: list[int] = []
+    first = 0
+    for size in sizes:
+        if bins and bins[-1] + size - min(first, size) <= most:
+            bins[-1] += size
+        else:
+            bins.append(size)
+            first = size
+    return bins if len(bins) <= MOST_VALUES - 2 else _merged(sizes, most * 1.05)
+
+
+def _mean(ordered: list[float]) -> float:
+    return min(max(_sum(ordered) / len(ordered), ordered[0]), ordered[-1])  # a sum is rounded
+
+
+def _sum(samples: list[float]) -> float:
+    """Return the sum, at most the largest float."""
+    try:
+        return math.fsum(samples)
+    except OverflowError:
+        total = math.fsum([value / 2**64 for value in samples]) * 2.0**64
+        return min(max(total, -sys.float_info.max), sys.float_info.max)
 
 
 class _Counter:
@@ -124,8 +158,8 @@ class Window:
     @property
     def is_short(self) -> bool:
         """Whether the window cannot end yet, since too little time has passed since the last one."""
-        slack = self._slack
-        return self._ended is not None and self._ended - slack <= self._last < self._ended + self._spacing - slack
+        ended, spacing = self._ended, self._spacing
+        return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
@@ -135,26 +169,33 @@ class Window:
         self._ended = ended
 
     def close(self) -> list[Datapoint]:
-        """End the window; return one datapoint for each series that was seen in it."""
-        done = []
+        """
+        End the window; return one datapoint for each series that was seen in it.
+
+        Where the window is short, they are stamped with the first moment that is far enough from the last window.
+        """
+        done, moved = [], 0
+        if self._ended is not None and self.is_short:
+            moved = self._last = self._ended + self._spacing
         for first, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
         self._gauges = {}
-        done += self._settle()
+        done += self._settle(moved)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
             self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
         return done
 
-    def _settle(self) -> list[Datapoint]:
-        """Return one datapoint for each counter that was seen in the window; forget those long gone."""
+    def _settle(self, earliest: int = 0) -> list[Datapoint]:
+        """Return one datapoint for each counter seen in the window, at `earliest` or later; forget those long gone."""
         done = []
         for state in self._touched.values():
             metric, value, dims, at, since, *_ = state.point
             if state.increase is not None or not self._increases:
-                done.append(Datapoint(metric, value, dims, at, since, min(state.start, at), None, state.increase))
+                end, start = max(at, earliest), min(state.start, at)
+                done.append(Datapoint(metric, value, dims, end, since, start, None, state.increase))
             state.start, state.increase = at, None
         self._touched = {}
         self._closed += 1

@@ -46,6 +46,12 @@ def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Dat
     return min(len(points), limits.max_points)
 
 
+def _shown(point: Datapoint) -> str:
+    return (
+        f"{point.metric.name} { {key: word[:100] for key, word in point.dims.items() if not key.startswith(HIDDEN)} }"
+    )
+
+
 class Worker:
     """
     Delivers what one sink is owed, oldest first; the only place where a write is tried again.
@@ -88,7 +94,11 @@ class Worker:
         self.seconds = 0.0
         """How long the last write took."""
         self.refused: str | None = None
-        """Why the far side refuses this set-up, while it does."""
+        """Why the far side refuses this set-up, or every point, while it does."""
+        self._rejecting: str | None = None
+        self._rejected = ""
+        """Why, and for one which, points were last rejected."""
+        self._counts = self._ended()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
 
     def start(self) -> None:
@@ -222,15 +232,14 @@ class Worker:
         try:
             rejected = self.sink.write(batch)[: len(batch)]
             reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
-            example = rejected[0].point.metric.name if rejected else ""
+            example = _shown(rejected[0].point) if rejected else ""
         except BadBatch as problem:
             if len(batch) > 1:
                 half = len(batch) // 2
                 self._deliver(batch[:half])
                 self._deliver(batch[half:])
                 return
-            shown = {key: word for key, word in batch[0].dims.items() if not key.startswith(HIDDEN)}
-            self._reject(["refused by the service"], f"{problem}: {batch[0].metric.name} {shown}")
+            self._reject(["refused by the service"], f"{problem}: {_shown(batch[0])}")
             self.spool.settle({"rejected:refused by the service": 1})
             return
         except (Retryable, Refused, Gone):
@@ -256,7 +265,8 @@ class Worker:
         for reason in reasons:
             word = reason if reason in known or len(known) < MOST_REASONS else "other"
             known.add(word)
-            self._sayer.say(logging.ERROR, f"rejected {word}", f"points are rejected: {word} (for one, {example})")
+            self._rejected = f"{word} (for one, {example})"
+            self._sayer.say(logging.ERROR, f"rejected {word}", f"points are rejected: {self._rejected}")
             entries.append(f"rejected:{word}")
         return entries
 
@@ -276,8 +286,16 @@ class Worker:
                 return min(problem.after, self._refused_backoff[1])
         return random.uniform(0, min(cap, base * 2.0 ** min(failures, 30)))  # noqa: S311  # not a secret
 
+    def _ended(self) -> tuple[int, int]:
+        """Return how many points were sent, and rejected."""
+        return self.spool.ledger.sent, self.spool.ledger.rejected.total()
+
     def _well(self) -> None:
-        self.refused = None
+        counts, before = self._ended(), self._counts
+        if counts != before:
+            self._counts = counts
+            self._rejecting = None if counts[0] > before[0] else f"every point is rejected: {self._rejected}"
+        self.refused = self._rejecting
         self._sayer.over("retry", "delivers again")
 
     def _end_all(self, reason: str) -> None:

@@ -29,6 +29,8 @@ from agent.gpu import (
     POWER_UTILIZATION,
     TEMPERATURE,
     UTILIZATION,
+    of_limit,
+    possible,
 )
 
 VENDOR: Final = b"0x1da3"
@@ -177,10 +179,15 @@ def number(cell: str, unit: str | None, expected: str) -> float:
 
 
 def values(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
+    """Yield what a row says, as far as it can be true."""
+    return ((metric, value) for metric, value in _told(row) if possible(metric, value))
+
+
+def _told(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
     """Yield what a row says in our units: MiB become bytes, and shares are taken of what is there."""
     total, used = row.get("memory.total", 0.0), row.get("memory.used")
     limit, power = row.get("power.max", 0.0), row.get("power.draw")
-    if (busy := row.get("utilization.aip")) is not None and busy <= 100:
+    if (busy := row.get("utilization.aip")) is not None:
         yield UTILIZATION, busy
     if used is not None:
         yield MEMORY_USED, used * 2**20
@@ -188,12 +195,12 @@ def values(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
             yield MEMORY_UTILIZATION, 100 * used / total
     if total:
         yield MEMORY_TOTAL, total * 2**20
-    if temperature := row.get("temperature.aip"):
+    if (temperature := row.get("temperature.aip")) is not None:
         yield TEMPERATURE, temperature
     if power is not None:
         yield POWER, power
-        if limit:
-            yield POWER_UTILIZATION, min(100.0, 100 * power / limit)
+        if limit and (share := of_limit(power, limit)) is not None:
+            yield POWER_UTILIZATION, share
     if limit:
         yield POWER_LIMIT, limit
 

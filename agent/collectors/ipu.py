@@ -24,6 +24,7 @@ from agent.child import Child, FirstWord, find, quoted
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
+from agent.gpu import MOST
 from agent.tree import ProcTree, PsutilTree
 
 IPU: Final = ("ipu",)
@@ -244,7 +245,7 @@ def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[
             continue
         match = VALUE.fullmatch(text) if isinstance(text, str) else None
         value = float(match[1]) if match and match[2] == unit else None
-        if value is None or (value < 0 and unit != "C") or (value > 100 and unit == "%"):
+        if value is None or (value < 0 and unit != "C") or abs(value) > MOST.get(metric.unit, LARGEST):
             problems.append(f"{name} is {quoted(repr(text).encode())}")
         else:
             yield metric, value

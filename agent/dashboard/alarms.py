@@ -199,10 +199,10 @@ SILENT: Final = (
         True,
         1,
         10,
-        "A machine has fallen silent",
-        "A machine that has sent metrics sends none any more. If it was stopped on purpose, this goes away by "
-        "itself. Else see whether it is up; then `agent health` and `agent check` on it, and the log of the agent "
-        "say what is wrong.",
+        "A machine is silent",
+        "Fewer machines send metrics than there are. The alarm lasts until all of them send again, or until fewer "
+        "are expected. The dashboard shows whose graphs have ended: see whether that machine is up; then "
+        "`agent health` and `agent check` on it, and the log of the agent say what is wrong.",
     ),
     Rule(
         "fleet-silent",
@@ -221,6 +221,8 @@ SILENT: Final = (
 SIGNS: Final = ("cpu.utilization", "memory.utilization", "memory.used", "neuron.runtimes")
 """Metrics whose absence tells that nobody sends, the best first; if none is sent, any other will do. Of Neuron, most
 others end with the job."""
+TALLIES: Final = ("network.sent", "network.received", "disk.read", "disk.written")
+"""Counters by which machines are counted, the best first: a counter is one value a window, however many its samples."""
 KEYS: Final = tuple(sorted(rule.key for rule in (*RULES, *SILENT)))
 
 
@@ -249,8 +251,10 @@ def alarms(found: Found, wishes: Wishes) -> tuple[list[Alarm], list[str]]:
         family = rule.metric.partition(".")[0]
         if not fit and any(sent.metric.name.startswith(f"{family}.") for sent in found.sent):
             notes.append(f"no alarm {rule.key}: {rule.metric} is not sent{' so that it can be told' if about else ''}")
-    if sign := _sign(found.sent):
-        made += [alarm for rule in SILENT for alarm in _about(rule, [sign], wishes)]
+    for rule in SILENT:
+        counts = rule.key == "agent-silent" and wishes.cloud == "cloudwatch"
+        sign = _tally(found.sent, wishes, notes) if counts else _sign(found.sent)
+        made += _about(rule, [sign] if sign else [], wishes)
     return sorted(made, key=lambda alarm: alarm.name), notes
 
 
@@ -297,3 +301,13 @@ def _sign(sent: Iterable[Sent]) -> Sent | None:
         ),
         default=None,
     )
+
+
+def _tally(sent: Iterable[Sent], wishes: Wishes, notes: list[str]) -> Sent | None:
+    each = {one.metric.name: one for one in sent if not one.dims}
+    if not (wishes.hosts or wishes.groups):
+        notes.append("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send")
+        return None
+    if not each.keys() & set(TALLIES):
+        notes.append(f"no alarm agent-silent: {TALLIES[0]}, which counts machines, is not sent; add host to --for")
+    return next((each[name] for name in TALLIES if name in each), None)

@@ -30,8 +30,8 @@ SHORT: Final = (1, 5, 10, 20, 30)
 FUNCTIONS: Final[Mapping[Statistic, str]] = {
     "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "SUM", "absent": "COUNT",
 }  # fmt: skip
-QUIET: Final = 5
-"""Minutes more that are looked at for a machine that fell silent: a series must still be in the query's answer."""
+MOST_GROUPS: Final = 9
+"""Auto Scaling groups of an alarm, which takes ten metrics: PutMetricAlarm."""
 
 
 def dashboard(graphs: Iterable[Chart], found: Found, wishes: Wishes) -> dict[str, Any]:
@@ -118,19 +118,24 @@ def _alarm(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
     """
     Return an alarm on a query of Metrics Insights: machines that come later are in it by themselves.
 
-    Each series of the answer has a state of its own, which takes both GROUP BY and ORDER BY:
+    Silence is watched over all series as one: a series that has ended leaves the answer, and its state goes with it.
+    Otherwise each series of the answer has a state of its own, which takes both GROUP BY and ORDER BY:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
     """
-    rule, silent = alarm.rule, alarm.rule.statistic == "absent"
+    rule, counts = alarm.rule, alarm.rule.key == "agent-silent"
     longer = 300 if alarm.minutes >= 15 and alarm.minutes % 5 == 0 else 60
-    seconds = max(longer, _minutes(found.window))
+    seconds = math.lcm(60, math.ceil(found.window)) if counts else max(longer, _minutes(found.window))
     periods = max(1, math.ceil(alarm.minutes * 60 / seconds))
-    looked = periods + math.ceil(QUIET * 60 / seconds) if silent else periods
-    if looked * seconds > LOOK_BACK * 60:
+    if periods * seconds > LOOK_BACK * 60:
         raise ConfigError(
             f"--minutes: {rule.key}: an alarm of CloudWatch on a fleet looks back {LOOK_BACK} minutes at most"
         )
     threshold = alarm.threshold * (seconds if rule.statistic == "rate" else 1)
+    metrics = [{"Id": "q1", "Expression": _query(alarm, found, wishes), "Period": seconds, "ReturnData": True}]
+    if counts:
+        each = seconds / found.window
+        threshold = each * (wishes.hosts - 0.5)  # half a machine of slack: windows are not cut at the very second
+        metrics = _without_groups(metrics, each, wishes)
     return {
         "AlarmName": alarm.name,
         "AlarmDescription": f"{rule.title}. {rule.text}"[:LONGEST],
@@ -139,11 +144,39 @@ def _alarm(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
         "OKActions": list(wishes.notify),
         "ComparisonOperator": "LessThanThreshold" if rule.below else "GreaterThanThreshold",
         "Threshold": threshold,
-        "EvaluationPeriods": looked,
+        "EvaluationPeriods": periods,
         "DatapointsToAlarm": periods,
-        "TreatMissingData": "breaching" if silent else "notBreaching",
-        "Metrics": [{"Id": "q1", "Expression": _query(alarm, found, wishes), "Period": seconds, "ReturnData": True}],
+        "TreatMissingData": "breaching" if rule.statistic == "absent" else "notBreaching",
+        "Metrics": metrics,
     }
+
+
+def _without_groups(metrics: list[dict[str, Any]], each: float, wishes: Wishes) -> list[dict[str, Any]]:
+    """Take from the points that came those that the groups owe: `each` an instance in service."""
+    if not wishes.groups:
+        return metrics
+    if len(wishes.groups) > MOST_GROUPS:
+        raise ConfigError(f"--autoscaling-group: an alarm takes {MOST_GROUPS} groups, not {len(wishes.groups)}")
+    (query,) = metrics
+    stated = [
+        {
+            "Id": f"m{number}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": "AWS/AutoScaling",
+                    "MetricName": "GroupInServiceInstances",
+                    "Dimensions": [{"Name": "AutoScalingGroupName", "Value": group}],
+                },
+                "Period": query["Period"],
+                "Stat": "Minimum",
+            },
+            "ReturnData": False,
+        }
+        for number, group in enumerate(wishes.groups, 1)
+    ]
+    owed = " + ".join(f"m{number}" for number in range(1, len(stated) + 1))
+    watched = {"Id": "e1", "Expression": f"q1 - {each:g} * ({owed})", "ReturnData": True}
+    return [{**query, "ReturnData": False}, *stated, watched]
 
 
 def _query(alarm: Alarm, found: Found, wishes: Wishes) -> str:
@@ -152,9 +185,9 @@ def _query(alarm: Alarm, found: Found, wishes: Wishes) -> str:
     own = [_quoted(key) for key in sent.dims]
     schema = ", ".join([_quoted(_namespace(found)), *own, *machine])
     where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in but(alarm))
-    groups = machine if alarm.rule.statistic == "absent" else [*own, *machine]
     query = f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema}){where and f' WHERE {where}'}"  # noqa: S608  # of our own names
-    if not groups or alarm.rule.key == "fleet-silent":
+    groups = [*own, *machine]
+    if not groups or alarm.rule.statistic == "absent":
         return query
     order = "ASC" if alarm.rule.below else "DESC"
     return f"{query} GROUP BY {', '.join(groups)} ORDER BY {function}() {order}"

@@ -30,6 +30,10 @@ ALIGNERS: Final[Mapping[Statistic, str]] = {
     "mean": "ALIGN_MEAN", "min": "ALIGN_MIN", "max": "ALIGN_MAX", "sum": "ALIGN_DELTA", "rate": "ALIGN_RATE",
     "absent": "ALIGN_MEAN",
 }  # fmt: skip
+OPEN: Final = 3600
+"""Seconds without data after which an incident is closed."""
+LONGEST_OPEN: Final = 7 * 86400
+"""The same of silence, which is over when data come; Google allows no more."""
 
 
 def by_name(found: Found) -> Found:
@@ -95,14 +99,19 @@ def _period(found: Found, wishes: Wishes) -> int:
 
 def alert_policies(alarms: Iterable[Alarm], found: Found, wishes: Wishes) -> list[dict[str, Any]]:
     """Return an AlertPolicy for each alarm; raise ConfigError where Google would not take it."""
+    if wishes.groups:
+        raise ConfigError("--autoscaling-group: CloudWatch alone knows these; give --hosts")
     return [_policy(alarm, found, wishes) for alarm in alarms]
 
 
 def _policy(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
-    rule = alarm.rule
+    rule, resources = alarm.rule, wishes.resources or (_resource(found),)
+    hosts = wishes.hosts if rule.key == "agent-silent" else 0
+    if hosts and len(resources) > 1:
+        raise ConfigError("--hosts: machines of several --resource-type are not counted together; make a set for each")
     conditions = [
-        {"displayName": f"{rule.title} ({resource})", **_condition(alarm, found, resource)}
-        for resource in wishes.resources or (_resource(found),)
+        {"displayName": f"{rule.title} ({resource})", **_condition(alarm, found, resource, hosts)}
+        for resource in resources
     ]
     policy: dict[str, Any] = {
         "displayName": alarm.name,
@@ -112,7 +121,7 @@ def _policy(alarm: Alarm, found: Found, wishes: Wishes) -> dict[str, Any]:
         "combiner": "OR",
         "conditions": conditions,
         "enabled": True,
-        "alertStrategy": {"autoClose": "3600s"},
+        "alertStrategy": {"autoClose": f"{LONGEST_OPEN if rule.statistic == 'absent' else OPEN}s"},
     }
     return {**policy, "notificationChannels": list(wishes.notify)} if wishes.notify else policy
 
@@ -123,8 +132,8 @@ def _resource(found: Found) -> str:
     return "gce_instance" if wanted == "auto" else wanted
 
 
-def _condition(alarm: Alarm, found: Found, resource: str) -> dict[str, Any]:
-    """Return what is watched: every series by itself, also those that come later."""
+def _condition(alarm: Alarm, found: Found, resource: str, hosts: int) -> dict[str, Any]:
+    """Return what is watched: every series by itself, also those that come later; or how many there are of `hosts`."""
     rule, seconds = alarm.rule, 60 * max(1, math.ceil(found.window / 60))
     kind = metric_type(found, alarm.sent.name)
     parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
@@ -137,8 +146,19 @@ def _condition(alarm: Alarm, found: Found, resource: str) -> dict[str, Any]:
         least, most = ABSENT
         if not least <= alarm.minutes <= most:
             raise ConfigError(f"--minutes: {rule.key}: Google waits {least} to {most:g} minutes for a metric")
-        if rule.key == "fleet-silent":
+        if hosts or rule.key == "fleet-silent":
             aggregation["crossSeriesReducer"] = "REDUCE_COUNT"
+        if hosts:
+            return {
+                "conditionThreshold": {
+                    **what,
+                    "aggregations": [aggregation],
+                    "comparison": "COMPARISON_LT",
+                    "thresholdValue": float(hosts),
+                    "duration": _wait(alarm.minutes),
+                    "evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE",
+                }
+            }
         return {"conditionAbsent": {**what, "aggregations": [aggregation], "duration": _wait(alarm.minutes)}}
     wait = 0 if rule.statistic == "sum" else alarm.minutes
     return {

@@ -32,6 +32,10 @@ class Wishes(NamedTuple):
     """What to write in place of the common dimensions: a template's variable."""
     notify: tuple[str, ...] = ()
     """Whom an alarm tells: topics (ARN), or notification channels."""
+    hosts: int = 0
+    """Machines that should send."""
+    groups: tuple[str, ...] = ()
+    """Auto Scaling groups whose instances in service should send, besides those."""
     resources: tuple[str, ...] = ()
     """Google's monitored resources that send; the configured one, else gce_instance, unless set."""
     thresholds: Mapping[str, float] = NONE
@@ -59,6 +63,14 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.add_argument("--period", type=count, metavar="S", help="seconds of one dot (the sink's window, at least 60)")
     to.add_argument("--dims-as", metavar="TEXT", help="write this for the common dimensions: a template's variable")
     to.add_argument("--notify", action="append", metavar="WHOM", help="SNS topic or channel; may be repeated")
+    to.add_argument("--hosts", type=count, metavar="N", help="machines that should send, for the alarm agent-silent")
+    to.add_argument(
+        "--autoscaling-group",
+        dest="groups",
+        action="append",
+        metavar="NAME",
+        help="CloudWatch: its instances in service should send; may be repeated",
+    )
     to.add_argument(
         "--resource-type",
         dest="resources",
@@ -80,7 +92,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
 def wishes(given: argparse.Namespace) -> Wishes:
     """Return what the command line says."""
     said = {key: getattr(given, key) for key in OPTIONS if getattr(given, key, None) is not None}
-    for key in ("notify", "resources"):
+    for key in ("notify", "groups", "resources"):
         if key in said:
             said[key] = tuple(said[key])
     for key in ("thresholds", "minutes"):

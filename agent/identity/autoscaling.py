@@ -31,7 +31,7 @@ MODULES: Final = (
     "botocore.utils", "urllib3.exceptions",
 )  # fmt: skip
 """Imported when there is nobody else to ask: they are not installed everywhere, and take 10 MB."""
-EXTRA: Final = "pip install 'chipwatch[cloudwatch]'"
+EXTRA: Final = "install chipwatch with the extra 'cloudwatch'"
 
 
 class AutoScaling(Source):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.datapoint import Datapoint, Dimensions, Summary, gauge
+from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.sink import Limits, Rejected, Sink
 from agent.steady import STEADY, SteadyClock
-from sinks.cloudwatch.rules import namespace_fault
+from sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
 from sinks.cloudwatch.wire import Encoder, body
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ class CloudwatchSink(Sink):
         self._encoder = Encoder(high_resolution=config.high_resolution)
         self._client: Client | None = None
         self._is_fast = True
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why CloudWatch will never take a point of this series, or None."""
+        fault = series_fault(metric, dims)
+        return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
         """Find region and credentials; raise Refused where there are none, Retryable where they do not answer."""

@@ -22,6 +22,10 @@ MOST_DIMENSIONS: Final = 30
 MOST_VALUES: Final = 150
 LONGEST_NAME: Final = 255
 LONGEST_VALUE: Final = 1024
+ALLOWED: Final = (
+    f"CloudWatch takes {MOST_DIMENSIONS} dimensions, names of 1 to {LONGEST_NAME} and values of 1 to {LONGEST_VALUE}"
+    " characters, printable ASCII, not all blank"
+)
 LARGEST: Final = 2.0**360
 """Dimensions a metric, distinct values a datum, characters, magnitude of a number: CloudWatch's API Reference,
 PutMetricData and MetricDatum."""

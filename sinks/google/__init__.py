@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-from agent.datapoint import HIDDEN, Datapoint
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
 from agent.sink import Limits, Rejected, Sink
 from agent.steady import STEADY
 from sinks.google.history import SPACING, History
-from sinks.google.rules import DOMAINS, WORDS
+from sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
 if TYPE_CHECKING:
     from sinks.google.answers import Answer
@@ -106,6 +106,10 @@ class GoogleSink(Sink):
         self._born = clock()
         self._unsure: set[tuple[bytes, int]] = set()
         self._warned: float | None = None
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why Cloud Monitoring will never take a point of this series, or None."""
+        return series_fault(metric_type(self._config.prefix, metric.name), dims)
 
     def recall(self, state: bytes) -> None:
         """Take back what was last sent of each series."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from agent.datapoint import HIDDEN, Dimensions
+
 MOST_LABELS: Final = 30
 LONGEST_KEY: Final = 100
 LONGEST_VALUE: Final = 1024
@@ -97,6 +99,20 @@ def _missing(ways: Mapping[str, str], words: Mapping[str, str]) -> list[str]:
 
 def _fill(ways: Mapping[str, str], words: Mapping[str, str]) -> dict[str, str]:
     return {label: way.format_map(words) for label, way in ways.items()}
+
+
+def labels_of(dims: Dimensions) -> dict[str, str]:
+    """Return the labels that dimensions make; an empty one is none, and hidden ones are not for the metric."""
+    return {label_key(key): value for key, value in dims.items_sorted if value and not key.startswith(HIDDEN)}
+
+
+def series_fault(kind: str, dims: Dimensions) -> str | None:
+    """Return why Cloud Monitoring will never take a series of this metric type and these dimensions, or None."""
+    labels = labels_of(dims)
+    if fault := labels_fault(kind, labels):
+        return fault
+    wanted = sum(bool(value) and not key.startswith(HIDDEN) for key, value in dims.items_sorted)
+    return "two dimensions become the same label" if len(labels) < wanted else None
 
 
 def labels_fault(kind: str, labels: Mapping[str, str]) -> str | None:

@@ -18,7 +18,7 @@ from agent.errors import Refused
 from agent.sink import Rejected
 from sinks.google import spare
 from sinks.google.history import History, Last
-from sinks.google.rules import AHEAD, PAST, Unfit, choose_resource, label_key, labels_fault, metric_type
+from sinks.google.rules import AHEAD, PAST, Unfit, choose_resource, labels_of, metric_type, series_fault
 
 Interval: Final = spare.common.TimeInterval.pb()
 Request: Final = spare.types.CreateTimeSeriesRequest.pb()
@@ -160,12 +160,9 @@ class Encoder:
 
     def _make(self, metric: Metric, dims: Dimensions) -> Series:
         kind = metric_type(self._prefix, metric.name)
-        pairs = [(label_key(key), value) for key, value in dims.items_sorted if not key.startswith(HIDDEN) and value]
-        labels = dict(pairs)
-        if fault := labels_fault(kind, labels):
+        if fault := series_fault(kind, dims):
             return Series(fault)
-        if len(labels) < len(pairs):
-            return Series("two dimensions become the same label")
+        labels = labels_of(dims)
         if self._kinds.setdefault(kind, (metric.name, metric.kind)) != (metric.name, metric.kind):
             same = self._kinds[kind][0] == metric.name
             return Series("kind of the metric changed" if same else "two metrics become the same type")

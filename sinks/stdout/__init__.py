@@ -14,10 +14,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
-from agent.datapoint import Datapoint
+from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import Gone, Refused, Retryable
 from agent.sink import Limits, Rejected, Sink
-from sinks.stdout.emf import events, is_allowed
+from sinks.stdout.emf import events, is_allowed, series_fault
 from sinks.stdout.jsonl import lines
 from sinks.stdout.table import Table
 
@@ -59,6 +59,10 @@ class StdoutSink(Sink):
         self._table: Table | None = None
         self._owed = b""
         self._file: BinaryIO | None = None
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why CloudWatch will never take a point of this series from its log (emf), or None."""
+        return series_fault(metric, dims) if self._format == "emf" else None
 
     def open(self) -> None:
         """Find the stream; raise Refused where there is none, or where the namespace is not allowed."""

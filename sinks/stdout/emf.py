@@ -100,6 +100,11 @@ def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str,
     return json.dumps(metric.name), compact(definition), reason
 
 
+def series_fault(metric: Metric, dims: Dimensions) -> str | None:
+    """Return why CloudWatch will never take a point of this series, or None."""
+    return _emf_series(metric, dims, 60)[2]
+
+
 def _emf_unit(unit: str) -> str:
     """Return CloudWatch's unit; raise KeyError where nobody has chosen one."""
     return "Count" if unit.startswith("{") and unit.endswith("}") else EMF_UNITS[unit]

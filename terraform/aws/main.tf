@@ -109,15 +109,17 @@ module "dashboards" {
 module "alarms" {
   source = "./modules/alarms"
 
-  create        = var.create && var.create_alarms
-  name          = var.name
-  region        = var.region
-  namespace     = var.namespace
-  dimensions    = local.dimensions
-  families      = var.families
-  level         = var.level
-  alarm_actions = var.alarm_actions
-  ok_actions    = var.ok_actions
-  alarms        = var.alarms
-  tags          = var.tags
+  create             = var.create && var.create_alarms
+  name               = var.name
+  region             = var.region
+  namespace          = var.namespace
+  dimensions         = local.dimensions
+  families           = var.families
+  level              = var.level
+  hosts              = var.hosts
+  autoscaling_groups = var.autoscaling_groups
+  alarm_actions      = var.alarm_actions
+  ok_actions         = var.ok_actions
+  alarms             = var.alarms
+  tags               = var.tags
 }

@@ -146,6 +146,20 @@ variable "irsa" {
   default = null
 }
 
+variable "hosts" {
+  description = "How many machines should send, besides those of autoscaling_groups, as the module alarms takes it."
+  type        = number
+  default     = 0
+  nullable    = false
+}
+
+variable "autoscaling_groups" {
+  description = "Names of Auto Scaling groups whose instances in service should send, as the module alarms takes them."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
 variable "alarm_actions" {
   description = "ARNs of what happens at an alarm."
   type        = list(string)

@@ -138,7 +138,7 @@ def test_a_plugin_is_built_from_its_options(installed):
 def test_a_missing_library_is_told_with_what_to_install(installed):
     with pytest.raises(NotLoaded) as caught:
         build_plugin(plugins.SINKS, "needy", config())
-    line = "sink needy cannot be loaded: No module named 'no_such_library'; pip install 'chipwatch[needy]'"
+    line = "sink needy cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
     assert str(caught.value) == line
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent import pipeline as module
+from agent.budget import Budget
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, counter, gauge
 from agent.outlet import Filter, Outlet
@@ -137,6 +138,58 @@ def running():
 
 def values(sink, metric=LOAD, of="a"):
     return [p.value for p in sink.points if p.metric == metric and p.dims["of"] == of]
+
+
+# -- what a part raises -----------------------------------------------------------------------------------------------
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def raising(*_):
+    raise Wordless
+
+
+@pytest.mark.parametrize(
+    "part", ["_budget.admit", "_copies", "_common", "_filter.wants", "_window.add", "spool.append", "worker.wake"]
+)
+def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
+    broken, sound = MemorySink(), MemorySink()
+    pipe = build([Steady()], [broken, sound])
+    outlet = pipe.outlets[0]
+    outlet._budget = Budget("s0", 10)
+    *path, name = part.split(".")
+    setattr(getattr(outlet, path[0]) if path else outlet, name, raising)
+    for _ in range(3):
+        pipe.tick()
+    until(lambda: values(sound) == [1, 2, 3])
+    assert (pipe.ticks, pipe.failed) == (3, 3)
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert record.getMessage() == "tick: sink s0 failed: Wordless: its __str__ raises"
+    assert record.exc_info
+
+
+@pytest.mark.parametrize("part", ["_window.close", "_window.prime", "spool.close"])
+def test_what_a_sink_raises_at_the_start_or_the_stop_costs_that_sink_alone(build, caplog, part):
+    broken, sound = MemorySink(), MemorySink()
+    pipe = build([Steady()], [broken, sound], window=60)
+    path, name = part.split(".")
+    setattr(getattr(pipe.outlets[0], path), name, raising)
+    pipe.once(0.01)
+    pipe.close(LONG)
+    assert values(sound) == [2]
+    assert pipe.failed >= 1
+
+
+def test_what_the_heartbeat_or_the_asking_raises_ends_no_clock(build):
+    pipe = build([Steady()], [MemorySink()])
+    pipe.on_tick = raising
+    pipe.tick()
+    pipe.samplers[0].offer = raising
+    pipe.tick()
+    assert (pipe.ticks, pipe.failed) == (2, 3)
 
 
 # -- a tick ---------------------------------------------------------------------------------------------------------

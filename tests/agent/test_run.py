@@ -112,16 +112,20 @@ def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, unti
     assert sum(p["summary"]["count"] for p in used) >= 3
 
 
-def test_a_second_signal_of_the_same_kind_ends_it_at_once(agent, until, plugins_folder):
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGHUP, signal.SIGTERM)],
+)
+def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folder, first, second):
     plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
     running = agent.start("--interval", "0.2", "--sink", "slow", "--sink", "stdout", "--collector", "memory",
                           env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
     until(running.points)
-    running.process.send_signal(signal.SIGINT)
+    running.process.send_signal(first)
     with pytest.raises(subprocess.TimeoutExpired):
         running.process.wait(0.5)  # the sink has its eight seconds
-    code, took = running.stop(signal.SIGINT)
-    assert code == -signal.SIGINT
+    code, took = running.stop(second)
+    assert code == -second
     assert took < IN_TIME
 
 

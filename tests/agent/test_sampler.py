@@ -10,6 +10,7 @@ import pytest
 from agent.collector import Collector
 from agent.datapoint import Level, gauge
 from agent.errors import InputEnded, PartlyCollected, Unavailable
+from agent.intake import MOST_POINTS
 from agent.sampler import Sampler
 
 LOAD = gauge("x.load", "1", "The load.")
@@ -41,7 +42,7 @@ class Scripted(Collector):
         self._note("collect")
         step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
         for part in step if isinstance(step, list) else [step]:
-            if isinstance(part, Exception):
+            if isinstance(part, BaseException):
                 raise part
             if isinstance(part, threading.Event):
                 part.wait(LONG)
@@ -142,7 +143,7 @@ def test_what_is_above_the_level_is_left_out(bench, level, names):
 def test_what_is_not_finite_is_left_out_and_counted(bench):
     b = bench([math.nan, 1.0, math.inf, -math.inf])
     assert b.read() == [("x.load", 1.0)]
-    assert b.sampler.not_finite == 3
+    assert b.sampler.intake.not_finite == 3
     assert b.sampler.ok
 
 
@@ -159,6 +160,16 @@ def test_a_reading_is_timed_and_counted(bench):
     b.read()
     assert b.sampler.yielded == 3
     assert 0 <= b.sampler.seconds < LONG
+
+
+def test_a_malformed_point_costs_itself_and_is_told_as_the_trouble_of_its_reading(bench, caplog):
+    b = bench([1, (LOAD, "2"), 3], 4)
+    assert b.read() == [("x.load", 1), ("x.load", 3)]
+    assert (b.sampler.ok, b.sampler.failed, b.sampler.intake.malformed) == (True, 0, {"value": 1})
+    assert b.sampler.trouble == "malformed points are left out: x.load: value: expected a number, got str"
+    assert [r.getMessage() for r in said(caplog, logging.ERROR)] == [f"collector x: {b.sampler.trouble}"]
+    b.read()
+    assert b.sampler.trouble is None
 
 
 # -- trouble --------------------------------------------------------------------------------------------------------
@@ -291,3 +302,94 @@ def test_what_readings_tell_of_the_machine_is_passed_on_when_it_changes(bench):
     made.read()
 
     assert told == [{}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
+
+
+class Wordless(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError("no words")
+
+
+class Exiting(BaseException):
+    def __str__(self):
+        raise SystemExit(4)
+
+
+class WordlessUnavailable(Wordless, Unavailable):
+    pass
+
+
+def with_problems(bug, problems):
+    bug.problems = problems
+    return bug
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        Wordless(),
+        WordlessUnavailable(),
+        Exiting(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        MemoryError(),
+        with_problems(PartlyCollected([]), 7),
+        with_problems(PartlyCollected([]), [7]),
+        with_problems(InputEnded("cut", clean=False), None),
+    ],
+    ids=lambda bug: type(bug).__name__,
+)
+def test_whatever_is_raised_costs_one_reading_and_is_told(bench, caplog, bug):
+    b = bench([1, bug], 2, retry=0)
+    assert b.read() == [("x.load", 1)]
+    assert (b.sampler.ok, b.sampler.failed, b.sampler.ended) == (False, 1, None)
+    assert len(said(caplog, logging.ERROR)) == 1
+    assert b.read() == [("x.load", 2)]
+    assert b.sampler.ok
+
+
+@pytest.mark.parametrize("points", [None, 7, "text", [None]])
+def test_what_is_no_reading_costs_one_reading(bench, points):
+    b = bench(1)
+    b.collector.collect = lambda at: points
+    assert b.read() == []
+    assert b.sampler.trouble
+    del b.collector.collect
+    assert b.read() == [("x.load", 1)]
+
+
+def test_a_reading_without_an_end_is_cut_and_told(bench, caplog):
+    b = bench(1)
+    b.collector.collect = lambda at: iter(lambda: LOAD.point(at, 1.0), None)
+    assert len(b.read()) == MOST_POINTS
+    assert (b.sampler.ok, b.sampler.partial) == (True, 1)
+    assert b.sampler.trouble == f"more than {MOST_POINTS} points in one reading; the rest is left out"
+
+
+@pytest.mark.parametrize("words", [None, 7, ["instance_id"], Wordless()])
+def test_an_identity_that_cannot_be_told_costs_a_reading_and_the_points_stand(bench, caplog, words):
+    def identity():
+        if isinstance(words, Exception):
+            raise words
+        return words
+
+    b = bench(1, learn=lambda told: told.items())
+    b.collector.identity = identity
+    assert b.read() == [("x.load", 1)]
+    assert (b.sampler.ok, b.sampler.failed) == (False, 1)
+    assert len(said(caplog, logging.ERROR)) == 1
+    assert b.read() == [("x.load", 1)]
+
+
+def test_whatever_closing_raises_is_told_and_the_thread_ends(bench, caplog):
+    def close():
+        raise Wordless
+
+    b = bench(1)
+    b.read()
+    b.collector.close = close
+    b.end()
+    assert not b.sampler._thread.is_alive()
+    assert [r.getMessage() for r in said(caplog, logging.ERROR)] == ["collector x: failed to close: its __str__ raises"]

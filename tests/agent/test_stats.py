@@ -101,7 +101,7 @@ def parts():
 
 def test_it_keeps_the_contract():
     points = check_collector(AgentCollector(since=BORN))
-    assert {p.metric.name for p in points} == {"agent.memory.rss", "agent.cpu", "agent.ticks.missed"}
+    assert {p.metric.name for p in points} == {"agent.memory.rss", "agent.cpu", "agent.ticks.missed", "agent.ticks.failed"}
 
 
 def test_all_of_it_is_detailed_so_that_a_paid_sink_gets_it_only_on_request():

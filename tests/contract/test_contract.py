@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from agent import plugins
+from agent import names, plugins
 from agent.collector import Collector
 from agent.config import SHARED, SINK_KEYS
 from agent.convert import convert
 from agent.datapoint import Level, counter, gauge
 from agent.errors import Refused, Retryable, Unavailable
-from agent.report import field_docs
+from agent.identity import WORDS
+from agent.judge import faults
+from agent.profiles import PROFILES
+from agent.report import catalogue, field_docs
 from agent.sink import Limits, Sink
 from agent.testing import check_collector, check_sink
 
@@ -283,3 +286,14 @@ def test_a_run_with_the_standard_output_loads_no_cloud(agent):
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "agent" in modules
     assert not {"boto3", "botocore", "google", "grpc", "rich", "asyncio", "psutil"} & modules
+
+
+@every_sink
+@pytest.mark.parametrize("profile", [*PROFILES])
+def test_a_sink_takes_every_metric_of_ours_under_every_name(name, profile):
+    cls = loaded(plugins.SINKS, name)
+    for options in ({}, {"format": "emf"} if name == "stdout" else {}):
+        sink = cls(cls.Config(**options))
+        metrics = [metric for of in catalogue().values() for metric in of]
+        rename = names.renamer(profile)
+        assert not list(faults(name, sink, {"site": "x"}, words=WORDS[:5], metrics=metrics, rename=rename))

@@ -20,8 +20,9 @@ CLOUD_INIT = AWS / "cloud-init.yaml"
 MARK = re.compile(r"\$\$\{|%%\{|\$\{\s*(\w+)\s*\}|\$\{|%\{")
 HEAD = """\
 #cloud-config
-# The agent on EC2 without Terraform: this file as user-data. Change the lines between END_OF_SETTINGS, and those between
-# END_OF_CONFIG for further TOML; docs/ec2.md says what they mean. Made from user-data.sh.tftpl.
+# The agent on EC2 without Terraform: this file as user-data. Change the lines between END_OF_SETTINGS, wheelhouse and
+# sums_sha256 at least, and those between END_OF_CONFIG for further TOML; docs/ec2.md says what they mean.
+# Made from user-data.sh.tftpl.
 write_files:
 - path: /run/chipwatch/install.sh
   permissions: "0700"

@@ -253,12 +253,13 @@ def test_the_command_itself_reads_what_is_mounted(agent, tmp_path):
 
 def test_values_that_have_a_place_of_their_own_reach_the_agent():
     values = {"cloudwatch": {"namespace": "ML/x y", "region": "us-gov-west-1", "endpointUrl": "https://vpce.example/x"}}
-    values |= {"dims": {"site": "Zürich"}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
+    site = 'Zürich, "cellar"\nrow 3'
+    values |= {"dims": {"site": site}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
     found = tomllib.loads(toml_of(render(values)))
     assert found["sinks"]["cloudwatch"] == {
         "namespace": "ML/x y", "region": "us-gov-west-1", "endpoint_url": "https://vpce.example/x",
     }  # fmt: skip
-    assert (found["dims"], found["window"], found["collector"]) == ({"site": "Zürich"}, 60, ["cpu"])
+    assert (found["dims"], found["window"], found["collector"]) == ({"site": site}, 60, ["cpu"])
     assert (found["names"], found["level"]) == ("wandb", "all")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -98,3 +99,41 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
         assert run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"
     assert "cpu.utilization" in run(tmp_path / "venv/bin/agent", "list", cwd=tmp_path, env=env)
     assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)
+
+
+# -- where it is installed from ----------------------------------------------------------------------------------
+
+INSTALLS = re.compile(r"\b(?:pip3?|pipx|uvx?|easy_install)\b.*\b(?:install|download|run|add|sync)\b.*\bchipwatch\b")
+HELD = re.compile(r"--no-index|--require-hashes|\.whl\b")
+
+
+def bare(text):
+    """Return the commands of a text that take chipwatch by its name from an index."""
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    return [line.strip() for line in lines if INSTALLS.search(line) and not HELD.search(line)]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_bare"),
+    [
+        ("pip install chipwatch", True),
+        ("needs the sink: `pip install 'chipwatch[cloudwatch]'`", True),
+        ("python3 -m pip install --quiet \\\n  chipwatch==0.1.0", True),
+        ("sudo pipx install chipwatch", True),
+        ("uv pip install --index-url https://pypi.example/simple chipwatch", True),
+        ('"$${pip[@]}" install "$${from[@]}" "chipwatch==$${given[version]}"', True),
+        ("pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'", False),
+        ("pip install --require-hashes -r chipwatch.txt", False),
+        ("helm install chipwatch helm/chipwatch", False),
+    ],
+)
+def test_a_bare_name_is_seen_where_it_is_installed(text, is_bare):
+    assert bool(bare(text)) is is_bare
+
+
+def test_nothing_that_is_shipped_installs_the_agent_by_a_name_that_anybody_may_take():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=True)
+    shipped = [ROOT / name for name in listed.stdout.splitlines() if not name.startswith(("tests/", "CHANGELOG"))]
+    assert ROOT / "terraform/aws/user-data.sh.tftpl" in shipped
+    found = {str(path): bare(path.read_text(errors="replace")) for path in shipped if path.is_file()}
+    assert {path: lines for path, lines in found.items() if lines} == {}

@@ -224,7 +224,7 @@ def test_an_example_plans_what_it_planned(planned, module):
         ({"agent_version": "latest"}, "agent_version: one version, as in 0.1.0; no range."),
         ({"subnet_ids": None}, 'The root module input variable "subnet_ids" is not set'),
         ({"image_id": "al2023"}, "image_id: an AMI, as in ami-0123456789abcdef0"),
-        ({"wheelhouse": None}, "sums_sha256: is of a wheelhouse, and none is named."),
+        ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
         ({"alarm_actions": ["pager"]}, "alarm_actions: at most 5 ARNs"),
     ],
 )
@@ -412,9 +412,11 @@ def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, mod
     assert by_api == (module.name == "ec2-fleet"), "only where autoscaling_group is among the dimensions"
 
 
-def said_by_the_generator(families, dims, level, *, alarms):
+def said_by_the_generator(name, *, alarms):
+    families, dims, level = SAME[name]
     flags = {"level": level, "common_dims": dims, "region": "us-east-1", "namespace": "Chipwatch"}
-    return make(load(None, flags, {}), Wishes(cloud="cloudwatch", families=families, alarms=alarms)).document
+    wishes = Wishes(cloud="cloudwatch", families=families, alarms=alarms, **EXPECTED.get(name, {}))
+    return make(load(None, flags, {}), wishes).document
 
 
 def query(expression):
@@ -429,6 +431,20 @@ SAME = {
     "ecs-sidecar": (("host",), ["ecs_cluster", "ecs_task_family", "ecs_task"], "basic"),
     "dashboards-and-alarms": (("host", "gpu", "neuron"), ["instance_id", "neuron_runtime_tag"], "detailed"),
 }
+EXPECTED = {"ec2-fleet": {"groups": (tf.LATER,)}, "dashboards-and-alarms": {"hosts": 12}}
+
+
+def asked(one):
+    """Return a query of an alarm as the API takes it."""
+    told = {"Id": one["id"], "ReturnData": one["return_data"]}
+    if one.get("metric"):
+        (metric,) = one["metric"]
+        ((name, value),) = metric["dimensions"].items()
+        which = {"Namespace": metric["namespace"], "MetricName": metric["metric_name"]}
+        which |= {"Dimensions": [{"Name": name, "Value": value}]}
+        return {**told, "MetricStat": {"Metric": which, "Period": metric["period"], "Stat": metric["stat"]}}
+    period = {"Period": one["period"]} if one.get("period") else {}
+    return {**told, "Expression": one["expression"], **period}
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -442,7 +458,7 @@ def test_cloudwatch_takes_the_planned_dashboard_and_it_is_the_generators(planned
         return {one["title"]: [query(line[0]["expression"]) for line in one["metrics"]] for one in found}
 
     widgets = json.loads(dashboard["dashboard_body"])["widgets"]
-    generated = said_by_the_generator(*SAME[name], alarms=False)["widgets"]
+    generated = said_by_the_generator(name, alarms=False)["widgets"]
     assert graphs(widgets) == graphs(generated)
     assert {one["properties"]["region"] for one in widgets if one["type"] == "metric"} == {"us-east-1"}
     taken = [
@@ -455,10 +471,9 @@ def test_cloudwatch_takes_the_planned_dashboard_and_it_is_the_generators(planned
 @pytest.mark.parametrize("name", [name for name in SAME if name != "ecs-sidecar"])
 def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned, client, name):
     cloudwatch, plan = client("cloudwatch"), planned(name)
-    generated = {alarm["AlarmName"]: alarm for alarm in said_by_the_generator(*SAME[name], alarms=True)}
+    generated = {alarm["AlarmName"]: alarm for alarm in said_by_the_generator(name, alarms=True)}
     found = {}
     for alarm in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values():
-        (asked,) = alarm["metric_query"]
         told = {
             "AlarmName": alarm["alarm_name"],
             "AlarmDescription": alarm["alarm_description"],
@@ -470,9 +485,7 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
             "EvaluationPeriods": alarm["evaluation_periods"],
             "DatapointsToAlarm": alarm["datapoints_to_alarm"],
             "TreatMissingData": alarm["treat_missing_data"],
-            "Metrics": [
-                {"Id": asked["id"], "Expression": asked["expression"], "Period": asked["period"], "ReturnData": True}
-            ],
+            "Metrics": sorted(map(asked, alarm["metric_query"]), key=lambda one: (one["Id"] != "q1", one["Id"])),
         }
         cloudwatch.put_metric_alarm(**told)
         found[told["AlarmName"].split("-", 1)[1]] = told
@@ -482,7 +495,9 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
     assert {key.removeprefix("chipwatch-") for key in generated} - found.keys() == left_out
     for key, told in found.items():
         wanted = generated[f"chipwatch-{key}"]
-        assert query(told["Metrics"][0]["Expression"]) == query(wanted["Metrics"][0]["Expression"])
+        (first, *others), (theirs, *more) = told["Metrics"], wanted["Metrics"]
+        assert query(first.pop("Expression")) == query(theirs.pop("Expression"))
+        assert [first, *sorted(others, key=str)] == [theirs, *sorted(more, key=str)]
         if key not in otherwise:
             for word in ("Threshold", "EvaluationPeriods", "DatapointsToAlarm", "TreatMissingData", "AlarmDescription"):
                 assert told[word] == wanted[word], (key, word)

@@ -251,7 +251,7 @@ def test_an_example_plans_what_it_planned(planned, module):
         ({"subnetwork": None}, 'The root module input variable "subnetwork" is not set'),
         ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
         ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),
-        ({"wheelhouse": None}, "agent: sums_sha256 is 64 hexadecimal digits, and goes with a wheelhouse."),
+        ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
         ({"notification_channels": ["pager"]}, "notification_channels: full names"),
     ],
 )
@@ -343,8 +343,8 @@ def of_api(value):
 
 @pytest.mark.parametrize("name", SAME)
 def test_google_takes_the_planned_alert_policies_and_they_are_the_generators(planned, name):
-    json_format = pytest.importorskip("google.protobuf.json_format", reason="`pip install chipwatch[google]` has it")
-    monitoring = pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+    json_format = pytest.importorskip("google.protobuf.json_format", reason="the extra google has it")
+    monitoring = pytest.importorskip("google.cloud.monitoring_v3", reason="the extra google has it")
 
     def taken(policy):
         return json_format.ParseDict(policy, monitoring.AlertPolicy.pb(monitoring.AlertPolicy()))
@@ -387,7 +387,7 @@ def test_what_is_said_of_an_alarm_is_planned(planned):
 
 
 def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
-    pytest.importorskip("google.cloud.monitoring_v3", reason="`pip install chipwatch[google]` has it")
+    pytest.importorskip("google.cloud.monitoring_v3", reason="the extra google has it")
     ours = "workload.googleapis.com/ours/"
     variables = {"project_id": PROJECT, "families": ["host"], "metric_prefix": ours}
     plan = terraform.plan(GOOGLE / "modules/dashboards", variables)
@@ -490,7 +490,7 @@ POLICY = {
     "project_id": PROJECT,
     "zones": ["us-central1-a"],
     "instance_filter": {"all": True},
-    "agent": {"version": "0.1.0"},
+    "agent": {"version": "0.1.0", "wheelhouse": "/wheels"},
 }
 GCLOUD = (
     ('"aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;', '"gcloud storage rsync"*) cp -r "$play/bucket/." "$last" ;;'),
@@ -525,11 +525,13 @@ def machine(tmp_path):
 
 
 @pytest.fixture
-def stages(terraform):
+def stages(terraform, tmp_path):
     """Plan the module os-policy; return the scripts of its two stages."""
 
     def plan(**given):
-        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", POLICY | given))
+        given = POLICY | given
+        given["agent"] = given["agent"] | {"wheelhouse": str(tmp_path)}
+        _, resource = policy_of(terraform.plan(GOOGLE / "modules/os-policy", given))
         (run,) = resource["exec"]
         return run["validate"][0]["script"], run["enforce"][0]["script"]
 
@@ -601,7 +603,7 @@ def test_the_policy_installs_once_and_mends_what_was_changed(machine, stages):
 def test_the_policy_sees_that_another_version_or_configuration_is_wanted(machine, stages):
     validate, enforce = stages()
     assert machine.run(enforce).returncode == 100
-    for agent in ({"version": "0.2.0"}, {"version": "0.1.0", "level": "all"}):
+    for agent in ({"version": "0.2.0", "wheelhouse": "/wheels"}, POLICY["agent"] | {"level": "all"}):
         later, install = stages(agent=agent)
         assert machine.run(later).returncode == 101
         assert machine.run(install).returncode == 100

@@ -33,7 +33,7 @@ echo "$name $*" >> "$play/calls"
 last=${!#}
 case "$name $*" in
   *"-m venv "*) mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; cp "$0" "$last/bin/agent"; exit ;;
-  *" install --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
+  *" install --quiet"* | *" download --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
   "aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;
   "aws s3 cp"*) cp "$play/constraints.txt" "$last" ;;
   "agent check"*) cp "$last" "$play/checked.toml"; echo "agent: sink: no such sink" >&2 ;;
@@ -49,7 +49,7 @@ class Play:
     """A folder that plays /, and a PATH with fakes and the few commands that only read and write files."""
 
     def __init__(self, folder):
-        self.folder, self.root, self.bin = folder, folder / "root", folder / "bin"
+        self.folder, self.root, self.bin, self.wheels = folder, folder / "root", folder / "bin", folder / "wheels"
         self.root.mkdir()
         self.bin.mkdir()
         for name in COMMANDS:
@@ -72,6 +72,9 @@ class Play:
         )  # fmt: skip
 
     def install(self, **given):
+        if not {"wheelhouse", "constraints"} & given.keys():
+            self.wheels.mkdir(exist_ok=True)
+            given["wheelhouse"] = str(self.wheels)
         return self.run(boot.user_data(**given))
 
     def calls(self):
@@ -194,7 +197,14 @@ def test_the_unit_hides_nothing_that_a_collector_reads_and_opens_no_other_device
     } <= set(lines)
     devices = {line.split("=", 1)[1].split()[0] for line in lines if line.startswith("DeviceAllow=")}
     assert devices == {"char-nvidia*", "char-neuron*", "char-kfd", "char-drm", "char-accel", "char-habanalabs*"}
-    assert {"DynamicUser=yes", "StateDirectory=chipwatch", "Type=exec", "Restart=on-failure"} <= set(lines)
+    assert {"DynamicUser=yes", "StateDirectory=chipwatch", "Type=exec"} <= set(lines)
+
+
+def test_the_unit_goes_on_trying_whatever_ended_the_agent_and_not_in_a_tight_loop():
+    said = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
+    assert (said["Restart"], said["StartLimitIntervalSec"]) == ("always", "0")
+    assert 15 <= int(said["RestartSec"]) <= 60
+    assert not {"RestartPreventExitStatus", "SuccessExitStatus", "StartLimitAction"} & said.keys()
 
 
 def test_the_unit_checks_before_the_start_takes_little_and_leaves_nothing_running():
@@ -230,9 +240,21 @@ def test_a_wrong_variable_is_refused_by_name_before_anything_is_done(play, name,
         given["constraints"] = "/constraints.txt"
     elif (name, value) == ("constraints", ""):
         given["wheel_sha256"] = SHA
+    elif (name, value) == ("sums_sha256", SHA):
+        given["wheelhouse"] = ""
     done = play.install(**given)
     assert done.returncode == 2
     assert re.match(rf"chipwatch: {name}: ", done.stderr), done.stderr
+    assert (play.calls(), list(play.root.iterdir())) == ("", [])
+
+
+@pytest.mark.parametrize("given", [{}, {"index_url": "https://pypi.example/simple"}])
+def test_the_agent_is_not_installed_by_its_name_alone(play, given):
+    done = play.run(boot.user_data(**given))
+    assert done.returncode == 2
+    assert done.stderr == (
+        "chipwatch: wheelhouse: give it, or constraints with wheel_sha256: the agent is not installed by its name alone\n"
+    )
     assert (play.calls(), list(play.root.iterdir())) == ("", [])
 
 
@@ -267,7 +289,9 @@ def test_a_value_is_never_executed_and_never_becomes_another(play):
 
 
 def test_the_password_of_an_index_is_not_printed(play):
-    done = play.install(index_url="https://user:hunter2@pypi.example/simple")
+    (play.folder / "constraints.txt").write_text(f"rich==15.0.0 --hash=sha256:{SHA}")
+    held = {"constraints": str(play.folder / "constraints.txt"), "wheel_sha256": SHA}
+    done = play.install(index_url="https://user:hunter2@pypi.example/simple", **held)
     assert done.returncode == 0, done.stderr
     assert "hunter2" not in done.stdout + done.stderr
     assert "https://***@pypi.example" in done.stdout
@@ -293,7 +317,8 @@ def test_it_installs_the_pinned_version_configuration_unit_and_uninstaller_and_s
     )
     assert (play.root / "opt/chipwatch/current").resolve().name == play.releases()[0]
     calls = play.calls()
-    assert f"--only-binary :all: chipwatch[cloudwatch]=={__version__}\n" in calls
+    wheels = f"--find-links {play.wheels} --find-links {play.wheels}/wheelhouse"
+    assert f"--only-binary :all: --no-index {wheels} chipwatch[cloudwatch]=={__version__}\n" in calls
     order = ["agent check", "systemctl daemon-reload", "systemctl enable", "systemctl restart", "agent health"]
     assert [calls.index(word) for word in order] == sorted(calls.index(word) for word in order)
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from agent.spool import Spool
+
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -16,7 +18,7 @@ COLLECTORS = """
 import threading
 from dataclasses import dataclass
 from agent.collector import Collector
-from agent.datapoint import gauge
+from agent.datapoint import Dimensions, gauge
 
 VALUE = gauge("stub.value", "1", "A value.")
 
@@ -59,6 +61,47 @@ class NotClosing(Stub):
 class Exiting(Stub):
     def collect(self, at):
         raise SystemExit(3)
+
+class Malformed(Stub):
+    def collect(self, at):
+        good = VALUE.point(at, 1.0)
+        yield good
+        yield good._replace(dims={"a": "b"})
+        yield good._replace(at=2**63)
+        yield good._replace(since=0.5)
+        yield VALUE.point(at, 2.0, Dimensions({"a": 1}))
+        yield VALUE.point(at, 3.0, Dimensions(a="c"))
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError
+
+class Voiceless(Stub):
+    def collect(self, at):
+        yield VALUE.point(at, 1.0)
+
+    def identity(self):
+        raise Wordless
+
+    def close(self):
+        raise Wordless
+
+class Undescribed(NotClosing):
+    def describe(self):
+        raise Wordless
+
+    def close(self):
+        raise Wordless
+
+class Endless(Stub):
+    def collect(self, at):
+        while True:
+            yield VALUE.point(at, 1.0)
+
+class Breaking(Stub):
+    # it breaks the agent itself: its level cannot be set
+
+    level = property()
 """
 STUCK_STATVFS = """
 import os, threading
@@ -89,7 +132,8 @@ class Raising(Stub):
         raise RuntimeError("odd batch")
 """
 STUBS = {"raising": "Raising", "hanging": "Hanging", "opening": "HangingToOpen", "lying": "Lying", "closing": "NotClosing",
-         "exiting": "Exiting"}  # fmt: skip
+         "exiting": "Exiting", "malformed": "Malformed", "voiceless": "Voiceless", "undescribed": "Undescribed", "endless": "Endless",
+         "breaking": "Breaking"}  # fmt: skip
 
 
 @pytest.fixture
@@ -165,8 +209,83 @@ def test_a_collector_that_wants_to_end_the_process_ends_only_itself(start, until
     running = start("exiting")
     until(lambda: ticks(running) >= 8)
     assert running.process.poll() is None
+    until(lambda: (count(running, "collector.failed", "exiting") or 0) >= 8)  # each reading anew, not only the first
     assert count(running, "collector.ok", "exiting") == 0
+    assert count(running, "collector.skipped", "exiting") == 0
     ends_in_time(running)
+
+
+def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(start, until):
+    running = start("malformed")
+    until(lambda: (count(running, "collector.malformed", "at", "part") or 0) >= 8)
+    found = {(p["value"], *p["dims"].values()) for p in running.points() if p["name"] == "stub.value"}
+    assert found == {(1.0,), (3.0, "c")}
+    assert count(running, "collector.malformed", "dims", "part") >= 16
+    assert count(running, "collector.malformed", "since", "part") >= 8
+    assert count(running, "collector.ok", "malformed") == 1
+    assert ticks(running) >= 8
+    assert running.errors().count("collector malformed: malformed points are left out: stub.value: ") == 3
+    ends_in_time(running)
+
+
+def test_malformed_points_do_not_reach_the_spool(start, until, plugins_folder, agent, tmp_path):
+    """What is durable is read back by another life: a window that cannot be read would be lost for all collectors."""
+    words = (
+        "--sink",
+        "google",
+        "--project",
+        "some-project",
+        "--spool",
+        tmp_path,
+        "--window",
+        "10",
+        "--duration",
+        "0.5",
+    )
+    env = {"CHIPWATCH_SINKS__GOOGLE__ENDPOINT": "127.0.0.1:9", "CHIPWATCH_SINKS__GOOGLE__INSECURE": "true"}
+    env |= {"PYTHONPATH": plugins_folder.folder, "NO_GCE_CHECK": "true", "AWS_EC2_METADATA_DISABLED": "true"}
+    chosen = ("--collector", "memory", "--collector", "malformed", "--interval", "0.1", "--dim", "host=test")
+    agent.run(*words, *chosen, env=env)
+    spool = Spool("google", tmp_path / "google.db")
+    names = [point.metric.name for point in spool.take(1000)[0]]
+    spool.close()
+    assert names.count("stub.value") == 2
+    assert "memory.used" in names
+    assert not spool.ledger.dropped
+
+
+def test_check_says_what_is_wrong_with_points_and_what_a_plugin_raises(agent, start, plugins_folder):
+    chosen = ("--collector", "malformed", "--collector", "voiceless", "--collector", "endless", "--collector", "memory")
+    chosen += ("--collector", "undescribed")
+    done = agent.run("check", *chosen, env={"PYTHONPATH": plugins_folder.folder})
+    lines = {line.split()[1]: line for line in done.stdout.splitlines() if line.startswith("collector")}
+    assert (
+        "; in part: malformed points are left out: stub.value: dims: expected Dimensions, got dict; "
+        in lines["malformed"]
+    )
+    assert "FAILED   Wordless: its __str__ raises" in lines["voiceless"]
+    assert "in part: more than 100000 points in one reading; the rest is left out" in lines["endless"]
+    assert " ok " in lines["memory"]
+    assert "FAILED   describe: Wordless: its __str__ raises" in lines["undescribed"]
+    assert "Traceback" not in done.stdout
+
+
+def test_whatever_a_plugin_does_to_the_agent_the_command_is_waited_for_and_gets_its_signals(
+    agent, until, start, plugins_folder, tmp_path
+):
+    ready = tmp_path / "ready"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+    running = agent.start("--collector", "breaking", "--", sys.executable, "-c", program,
+                          env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
+    until(lambda: ready.exists() and "goes on without metrics" in running.errors())
+    assert running.process.poll() is None
+    code, _ = running.stop(signal.SIGTERM)
+    assert code == 7
 
 
 def test_all_of_them_at_once_cost_nobody_else_anything(start, until):

@@ -96,7 +96,7 @@ def dashboards() -> dict[Path, str]:
     made = {}
     for cloud in ("cloudwatch", "google"):
         for alarms in (False, True):
-            wishes = Wishes(cloud=cloud, alarms=alarms, families=FAMILIES)
+            wishes = Wishes(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
             made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
     return made
@@ -108,7 +108,7 @@ def terraform_aws() -> dict[Path, str]:
     for level in LEVELS:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
-            wishes = Wishes(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}")
+            wishes = Wishes(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
                 made[path] = f"{make(load(None, flags, {}), wishes._replace(alarms=alarms)).text}\n"

@@ -839,3 +839,9 @@ def test_json_prints_each_point_once_and_whole_or_rejects_it(batch):
         assert datetime.fromisoformat(line["time"]) == datetime.fromtimestamp(point.at // 10**6 / 1000, UTC)
         if point.summary:
             assert line["summary"]["values"] == [*point.summary.values]
+
+
+def test_what_emf_would_reject_is_known_before_it_is_open_and_other_forms_take_all():
+    dims = Dimensions(site="Zürich")
+    assert StdoutSink(StdoutSink.Config(format="emf")).refuses(CPU, dims) == "dimension value not allowed"
+    assert StdoutSink(StdoutSink.Config(format="json")).refuses(CPU, dims) is None

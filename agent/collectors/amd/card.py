@@ -6,11 +6,12 @@ import errno
 import re
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from agent import gpu
-from agent.collectors.amd.metrics import COUNTERS, Readings, Teller
+from agent.collectors.amd.metrics import COUNTERS, HOTSPOT, Readings, Teller
 from agent.datapoint import Metric
 from agent.drm import cards, text
 from agent.procfs import KeptFile
@@ -34,12 +35,19 @@ BASIC: Final[tuple[Spec, ...]] = (
 )
 DETAILED: Final[tuple[Spec, ...]] = (("mem_busy_percent", gpu.MEMORY_ACTIVITY, 1),)
 HWMON_BASIC: Final[tuple[Spec, ...]] = (("power1_cap", gpu.POWER_LIMIT, 1e-6),)
-HWMON_DETAILED: Final[tuple[Spec, ...]] = (
-    ("freq1_input", gpu.CLOCK_GRAPHICS, 1e-6),
-    ("freq2_input", gpu.CLOCK_MEMORY, 1e-6),
-    ("pwm1", gpu.FAN, 100 / 255),
+HWMON_DETAILED: Final[tuple[Spec, ...]] = (("pwm1", gpu.FAN, 100 / 255),)
+CLOCKS: Final = (
+    ("freq1_input", "pp_dpm_sclk", gpu.CLOCK_GRAPHICS),
+    ("freq2_input", "pp_dpm_mclk", gpu.CLOCK_MEMORY),
 )
-
+"""In the hwmon; else a table in device/, of which one line is marked. An APU's hwmon lacks the memory's clock."""
+CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
+"""`1: 700Mhz *`."""
+NORTH_BRIDGE: Final = "vddnb"
+"""The label of in1: APUs alone have it, but not MI300A, with VRAM of its own: hwmon_attributes_visible of Linux."""
+APU_FORMATS: Final = (2, 3)
+"""Of gpu_metrics: kgd_pp_interface.h."""
+GTT: Final = (("mem_info_gtt_used", gpu.MEMORY_USED), ("mem_info_gtt_total", gpu.MEMORY_TOTAL))
 
 # What the catalogue asks of a card at a level, and of what it is made; read now and then: SELDOM.
 ASKED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC)}) | {
@@ -48,6 +56,8 @@ ASKED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC
     gpu.ECC_UNCORRECTED,
 }
 ASKED_DETAILED: Final = frozenset({metric for _, metric, _ in (*DETAILED, *HWMON_DETAILED)}) | {
+    gpu.CLOCK_GRAPHICS,
+    gpu.CLOCK_MEMORY,
     gpu.MEMORY_TEMPERATURE,
     gpu.ECC_CORRECTED,
     gpu.ENERGY,
@@ -86,6 +96,9 @@ class Card:
         """Of the last reading, by file."""
         self._status = self._kept(device / "power/runtime_status")
         self._asked = ASKED_BASIC | ASKED_DETAILED if detailed else ASKED_BASIC
+        self.is_apu = False
+        """Whether its VRAM is cut from the machine's memory, of which it uses more (GTT)."""
+        self._gtt: list[tuple[KeptFile, Metric]] = []
         self._files = [(file, metric, factor) for file, metric, factor in self._open()]
         self._ras = self._kept(device / "ras/umc_err_count")
         self._table = self._kept(device / "gpu_metrics") if detailed else None
@@ -103,6 +116,10 @@ class Card:
         for file, metric, factor in self._files:
             if (value := self._value(file)) is not None:
                 readings[metric] = value * factor
+        for file, metric in self._gtt:
+            value, vram = self._value(file), readings.pop(metric, None)
+            if value is not None and vram is not None:
+                readings[metric] = vram + value
         answered, gone = bool(readings), self.lost
         if answered or gone:
             readings[gpu.STATE] = 1 if answered else 0
@@ -126,7 +143,8 @@ class Card:
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._status, self._ras, self._table, *(file for file, *_ in self._files)):
+        kept = *(file for file, _ in self._gtt), *(file for file, *_ in self._files)
+        for file in (self._status, self._ras, self._table, *kept):
             if file:
                 file.close()
 
@@ -158,12 +176,29 @@ class Card:
             self._asked -= {gpu.FAN}
         if chip := labels.get("edge") or labels.get("junction"):  # MI300 has no edge
             further.append((chip, gpu.TEMPERATURE, 1e-3))
-        if self._detailed and "mem" in labels:
-            further.append((labels["mem"], gpu.MEMORY_TEMPERATURE, 1e-3))
         specs = [(self.device, spec) for spec in (*BASIC, *(DETAILED if self._detailed else ()))]
+        if self._detailed:
+            for label, metric in ("mem", gpu.MEMORY_TEMPERATURE), ("junction", HOTSPOT):
+                if label in labels:
+                    further.append((labels[label], metric, 1e-3))
+            for sensor, table, metric in CLOCKS:
+                there = (hwmon / sensor).exists()
+                specs.append((hwmon, (sensor, metric, 1e-6)) if there else (self.device, (table, metric, 1)))
+        self.is_apu = text(hwmon / "in1_label") == NORTH_BRIDGE or self._has_table_of_apu()
+        if self.is_apu:
+            self._asked -= VRAM  # of which a tool would tell the part alone
+            self._gtt = [(file, metric) for name, metric in GTT if (file := self._kept(self.device / name))]
         for folder, (name, metric, factor) in [*specs, *((hwmon, spec) for spec in further)]:
             if file := self._kept(folder / name):
                 yield file, metric, factor
+
+    def _has_table_of_apu(self) -> bool:
+        """Tell whether gpu_metrics has the format of an APU's; not of a card that sleeps, which it would wake."""
+        if text(self.device / "power/runtime_status") not in {"", "active"}:
+            return False
+        with suppress(OSError), (self.device / "gpu_metrics").open("rb") as file:
+            return file.read(3)[2:] in {bytes([form]) for form in APU_FORMATS}
+        return False
 
     @staticmethod
     def _kept(path: Path) -> KeptFile | None:
@@ -183,7 +218,7 @@ class Card:
             return None
 
     def _value(self, file: KeptFile) -> float | None:
-        return self._parsed(file, lambda data: float(int(data)))
+        return self._parsed(file, _number)
 
     def _parsed(self, file: KeptFile, parse: Callable[[bytes], float | None]) -> float | None:
         if (data := self._bytes(file)) is None:
@@ -205,6 +240,14 @@ class Card:
     def _energy(self, readings: Readings) -> None:
         if self._table and (value := self._parsed(self._table, _energy)) is not None:
             readings[gpu.ENERGY] = value * ENERGY_STEP
+
+
+def _number(data: bytes) -> float | None:
+    """Return the number in a file, or in the line of a table of clocks that is marked; raise ValueError."""
+    if b":" not in data:
+        return float(int(data))
+    found = CURRENT.search(data)
+    return float(found[1]) if found else None
 
 
 def _energy(data: bytes) -> int | None:

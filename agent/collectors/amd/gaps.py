@@ -123,6 +123,6 @@ def _by_slot(cards: Cards, slots: Mapping[str, str]) -> Mapping[str, Readings]:
             told.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in WHOLE)})
     for readings in told.values():
         used, total = readings.get(gpu.MEMORY_USED), readings.get(gpu.MEMORY_TOTAL)
-        if used is not None and total:
+        if used is not None and total and used <= total:
             readings[gpu.MEMORY_UTILIZATION] = 100 * used / total
     return told

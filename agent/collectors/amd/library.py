@@ -13,13 +13,18 @@ from types import ModuleType
 from typing import Any, Final
 
 from agent import gpu
-from agent.collectors.amd.metrics import STRONGEST, number
+from agent.collectors.amd.metrics import HOTSPOT, number
 from agent.collectors.amd.tools import MIB, Cards, Wanted, some
 from agent.datapoint import Metric
 from agent.errand import Trouble
 
 NONE: Final = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """What the library says where it has no value, unless it says "N/A"."""
+
+HEAT: Final = (
+    ("JUNCTION", HOTSPOT), ("JUNCTION", gpu.TEMPERATURE), ("EDGE", gpu.TEMPERATURE), ("VRAM", gpu.MEMORY_TEMPERATURE),
+)  # fmt: skip
+"""Kind of sensor, and what it tells; the later one wins, and MI300 has no edge."""
 
 
 class Library:
@@ -115,8 +120,8 @@ class Library:
         power = dict.fromkeys(("average_socket_power", "current_socket_power", "socket_power"), gpu.POWER)
         yield from self._told(power, "amdsmi_get_power_info", handle)
         for metric, cap in self._told({"power_cap": gpu.POWER_LIMIT}, "amdsmi_get_power_cap_info", handle):
-            yield metric, cap if cap < STRONGEST else cap / 1e6  # in µW or, in other versions, W
-        for kind, metric in ("JUNCTION", gpu.TEMPERATURE), ("EDGE", gpu.TEMPERATURE), ("VRAM", gpu.MEMORY_TEMPERATURE):
+            yield metric, cap if cap < gpu.MOST["W"] else cap / 1e6  # in µW or, in other versions, W
+        for kind, metric in HEAT:
             if (of := getattr(kinds, kind, None)) is not None:
                 yield from self._told({"": metric}, "amdsmi_get_temp_metric", handle, of, current)
         for kind, metric in ("GFX", gpu.CLOCK_GRAPHICS), ("MEM", gpu.CLOCK_MEMORY):

@@ -8,20 +8,15 @@ from typing import Final
 
 from agent import gpu
 from agent.counters import Life
-from agent.datapoint import Datapoint, Dimensions, Metric
-
-GARBAGE: Final = 200
-"""Percent: a little above 100 is rounding; this is no reading."""
-HOTTEST: Final = 250
-"""Degrees: above it stand the drivers' patterns for "not available"."""
-
-STRONGEST: Final = 10_000
-"""Watts: no card draws as much."""
+from agent.datapoint import Datapoint, Dimensions, Metric, gauge
 
 LARGEST: Final = 2**63
 """What no tool prints of anything that is."""
 
-METRICS: Final[tuple[Metric, ...]] = gpu.FAMILY
+HOTSPOT: Final = gauge(
+    "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", gpu.DETAILED, gpu.KEYS
+)
+METRICS: Final[tuple[Metric, ...]] = (*gpu.FAMILY, HOTSPOT)
 COUNTERS: Final = frozenset({gpu.ENERGY, gpu.ECC_CORRECTED, gpu.ECC_UNCORRECTED})
 Readings = dict[Metric, float]
 """What was read of one card, in the units of the metrics."""
@@ -65,7 +60,7 @@ class Teller:
                 if possible(metric, value) and life.take(value, at):
                     yield Datapoint(metric, value, self.dims, at, life.since)
             elif possible(metric, value):
-                yield Datapoint(metric, min(100.0, value) if metric.unit == "%" else value, self.dims, at)
+                yield Datapoint(metric, value, self.dims, at)
 
 
 def _settle(readings: Readings) -> None:
@@ -75,8 +70,8 @@ def _settle(readings: Readings) -> None:
         readings.pop(gpu.POWER_LIMIT, None)
         if not power:
             readings.pop(gpu.POWER, None)
-    elif power is not None:
-        readings[gpu.POWER_UTILIZATION] = 100 * power / limit
+    elif power is not None and (share := gpu.of_limit(power, limit)) is not None:
+        readings[gpu.POWER_UTILIZATION] = share
     total, used = readings.get(gpu.MEMORY_TOTAL), readings.get(gpu.MEMORY_USED)
     if not total:
         readings.pop(gpu.MEMORY_TOTAL, None)
@@ -88,10 +83,4 @@ def _settle(readings: Readings) -> None:
 
 def possible(metric: Metric, value: float) -> bool:
     """Tell whether a value can be true; an energy of 0 is what cards say that count none."""
-    if metric.unit == "%":
-        return 0 <= value <= GARBAGE
-    if metric.unit == "Cel":
-        return 0 < value < HOTTEST
-    if metric.unit == "W":
-        return 0 <= value < STRONGEST
-    return value > 0 if metric is gpu.ENERGY else value >= 0
+    return gpu.possible(metric, value) and (value > 0 or metric is not gpu.ENERGY)

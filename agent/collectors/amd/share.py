@@ -15,7 +15,8 @@ from agent.datapoint import Datapoint
 from agent.drm import fdinfo, size, text
 from agent.tree import ProcTree
 
-MEMORY: Final = ("drm-resident-vram", "drm-memory-vram")
+VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
+GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
 """The newer name first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
@@ -35,7 +36,7 @@ class Where(Protocol):
 class Client:
     """One use of a card: what fdinfo tells of it."""
 
-    __slots__ = ("busy", "key", "memory", "pid", "slot")
+    __slots__ = ("busy", "gtt", "key", "pid", "slot", "vram")
 
     def __init__(self, pid: int, fields: dict[str, str]) -> None:
         """Take what was read; raise KeyError, ValueError where it is no use of a card of AMD's."""
@@ -43,7 +44,9 @@ class Client:
             raise KeyError("drm-driver")
         self.pid, self.slot = pid, fields["drm-pdev"].lower()
         self.key = self.slot, int(fields["drm-client-id"])
-        self.memory = next((size(fields[name]) for name in MEMORY if name in fields), None)
+        self.vram, self.gtt = (
+            next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT)
+        )
         self.busy = {name: int(fields[name].split()[0]) for name in ENGINES if name in fields}
 
 
@@ -76,8 +79,9 @@ class Share:
             queues = computing.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
             for client in mine:
-                if client.memory is not None:
-                    used[client.pid] = used.get(client.pid, 0) + client.memory
+                if client.vram is not None:
+                    gtt = client.gtt or 0 if card.is_apu else 0
+                    used[client.pid] = used.get(client.pid, 0) + client.vram + gtt
             # Both accounts may hold the same memory: the larger one of each process is the truer one.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):

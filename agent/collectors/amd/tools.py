@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from agent import gpu
 from agent.child import quoted
-from agent.collectors.amd.metrics import Readings, number
+from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
 from agent.errand import Errand, Trouble
 
@@ -75,6 +75,7 @@ AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
     ("usage.umc_activity", gpu.MEMORY_ACTIVITY, "%", 1),
     ("mem_usage.total_vram", gpu.MEMORY_TOTAL, "mb", MIB),
     ("mem_usage.used_vram", gpu.MEMORY_USED, "mb", MIB),
+    ("temperature.hotspot", HOTSPOT, "c", 1),
     ("temperature.hotspot", gpu.TEMPERATURE, "c", 1),
     ("temperature.edge", gpu.TEMPERATURE, "c", 1),  # the later one wins; MI300 has no edge
     ("temperature.mem", gpu.MEMORY_TEMPERATURE, "c", 1),
@@ -109,6 +110,7 @@ ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
     (r"gpu memory allocated \(vram%\)", gpu.MEMORY_UTILIZATION, None, 1),
     (r"vram total memory \(b\)", gpu.MEMORY_TOTAL, None, 1),
     (r"vram total used memory \(b\)", gpu.MEMORY_USED, None, 1),
+    (r"temperature \(sensor junction\) \(c\)", HOTSPOT, None, 1),
     (r"temperature \(sensor junction\) \(c\)", gpu.TEMPERATURE, None, 1),
     (r"temperature \(sensor edge\) \(c\)", gpu.TEMPERATURE, None, 1),
     (r"temperature \(sensor memory\) \(c\)", gpu.MEMORY_TEMPERATURE, None, 1),

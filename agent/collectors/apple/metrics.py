@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeGuard
 
 from agent.datapoint import Metric
-from agent.gpu import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
+from agent.gpu import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
 
 Values = list[tuple[Metric, float]]
 
 METRICS: Final = (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)
-LARGEST: Final = {MEMORY_USED: 1e15}
-"""Above that a number is no reading; 1e5 for the others."""
 
 
 def readings(source: str, read: Iterable[tuple[Metric, Any]]) -> Values:
@@ -21,7 +19,7 @@ def readings(source: str, read: Iterable[tuple[Metric, Any]]) -> Values:
 
     A mean of no sensors is 0 Cel, and the mean clock of a GPU that was always off 0 MHz: neither was measured.
     """
-    values = [(metric, value) for metric, value in read if is_number(value, LARGEST.get(metric, 1e5))]
+    values = [(metric, value) for metric, value in read if is_number(value, MOST.get(metric.unit, 1e15))]
     if not any(value for _, value in values):  # an idle GPU has a temperature, and uses some power
         raise ValueError(f"{source} tells {'only zeros, as in a virtual machine' if values else 'nothing of a GPU'}")
     return [(metric, value) for metric, value in values if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)]

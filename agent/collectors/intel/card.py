@@ -22,10 +22,8 @@ GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
 """i915, an older i915, xe: the frequency that the chip really has; 0 while it sleeps."""
 LIMITS: Final = ("power1_max", "power1_cap")
-MOST: Final = 10_000
-"""Watts: no card draws as much."""
-HOTTEST: Final = 250
-"""Degrees: no card lives through it."""
+ROUGH: Final = 5
+"""Percent below 0: idleness is counted in steps, over a time that is measured apart."""
 
 
 class Card:
@@ -76,14 +74,14 @@ class Card:
             (gpu.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
         )
         for metric, value, factor in found:
-            if value is not None and value >= 0 and (metric.unit != "Cel" or 0 < value * factor < HOTTEST):
+            if value is not None and gpu.possible(metric, value * factor):
                 readings[metric] = value * factor
         if self._energy and (watts := self._rate(self._energy, readings.get(gpu.ENERGY), now)) is not None:
             readings[gpu.POWER] = watts
         idle = [self._rate(file, self._value(file), now) for file in self._idle]  # ms of idleness in a second
         shares = [100 - rate / 10 for rate in idle if rate is not None]
-        if shares:
-            readings[gpu.UTILIZATION] = max(shares)
+        if shares and max(shares) >= -ROUGH:
+            readings[gpu.UTILIZATION] = max(0.0, *shares)
         return readings
 
     def completed(self, readings: Readings, further: Readings) -> Readings:
@@ -95,19 +93,18 @@ class Card:
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield readings, as far as they can be true, and the share of the power limit."""
         power, limit = readings.get(gpu.POWER), readings.get(gpu.POWER_LIMIT)
-        if power is not None and limit:
-            readings[gpu.POWER_UTILIZATION] = 100 * power / limit
+        if power is not None and limit and (share := gpu.of_limit(power, limit)) is not None:
+            readings[gpu.POWER_UTILIZATION] = share
         for metric, value in readings.items():
+            if not gpu.possible(metric, value):
+                continue
             if metric is gpu.ENERGY:
                 if self._since is None or value < self._since[1]:  # the driver, or the card, began anew
                     self._since = at, value
                 self._since = self._since[0], value
                 yield Datapoint(metric, value, self.dims, at, self._since[0])
-            elif metric.unit != "%":
-                if metric is not gpu.POWER or value < MOST:
-                    yield Datapoint(metric, value, self.dims, at)
-            elif -5 <= value <= 200:  # a little beyond is rounding
-                yield Datapoint(metric, max(0.0, min(100.0, value)), self.dims, at)
+            else:
+                yield Datapoint(metric, value, self.dims, at)
 
     def close(self) -> None:
         """Close the files."""

@@ -19,6 +19,8 @@ from agent.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
 BASIC_PERCENTILES: Final = ("p50", "p99")
+WHOLE: Final = 100
+"""Percent; a share above is none."""
 
 Entry = tuple[str, Group]
 """A runtime's tag (empty where tags are not asked for), and what it says."""
@@ -53,16 +55,15 @@ class Groups:
                 if type(core) is not Core:
                     self._trouble.add("neuroncores_in_use: a core is no object")
                     continue
-                _most(busiest, (tag, key), number(core.neuroncore_utilization, "neuroncore_utilization"))
+                _most(busiest, (tag, key), number(core.neuroncore_utilization, "neuroncore_utilization", WHOLE))
                 if self._detailed:
                     rate = core.effective_flops if core.flops is None else core.flops
                     _sum(flops, (tag, key), number(rate, "flops"))
                 if self._all and core.v3d is not None:
                     for index, share in self._physical(core.v3d):
                         _most(physical, (tag, key, index), share)
-        percent = self._read.percent
         rows = [
-            row(metrics.CORE_UTILIZATION, percent(value, "neuroncore_utilization"), *place, tag=tag)
+            row(metrics.CORE_UTILIZATION, value, *place, tag=tag)
             for (tag, key), value in busiest.items()
             if (place := self._place(key))
         ]
@@ -72,7 +73,7 @@ class Groups:
             if (place := self._place(key))
         ]
         rows += [
-            row(metrics.PHYSICAL_UTILIZATION, percent(value, "v3d"), *place, index, tag=tag)
+            row(metrics.PHYSICAL_UTILIZATION, value, *place, index, tag=tag)
             for (tag, key, index), value in physical.items()
             if (place := self._place(key))
         ]
@@ -130,12 +131,10 @@ class Groups:
         """Return what `neuron_runtime_vcpu_usage` says."""
         busiest: dict[tuple[str, str], float] = {}
         for tag, group in entries:
-            for mode, value in self._read.named(group.vcpu_usage, "vcpu_usage"):
+            for mode, value in self._read.named(group.vcpu_usage, "vcpu_usage", WHOLE):
                 _most(busiest, (tag, mode), value)
         return [
-            self._row(metrics.VCPU, self._read.percent(value, "vcpu_usage"), mode, tag=tag)
-            for (tag, mode), value in busiest.items()
-            if self._detailed
+            self._row(metrics.VCPU, value, mode, tag=tag) for (tag, mode), value in busiest.items() if self._detailed
         ]
 
     def _place(self, key: str) -> tuple[str, str] | None:
@@ -152,7 +151,7 @@ class Groups:
         """Yield physical cores: keys are `nc_v3.0`, `nc_v3.1` ... by the guide."""
         for key, core in self._read.mapping(v3d, "v3d").items():
             index = key.rpartition(".")[2]
-            share = self._read.number(self._read.mapping(core, "v3d").get("neuroncore_utilization"), "v3d")
+            share = self._read.number(self._read.mapping(core, "v3d").get("neuroncore_utilization"), "v3d", WHOLE)
             if share is not None and is_index(index):
                 yield index, share
 

@@ -88,22 +88,15 @@ class Reader:
         """Note what is wrong in `trouble`."""
         self._trouble = trouble
 
-    def number(self, value: Any, what: str) -> float | None:
-        """Return a number from 0 to 2^53, or None."""
+    def number(self, value: Any, what: str, most: float = LARGEST) -> float | None:
+        """Return a number from 0 to `most`, or None."""
         if type(value) is int or type(value) is float:
-            if 0 <= value < LARGEST:
+            if 0 <= value <= most:
                 return value
             self._trouble.add(f"{what}: out of range")
         elif value is not None:
             self._trouble.add(f"{what}: no number")
         return None
-
-    def percent(self, value: float, what: str) -> float:
-        """Return at most 100."""
-        if value <= 100:
-            return value
-        self._trouble.add(f"{what}: above 100 %, taken as 100 %")
-        return 100.0
 
     def failed(self, what: str, error: Any) -> bool:
         """Tell whether the monitor says that a part failed; whatever else the part says then means nothing."""
@@ -128,12 +121,12 @@ class Reader:
             self._trouble.add(f"{what}: no object")
         return {}
 
-    def named(self, value: Any, what: str) -> Iterator[tuple[str, float]]:
+    def named(self, value: Any, what: str, most: float = LARGEST) -> Iterator[tuple[str, float]]:
         """Yield the numbers of an object whose keys are names, such as kinds of errors."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
             if n >= MOST_NAMES or not is_name(name):
                 self._trouble.add(f"{what}: too many names, or one that is none")
-            elif (found := self.number(number, what)) is not None:
+            elif (found := self.number(number, what, most)) is not None:
                 yield name, found
 
     def text(self, value: Any, what: str) -> str:

@@ -26,13 +26,13 @@ LINKS: Final = {
 """Fields in KiB, and those in bytes that stand in for them from NVLink 5 on."""
 LEAST: Final = SECOND // 2
 """Over a shorter time the counter of energy, which moves in steps, would make a rough power."""
-GARBAGE: Final = 200
-"""Percent: a little above 100 is rounding, or a fan that can do more; this is no reading."""
+FASTEST: Final = 200
+"""Percent: nvmlDeviceGetFanSpeed may exceed 100; this is no reading."""
 
 
 def percent(value: float) -> float | None:
-    """Return a share between 0 and 100, or None for what is none."""
-    return min(100, value) if 0 <= value <= GARBAGE else None
+    """Return a share between 0 and 100, or None for what is none; a fraction above is the rounding of GPM's doubles."""
+    return min(100, value) if 0 <= value < 101 else None
 
 
 class Name(NamedTuple):
@@ -219,7 +219,7 @@ class Gpu(Part):
             if self._limit:
                 yield self.metrics.power_limit.point(at, self._limit, self.dims)
             fan = self.asker.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
-            yield from self._share(self.metrics.fan, at, fan)
+            yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= FASTEST else fan)
 
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
         ask, m = self.asker.ask, self.metrics

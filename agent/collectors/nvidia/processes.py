@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
-from agent.collectors.nvidia.device import Part, percent
+from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
 from agent.tree import ProcTree, PsutilTree, Where
 
@@ -110,8 +110,8 @@ class Usage:
             yield m.process_memory_used.point(at, used, part.dims)
             yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
         alone = len(mine) == len(running)
-        if (busy := self._busy(tree, alone=alone)) is not None and (share := percent(busy)) is not None:
-            yield m.process_utilization.point(at, share, part.dims)
+        if (busy := self._busy(tree, alone=alone)) is not None:
+            yield m.process_utilization.point(at, min(100, busy), part.dims)
 
     def _running(self) -> dict[int, int | None]:
         """Return the bytes of the part that each process has, None for unknown, by the driver's pid."""

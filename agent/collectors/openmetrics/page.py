@@ -285,21 +285,23 @@ class Reader:
 def _labels(name: str, braces: str) -> tuple[str, dict[str, str]]:
     """Return the name and the labels of a series; raise ValueError."""
     labels: dict[str, str] = {}
+    braces = braces.strip().removeprefix(",")
+    allowed = bool(NAME.fullmatch(name))
     end = 0
-    while end < len(braces.rstrip()):
+    while end < len(braces):
         match = LABEL.match(braces, end)
         if not match:
             raise ValueError(braces)
         plain, quoted, value = match.groups()
         key = plain or _plain(quoted or "")
-        if value is None and quoted and not name and not end:
-            name = key  # a name beyond the old alphabet stands in the braces
+        if value is None and quoted and not name:
+            name, allowed = key, True  # a name beyond the old alphabet stands in the braces
         elif value is None or not key or key in labels:
             raise ValueError(braces)
         else:
             labels[key] = _plain(value)
         end = match.end()
-    if not name or (not NAME.fullmatch(name) and not braces.lstrip().startswith('"')):
+    if not allowed:
         raise ValueError(name)
     return name, labels
 

@@ -90,12 +90,12 @@ class TpuCollector(Collector):
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
         has_grpc, has_sdk = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
         if not has_grpc and not has_sdk:
-            raise Unavailable("neither grpcio nor libtpu is installed: pip install chipwatch[tpu]")
+            raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
         try:
             self._source = Service(self._config.port) if has_grpc else Sdk()
             self._cores = Sdk(CORE) if has_grpc and self._config.sdk and self.level >= TENSORCORE.level else None
         except ImportError as problem:
-            raise Unavailable(f"{problem}; pip install chipwatch[tpu]") from problem
+            raise Unavailable(f"{problem}; install chipwatch with the extra 'tpu'") from problem
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:

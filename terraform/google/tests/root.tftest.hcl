@@ -6,7 +6,7 @@ mock_provider "google" {
 
 variables {
   project_id = "some-project"
-  agent      = { version = "0.1.0" }
+  agent      = { version = "0.1.0", wheelhouse = "/wheels" }
 }
 
 run "what_is_asked_for" {

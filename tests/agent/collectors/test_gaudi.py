@@ -172,6 +172,13 @@ def test_impossible_values_are_absent(bench):
     assert rows["0"] == [("gpu.memory.used", 200 * MIB), ("gpu.memory.total", 100 * MIB), ("gpu.power", 226.0)]
 
 
+def test_patterns_for_not_available_are_absent(bench):
+    rows, _ = bench.take("0, 100 MiB, 20 MiB, 65535 W, 255 C, 65535 %, 850 W")
+    assert {name for name, _ in rows["0"]} == {
+        "gpu.memory.used", "gpu.memory.total", "gpu.memory.utilization", "gpu.power.limit",
+    }  # fmt: skip
+
+
 def test_a_row_that_is_cut_anywhere_says_nothing_false(bench):
     for head, rows in (([HEADER], ROWS), ([], list(map(reordered, ROWS)))):
         for row in rows:

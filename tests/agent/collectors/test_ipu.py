@@ -148,7 +148,8 @@ def test_what_is_no_number_with_its_unit_is_refused_and_said(bad):
         assert problems[0].startswith("average die temp is ")
 
 
-@pytest.mark.parametrize(("name", "text"), [("ipu power", "-1W"), ("ipu utilisation", "100.1%"), ("clock", "-5MHz")])
+@pytest.mark.parametrize(("name", "text"), [("ipu power", "-1W"), ("ipu utilisation", "100.1%"), ("clock", "-5MHz"),
+    ("average die temp", "255C"), ("ipu power", "65535W"), ("clock", "65535MHz")])  # fmt: skip
 def test_impossible_values_are_refused(name, text):
     assert read({name: text})[0] == []
 

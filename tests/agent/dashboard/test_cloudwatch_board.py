@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 from moto import mock_aws
 
+from agent.collectors.network import SENT
+from agent.convert import ConfigError
 from agent.dashboard.alarms import KEYS, RULES, SILENT
 from agent.report import catalogue
+from agent.window import Window
 from tests.agent.dashboard.strict import check_cloudwatch, check_graph, query, series
 from tests.doubles.cloudwatch import isolate
 
@@ -24,7 +28,8 @@ def cloudwatch(monkeypatch):
 
 @pytest.fixture
 def alarms(document):
-    def make(flags=None, families=("all",), **wishes):
+    def make(flags=None, families=("all",), hosts=1, **wishes):
+        wishes["hosts"] = hosts
         found = document("cloudwatch", flags or ALL, families=families, alarms=True, **wishes)
         return {alarm["AlarmName"].removeprefix("chipwatch-"): alarm for alarm in found}
 
@@ -127,7 +132,7 @@ def test_an_alarm_is_as_cloudwatch_documents_it(alarms):
         assert alarm["ComparisonOperator"] in {"LessThanThreshold", "GreaterThanThreshold"}
         assert 80 < len(alarm["AlarmDescription"]) <= 1024
         *_, groups, _ = query(data["Expression"])
-        assert bool(groups) == (name != "fleet-silent")
+        assert bool(groups) == ("silent" not in name)
 
 
 def test_rules_are_about_metrics_that_there_are():
@@ -150,22 +155,82 @@ def test_each_series_of_a_fleet_has_a_state_of_its_own(alarms):
     assert found["gpu-idle"]["EvaluationPeriods"] * found["gpu-idle"]["Metrics"][0]["Period"] == 3600
 
 
-def test_a_machine_is_silent_while_the_query_still_knows_it(alarms):
-    found = alarms({"common_dims": ["instance_id"]}, ("host",))
-    one, fleet = found["agent-silent"], found["fleet-silent"]
-    assert one["TreatMissingData"] == fleet["TreatMissingData"] == "breaching"
-    assert one["DatapointsToAlarm"] == 10
-    assert one["EvaluationPeriods"] == 15
-    assert query(expression(one))[1:] == ("cpu.utilization", ("instance_id",), "COUNT", ("instance_id",), set())
-    assert query(expression(fleet))[4] == ()
-    assert all(alarm["TreatMissingData"] == "notBreaching" for key, alarm in found.items() if "silent" not in key)
+def sends(machines, minutes, *, window=60.0):
+    """Return the minutes of the points that so many agents send of a counter, ticks of 5 s at moments of their own."""
+    found = []
+    for machine in range(machines):
+        one, began = Window(window, born=0), machine * 0.7
+        for number in range(minutes * 12):
+            at = int((began + number * 5 + (number * machine % 7) * 0.05) * 1e9)
+            found += [point.at // (60 * 10**9) for point in one.add([SENT.point(at, float(number), since=0)], at)]
+    return Counter(found)
+
+
+def states(alarm, came, minutes):
+    """Return the alarm's state at the end of each minute, as CloudWatch evaluates a query that is one series."""
+    looked, wrong = alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]
+    assert (alarm["TreatMissingData"], alarm["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
+    breaching = [came[minute] < alarm["Threshold"] for minute in range(minutes)]
+    return ["ALARM" if sum(breaching[max(0, end - looked) : end]) >= wrong else "OK" for end in range(1, minutes + 1)]
+
+
+@pytest.mark.parametrize("window", [60, 15])
+def test_the_alarm_for_a_silent_agent_lasts_until_it_is_back(alarms, window):
+    alarm = alarms({"common_dims": ["instance_id"], "window": window}, ("host",), hosts=20)["agent-silent"]
+    assert query(expression(alarm)) == ("Chipwatch", "network.sent", ("instance_id",), "COUNT", (), set())
+    others, all_of_them = sends(19, 200, window=window), sends(20, 200, window=window)
+    came = Counter({minute: (others if 20 <= minute < 160 else all_of_them)[minute] for minute in range(199)})
+    found = states(alarm, came, 190)
+    assert set(found[:29]) == {"OK"}
+    assert set(found[30:160]) == {"ALARM"}
+    assert set(found[162:]) == {"OK"}
+
+
+@pytest.mark.parametrize("key", ["agent-silent", "fleet-silent"])
+def test_a_fleet_that_is_dead_stays_in_alarm(alarms, key):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=3)[key]
+    came = sends(3, 20)
+    assert states(alarm, came, 300)[40:] == ["ALARM"] * 260
+
+
+def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudwatch, alarms):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=0, groups=("train", "serve"))["agent-silent"]
+    counted, train, serve, watched = alarm["Metrics"]
+    assert watched == {"Id": "e1", "Expression": "q1 - 1 * (m1 + m2)", "ReturnData": True}
+    assert query(counted["Expression"])[1:3] == ("network.sent", ("instance_id",))
+    assert [one["MetricStat"]["Metric"]["Dimensions"][0]["Value"] for one in (train, serve)] == ["train", "serve"]
+    assert {one["ReturnData"] for one in (counted, train, serve)} == {False}
+    assert (alarm["Threshold"], alarm["TreatMissingData"]) == (-0.5, "breaching")
+    cloudwatch.put_metric_alarm(**alarm)
+    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm takes 9 groups, not 10"):
+        alarms(groups=tuple("abcdefghij"))
+
+
+@pytest.mark.parametrize(
+    ("window", "period", "points"), [(60, 60, 1), (15, 60, 4), (0.5, 60, 120), (7.5, 120, 16), (90, 180, 2)]
+)
+def test_machines_are_counted_over_whole_windows(alarms, window, period, points):
+    flags = {"common_dims": ["instance_id"], "window": window, "interval": 0.5}
+    alarm = alarms(flags, ("host",), hosts=0, groups=("train",))["agent-silent"]
+    assert [one.get("Period") for one in alarm["Metrics"] if "Expression" in one] == [period, None]
+    assert alarm["Metrics"][-1]["Expression"] == f"q1 - {points} * (m1)"
+    assert alarm["Threshold"] == -points / 2
+
+
+def test_who_is_silent_is_not_guessed(made):
+    board = made("cloudwatch", families=("host",), alarms=True)
+    assert "agent-silent" not in board.text
+    assert board.notes == ("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send",)
+    board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
+    assert board.notes == (
+        "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
+    )
 
 
 def test_a_neuron_machine_without_a_job_is_not_silent(alarms):
     for words in ([], ["neuron_runtime_tag"]):
         found = alarms({"common_dims": words}, families=("neuron",))
-        for key in ("agent-silent", "fleet-silent"):
-            assert query(found[key]["Metrics"][0]["Expression"])[1] == "neuron.runtimes"
+        assert query(found["fleet-silent"]["Metrics"][0]["Expression"])[1] == "neuron.runtimes"
 
 
 def test_what_is_harmless_does_not_alarm(alarms):
@@ -211,9 +276,9 @@ def test_where_names_hold_the_device_there_is_an_alarm_for_each(alarms):
 
 
 def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
-    board = made("cloudwatch", families=("nvidia",), alarms=True)
+    board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
     assert board.notes == ("no alarm gpu-throttled: gpu.throttled is not sent",)
-    board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron",), alarms=True)
+    board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
     assert board.notes == ("no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent so that it can be told",)
 
 

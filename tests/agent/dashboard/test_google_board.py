@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from agent.convert import ConfigError
 from agent.dashboard.alarms import KEYS
 from agent.dashboard.google import label_key
 from agent.datapoint import Kind
@@ -111,6 +112,33 @@ def test_silence_is_the_absence_of_a_metric(policies):
         "duration": "300s",
     }
     assert condition(found["fleet-silent"])["aggregations"][0]["crossSeriesReducer"] == "REDUCE_COUNT"
+
+
+def test_silence_stays_open_until_it_is_over(policies):
+    found = policies()
+    week, hour = {"autoClose": "604800s"}, {"autoClose": "3600s"}
+    assert {key: policy["alertStrategy"] for key, policy in found.items()} == {
+        key: week if key in {"agent-silent", "fleet-silent"} else hour for key in found
+    }
+
+
+def test_machines_that_should_send_are_counted_and_no_data_are_none(policies):
+    found = policies({"common_dims": ["hostname"]}, ("host",), hosts=12)
+    assert condition(found["agent-silent"]) == {
+        "filter": 'metric.type = "custom.googleapis.com/chipwatch/cpu/utilization" AND resource.type = "gce_instance"',
+        "trigger": {"count": 1},
+        "aggregations": [
+            {"alignmentPeriod": "60s", "perSeriesAligner": "ALIGN_MEAN", "crossSeriesReducer": "REDUCE_COUNT"}
+        ],
+        "comparison": "COMPARISON_LT",
+        "thresholdValue": 12.0,
+        "duration": "600s",
+        "evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE",
+    }
+    with pytest.raises(ConfigError, match="--hosts: machines of several --resource-type"):
+        policies(hosts=12, resources=("gce_instance", "k8s_node"))
+    with pytest.raises(ConfigError, match="--autoscaling-group: CloudWatch alone knows these"):
+        policies(groups=("train",))
 
 
 def test_what_is_harmless_does_not_alarm(policies):

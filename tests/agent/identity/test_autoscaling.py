@@ -190,7 +190,7 @@ def test_without_botocore_it_says_what_to_install_or_to_switch_on(ask, monkeypat
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     answer = ask()
     assert answer.retry
-    assert "pip install 'chipwatch[cloudwatch]'" in answer.trouble
+    assert "install chipwatch with the extra 'cloudwatch'" in answer.trouble
     assert "--instance-metadata-tags enabled" in answer.trouble
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from agent import plugins, profiles
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from sinks.cloudwatch import CloudwatchSink
 from sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 from sinks.stdout.emf import EMF_UNITS
 
@@ -168,3 +169,16 @@ def test_a_point_lies_at_most_two_weeks_back_and_two_hours_ahead(at, reason):
 
 def test_a_counter_that_has_no_increase_yet_has_nothing_to_send():
     assert point_fault(READ.point(NOW, 4096.0), NOW) == "first reading of a counter"
+
+
+@pytest.mark.parametrize(
+    ("dims", "why"),
+    [
+        ({"site": "Zurich"}, None),
+        ({"site": "Zürich"}, "dimension value not allowed"),
+        ({"site\n": "x"}, "dimension name"),
+    ],
+)
+def test_a_sink_that_is_not_open_says_what_it_would_reject_and_what_is_allowed(dims, why):
+    said = CloudwatchSink(CloudwatchSink.Config()).refuses(CPU, Dimensions(dims))
+    assert said is None if why is None else said.startswith(why) and "printable ASCII" in said

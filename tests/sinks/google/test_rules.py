@@ -2,6 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.datapoint import Dimensions, gauge
+from sinks.google import GoogleSink
 from sinks.google.rules import (
     AUTO,
     RESOURCES,
@@ -156,3 +158,17 @@ def test_what_is_refused_is_known_before(labels, fault):
 def test_a_type_has_its_longest():
     assert labels_fault("a" * 200, {}) is None
     assert labels_fault("a" * 201, {}) == "metric name too long"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "dims", "why"),
+    [
+        (PREFIX, {"site": "Zürich", "empty": "", "@region": "x" * 2000}, None),
+        (PREFIX, {"site": "x" * 1025}, "label value longer than 1024 characters"),
+        (PREFIX, {"a.b": "1", "a_b": "2"}, "two dimensions become the same label"),
+        (PREFIX + 190 * "a" + "/", {}, "metric name too long"),
+    ],
+)
+def test_a_sink_that_is_not_open_says_what_it_would_reject(prefix, dims, why):
+    sink = GoogleSink(GoogleSink.Config(prefix=prefix))
+    assert sink.refuses(gauge("cpu.utilization", "%", "A."), Dimensions(dims)) == why

@@ -26,6 +26,7 @@ module "alarms" {
 
   dimensions    = var.dimensions
   level         = "detailed"
+  hosts         = 12 # with fewer that send agent-silent is in ALARM
   alarm_actions = [aws_sns_topic.pager.arn]
   ok_actions    = [aws_sns_topic.pager.arn]
   tags          = local.tags
@@ -33,7 +34,6 @@ module "alarms" {
   alarms = {
     gpu-idle         = { threshold = 10 }
     neuron-core-busy = { create = false } # for training it is what one wants
-    agent-silent     = { treat_missing_data = "breaching" }
     gpu-memory-full  = { threshold = 99, evaluation_periods = 6, datapoints_to_alarm = 6 }
     neuron-core-idle = { alarm_actions = [] } # seen, and nobody is told
   }

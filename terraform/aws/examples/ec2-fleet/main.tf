@@ -20,8 +20,9 @@ module "chipwatch" {
     sums_sha256            = var.sums_sha256
   }
 
-  alarm_actions = var.alarm_actions
-  tags          = { app = "chipwatch" }
+  autoscaling_groups = [aws_autoscaling_group.training.name]
+  alarm_actions      = var.alarm_actions
+  tags               = { app = "chipwatch" }
 }
 
 resource "aws_autoscaling_group" "training" {
@@ -30,6 +31,7 @@ resource "aws_autoscaling_group" "training" {
   max_size            = var.instances
   desired_capacity    = var.instances
   vpc_zone_identifier = var.subnet_ids
+  enabled_metrics     = ["GroupInServiceInstances"] # what agent-silent expects
 
   launch_template {
     id      = module.chipwatch.launch_template_id

@@ -52,15 +52,15 @@ variable "agent_version" {
 }
 
 variable "wheelhouse" {
-  description = "Folder on S3 that `make dist` made; an index is asked unless set."
+  description = "Folder on S3 that `make dist` made; the agent is installed from there."
   type        = string
-  default     = null
+  nullable    = false
 }
 
 variable "sums_sha256" {
   description = "SHA-256 of the wheelhouse's file SHA256SUMS."
   type        = string
-  default     = null
+  nullable    = false
 }
 
 variable "alarm_actions" {

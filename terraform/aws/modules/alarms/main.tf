@@ -1,5 +1,5 @@
-# The alarms that `agent dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and each
-# series of the answer has a state of its own: machines that come later are in it by themselves.
+# The alarms that `agent dashboard --cloud cloudwatch --alarms` prints. Each is on a query over all machines, and machines
+# that come later are in it by themselves. Each series of the answer has a state of its own; silence has one for all.
 
 locals {
   by_runtime = contains(var.dimensions, "neuron_runtime_tag")
@@ -10,19 +10,23 @@ locals {
   # Every family has a sign that machines send at all; the last one here has its way.
   order = [for family in ["neuron", "gpu", "host"] : family if contains(var.families, family)]
 
+  # Machines are counted by what they send of the host, whatever the alarms are about.
+  counts = var.hosts > 0 || length(var.autoscaling_groups) > 0
+
   generated = merge([
-    for family in local.order : {
+    for family in distinct(concat(local.order, ["host"])) : {
       for alarm in jsondecode(templatefile("${path.module}/generated/${local.level}/${family == "neuron" && local.by_runtime ? "neuron-by-runtime" : family}.json.tftpl", {
         namespace = var.namespace
         prefix    = "prefix"
         dims      = join(", ", [for word in local.machine : "\\\"${word}\\\""])
       })) : trimprefix(alarm.AlarmName, "prefix-") => alarm
+      if contains(local.order, family) || alarm.AlarmName == "prefix-agent-silent"
     }
   ]...)
 
   alarms = {
     for key, alarm in local.generated : key => merge(alarm, { with = lookup(var.alarms, key, local.nothing) })
-    if var.create && lookup(var.alarms, key, local.nothing).create
+    if var.create && lookup(var.alarms, key, local.nothing).create && (key != "agent-silent" || local.counts)
   }
 
   nothing = {
@@ -45,7 +49,7 @@ resource "aws_cloudwatch_metric_alarm" "this" {
   alarm_name                = "${var.name}-${each.key}"
   alarm_description         = each.value.AlarmDescription
   comparison_operator       = each.value.ComparisonOperator
-  threshold                 = each.value.with.threshold == null ? each.value.Threshold : each.value.with.threshold
+  threshold                 = each.value.with.threshold == null ? each.value.Threshold * (each.key == "agent-silent" ? 2 * var.hosts - 1 : 1) : each.value.with.threshold
   evaluation_periods        = coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
   datapoints_to_alarm       = coalesce(each.value.with.datapoints_to_alarm, each.value.DatapointsToAlarm)
   treat_missing_data        = coalesce(each.value.with.treat_missing_data, each.value.TreatMissingData)
@@ -62,7 +66,35 @@ resource "aws_cloudwatch_metric_alarm" "this" {
       id          = metric_query.value.Id
       expression  = metric_query.value.Expression
       period      = metric_query.value.Period
-      return_data = metric_query.value.ReturnData
+      return_data = each.key != "agent-silent" || length(var.autoscaling_groups) == 0
+    }
+  }
+
+  # The generated threshold of agent-silent is half of what one machine sends in a period.
+  dynamic "metric_query" {
+    for_each = each.key == "agent-silent" ? var.autoscaling_groups : []
+
+    content {
+      id          = "m${metric_query.key + 1}"
+      return_data = false
+
+      metric {
+        namespace   = "AWS/AutoScaling"
+        metric_name = "GroupInServiceInstances"
+        dimensions  = { AutoScalingGroupName = metric_query.value }
+        period      = each.value.Metrics[0].Period
+        stat        = "Minimum"
+      }
+    }
+  }
+
+  dynamic "metric_query" {
+    for_each = each.key == "agent-silent" && length(var.autoscaling_groups) > 0 ? ["e1"] : []
+
+    content {
+      id          = metric_query.value
+      expression  = "q1 - ${2 * each.value.Threshold} * (${join(" + ", [for number in range(length(var.autoscaling_groups)) : "m${number + 1}"])})"
+      return_data = true
     }
   }
 

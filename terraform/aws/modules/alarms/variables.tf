@@ -76,6 +76,30 @@ variable "namespace" {
   }
 }
 
+variable "hosts" {
+  description = "How many machines should send, besides those of autoscaling_groups: below that agent-silent is in ALARM."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = var.hosts >= 0 && floor(var.hosts) == var.hosts
+    error_message = "hosts: a whole number, 0 or more."
+  }
+}
+
+variable "autoscaling_groups" {
+  description = "Names of Auto Scaling groups whose instances in service should send. They need the group metric GroupInServiceInstances, by the minute; without it agent-silent is in ALARM."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = length(var.autoscaling_groups) <= 9
+    error_message = "autoscaling_groups: at most 9, which is what an alarm takes."
+  }
+}
+
 variable "actions_enabled" {
   description = "Whether alarms do anything when they change."
   type        = bool

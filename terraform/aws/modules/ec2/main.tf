@@ -89,6 +89,11 @@ resource "aws_launch_template" "this" {
     }
 
     precondition {
+      condition     = var.wheelhouse != null || var.constraints != null
+      error_message = "wheelhouse: give it, or constraints with wheel_sha256: the agent is not installed by its name alone."
+    }
+
+    precondition {
       condition     = var.sums_sha256 == null || var.wheelhouse != null
       error_message = "sums_sha256: is of a wheelhouse, and none is named."
     }

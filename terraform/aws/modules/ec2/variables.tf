@@ -224,7 +224,7 @@ variable "config" {
 }
 
 variable "wheelhouse" {
-  description = "Folder that is installed from without an index: s3://BUCKET/PREFIX, file:///PATH or /PATH, as `make dist` makes it. The instances' role must read it: wheelhouses of the module iam."
+  description = "Folder that is installed from without an index; required unless constraints and wheel_sha256 are given: s3://BUCKET/PREFIX, file:///PATH or /PATH, as `make dist` makes it. The instances' role must read it: wheelhouses of the module iam."
   type        = string
   default     = null
 
@@ -246,7 +246,7 @@ variable "sums_sha256" {
 }
 
 variable "index_url" {
-  description = "Index of packages; the one that pip is set up for, which is PyPI, unless set."
+  description = "Index of packages, with constraints; the one that pip is set up for unless set."
   type        = string
   default     = null
 

@@ -12,7 +12,7 @@ module "service_account" {
 
   project_id  = var.project_id
   email       = each.value
-  wheelhouses = regexall("^gs://.+/", coalesce(var.constraints, "-")) # where constraints.txt is
+  wheelhouses = regexall("^gs://.+/", var.constraints) # where constraints.txt is
 }
 
 module "os_policy" {

@@ -31,7 +31,7 @@ variable "agent_version" {
 }
 
 variable "index_url" {
-  description = "Index of Python packages; PyPI unless set."
+  description = "Index of Python packages; what pip is set up for unless set."
   type        = string
   default     = null
 }
@@ -39,11 +39,11 @@ variable "index_url" {
 variable "constraints" {
   description = "Where constraints.txt is: gs://, https:// or a path on the machines."
   type        = string
-  default     = null
+  nullable    = false
 }
 
 variable "wheel_sha256" {
   description = "SHA-256 of chipwatch's wheel, with constraints."
   type        = string
-  default     = null
+  nullable    = false
 }

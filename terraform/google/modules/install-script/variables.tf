@@ -1,5 +1,5 @@
 variable "agent" {
-  description = "What is installed, and how it is configured. version, extras (google; tpu on machines with TPUs); level, common_dims, further dims, interval and window in seconds; project to send to (the machine's own), metric_prefix and resource of [sinks.google]; config: further TOML, keys before tables; wheelhouse: gs://BUCKET/PREFIX or /PATH, what `make dist` made, with sums_sha256 of its SHA256SUMS, and no index is asked; else index_url (what pip is set up for), or constraints with wheel_sha256, and every file is held to its hash."
+  description = "What is installed, and how it is configured. version, extras (google; tpu on machines with TPUs); level, common_dims, further dims, interval and window in seconds; project to send to (the machine's own), metric_prefix and resource of [sinks.google]; config: further TOML, keys before tables; wheelhouse: gs://BUCKET/PREFIX or /PATH, what `make dist` made, with sums_sha256 of its SHA256SUMS, and no index is asked; or constraints with wheel_sha256, and every file of an index (index_url, else what pip is set up for) is held to its hash. One of the two is required."
   type = object({
     version       = string
     extras        = optional(list(string), ["google"])
@@ -93,6 +93,11 @@ variable "agent" {
   validation {
     condition     = can(regex("^(|(file://)?/[A-Za-z0-9._/@+-]+|gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._/@+=-]*)?)$", var.agent.wheelhouse))
     error_message = "agent: wheelhouse is gs://BUCKET/PREFIX, file:///PATH or /PATH."
+  }
+
+  validation {
+    condition     = "${var.agent.wheelhouse}${var.agent.constraints}" != ""
+    error_message = "agent: give wheelhouse, or constraints with wheel_sha256: the agent is not installed by its name alone."
   }
 
   validation {

@@ -40,6 +40,7 @@ def test_every_reading_of_a_card_is_told_in_the_units_of_the_catalogue(machine, 
             ("gpu.power.limit", "1"): 300,
             ("gpu.power.utilization", "1"): 100 * 41 / 300,
             ("gpu.temperature", "1"): 45,
+            ("gpu.hotspot.temperature", "1"): 47,
             ("gpu.memory.temperature", "1"): 46,
             ("gpu.clock.graphics", "1"): 500,
             ("gpu.clock.memory", "1"): 96,
@@ -83,6 +84,90 @@ def test_an_mi300_has_no_edge_and_another_name_of_its_power(machine, read):
     machine.card(0, temp1_label=None, power1_average=None, power1_input=612000000)
     values, _ = read(opened(machine.collector()))
     assert (values["gpu.temperature", "0"], values["gpu.power", "0"]) == (47, 612)
+
+
+APU = {
+    "power1_average": None, "power1_cap": None, "pwm1": None, "freq2_input": None, "temp2_label": None, "temp2_input": None,
+    "temp3_label": None, "temp3_input": None, "in0_label": "vddgfx", "in1_label": "vddnb", "power1_input": 12000000,
+}  # fmt: skip
+CARVED = {
+    "mem_info_vram_total": 512 << 20, "mem_info_vram_used": 300 << 20, "mem_info_gtt_total": 15 << 30, "mem_info_gtt_used": 4 << 30,
+    "pp_dpm_sclk": "0: 200Mhz \n1: 1100Mhz *\n2: 2200Mhz ", "pp_dpm_mclk": "0: 400Mhz\n1: 1600Mhz *",
+    "gpu_metrics": struct.pack("<HBB116x", 120, 2, 2), "mem_busy_percent": None, "ras/umc_err_count": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", ["label", "table", "both"])
+def test_an_apu_has_the_memory_that_is_mapped_for_it_beside_its_carve_out(machine, read, sign):
+    files = CARVED | ({"gpu_metrics": None} if sign == "label" else {})
+    machine.card(0, files, **APU | ({"in1_label": None} if sign == "table" else {}))
+    values, problems = read(opened(machine.collector()))
+    assert not problems
+    used, total = (300 << 20) + (4 << 30), (512 << 20) + (15 << 30)
+    assert {name: value for (name, _), value in values.items()} == pytest.approx(
+        {
+            "gpu.utilization": 91, "gpu.memory.used": used, "gpu.memory.total": total,
+            "gpu.memory.utilization": 100 * used / total, "gpu.power": 12, "gpu.temperature": 45,
+            "gpu.clock.graphics": 500, "gpu.clock.memory": 1600, "gpu.state": 1,
+        }
+    )  # fmt: skip
+
+
+def test_a_card_with_memory_of_its_own_counts_that_alone(machine, read):
+    machine.card(0, {"mem_info_gtt_total": 100 << 30, "mem_info_gtt_used": 1 << 30})
+    assert read(opened(machine.collector()))[0]["gpu.memory.total", "0"] == 12868124672
+
+
+@pytest.mark.parametrize(
+    "name", ["mem_info_gtt_used", "mem_info_gtt_total", "mem_info_vram_used", "mem_info_vram_total"]
+)
+def test_half_the_memory_of_an_apu_is_not_told_as_all_of_it(machine, read, name):
+    machine.card(0, CARVED, **APU)
+    collector = opened(machine.collector(Level.BASIC))
+    machine.put(f"class/drm/card0/device/{name}", "N/A")
+    values, _ = read(collector)
+    assert ("gpu.memory.utilization", "0") not in values
+    assert ("gpu.memory." + name.rpartition("_")[2], "0") not in values
+
+
+def test_the_table_of_a_card_that_sleeps_is_not_asked_whether_it_is_an_apu(machine):
+    machine.card(0, CARVED | {"power/runtime_status": "suspended"}, in1_label=None)
+    collector = opened(machine.collector())
+    assert not collector._cards["0"].is_apu
+
+
+@pytest.mark.parametrize(
+    ("table", "clock"),
+    [
+        ("0: 200Mhz\n1: 700Mhz *\n", 700), ("S: 19Mhz *\n0: 615Mhz\n1: 800Mhz\n", 19), ("1: 0Mhz *", 0),
+        ("0: 200Mhz\n1: 700Mhz", None), ("0: 70000Mhz *", None), ("0: *", None), ("", None), ("1: -5Mhz *", None),
+    ],
+)  # fmt: skip
+def test_a_clock_that_hwmon_lacks_is_the_marked_line_of_its_table(machine, read, table, clock):
+    machine.card(0, {"pp_dpm_sclk": table, "pp_dpm_mclk": "0: 96Mhz *\n"}, freq1_input=None)
+    values, problems = read(opened(machine.collector()))
+    assert (values.get(("gpu.clock.graphics", "0")), values["gpu.clock.memory", "0"]) == (clock, 96)
+    assert not problems
+
+
+def test_the_tree_of_an_apu_uses_what_is_mapped_for_it_too(machine, read):
+    machine.card(1, CARVED, **APU)
+    machine.process(10, 1, FDINFO.format(client=1, kib=1024, gfx=0, compute=0) + "drm-memory-gtt:\t2048 KiB\n")
+    values, _ = read(opened(machine.collector(pid=10)))
+    assert values["gpu.process.memory.used", "1"] == 3 << 20
+
+
+@pytest.mark.parametrize(("name", "said"), [("gpu_busy_percent", 101), ("gpu_busy_percent", 65535), ("gpu_busy_percent", -1),
+    ("mem_busy_percent", 150), ("hwmon/hwmon0/temp1_input", -1000), ("hwmon/hwmon0/temp2_input", 255000),
+    ("hwmon/hwmon0/freq1_input", -1), ("hwmon/hwmon0/power1_average", -5), ("hwmon/hwmon0/pwm1", 256),
+    ("mem_info_vram_used", -1)])  # fmt: skip
+def test_what_cannot_be_true_of_a_card_is_absent(machine, read, name, said):
+    machine.card(0)
+    whole, _ = read(opened(machine.collector()))
+    machine.put(f"class/drm/card0/device/{name}", said)
+    values, _ = read(opened(machine.collector()))
+    assert values.keys() < whole.keys()
+    assert all(values[key] == whole[key] for key in values)
 
 
 def test_a_second_die_has_neither_power_nor_limit(machine, read):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.collectors.amd.metrics import number
-from agent.collectors.amd.tools import Trouble, amd_smi, rocm_smi
+from agent.collectors.amd.metrics import Teller, number
+from agent.collectors.amd.tools import AMD_SMI, Trouble, amd_smi, rocm_smi
 from agent.errors import Unavailable
 from agent.testing import check_collector
 
@@ -32,6 +32,7 @@ def test_amd_smi_of_rocm_7_is_understood():
             "gpu.memory.total": 30576 * 2**20,
             "gpu.memory.used": 20450 * 2**20,
             "gpu.temperature": 54,
+            "gpu.hotspot.temperature": 63,
             "gpu.memory.temperature": 70,
             "gpu.power": 214,
             "gpu.energy": 0,
@@ -248,7 +249,39 @@ def test_the_library_of_the_machine_is_asked_before_any_program(machine, read, m
         "gpu.memory.utilization": pytest.approx(100 * 17153 / 196592),
         "gpu.power": 612,
         "gpu.temperature": 63,
+        "gpu.hotspot.temperature": 63,
         "gpu.memory.temperature": 63,
         "gpu.clock.graphics": 2100,
         "gpu.clock.memory": 2100,
     }
+
+
+@pytest.mark.parametrize("value", [101, 200, -1, 65535, 1e300])
+def test_what_cannot_be_true_of_a_tool_s_answer_is_absent(value):
+    cell = {"value": value, "unit": "%"}
+    row = {
+        "gpu": 0, "usage": {"gfx_activity": cell, "umc_activity": cell}, "fan": {"usage": cell},
+        "temperature": {kind: {"value": max(value, 300) if value > 0 else value, "unit": "C"} for kind in ("edge", "hotspot", "mem")},
+        "power": {"socket_power": {"value": -abs(value), "unit": "W"}}, "mem_usage": {"used_vram": {"value": -1, "unit": "MB"}},
+    }  # fmt: skip
+    (readings,) = amd_smi(json.dumps([row]).encode()).values()
+    assert list(Teller("0").points(7, readings)) == []
+
+
+numbers = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.integers(-300, 300))
+PATHS = [path for path, *_ in AMD_SMI]
+
+
+@given(st.dictionaries(st.sampled_from(PATHS), numbers))
+def test_whatever_a_tool_says_no_share_leaves_0_to_100_and_nothing_is_negative(values):
+    row: dict = {"gpu": 0, "marker": 1}
+    for path, value in values.items():
+        keys = path.split(".")
+        inner = row
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[keys[-1]] = value
+    with suppress(Trouble):
+        for readings in amd_smi(json.dumps([row]).encode()).values():
+            for point in Teller("0").points(7, dict(readings)):
+                assert 0 <= point.value <= (100 if point.metric.unit == "%" else 2**90), point

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors.intel import IntelCollector
+from agent.collectors.intel.card import Card
 from agent.collectors.intel.xpu_smi import discovered, dumped
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
@@ -294,3 +295,14 @@ def test_an_xpu_smi_of_no_use_delays_no_tick_and_costs_no_other_value(machine, u
     until(told)
     assert said in heard[0]
     collector.close()
+
+
+@pytest.mark.parametrize("cell", ["100.01", "150", "200", "65535", "99999999999999999999"])
+def test_what_cannot_be_true_of_xpu_smi_s_answer_is_absent(machine, cell):
+    machine.xe(3)
+    card = Card("3", machine.sys / "class/drm/card3")
+    heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
+    told = dumped(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
+    assert len(told) == 4
+    assert list(card.points(7, dict(told))) == []
+    card.close()

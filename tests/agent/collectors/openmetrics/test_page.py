@@ -207,7 +207,8 @@ def test_a_series_that_stands_twice_counts_once():
 
 
 BAD = ["a", "a b", '{b="c"} 1', 'a{b="c" 1', "a{b=c} 1", 'a{b="c} 1', 'a{b="c",b="d"} 1', 'a{="c"} 1', 'a{b="c"}} 1', "a 1 x",
-       "a 1 2 3", "9a 1", "a-b 1", "a 1_0", "a 1 1_0", "<html>", "a{,} 1", "a{b} 1", "a 0x10", '"a" 1']  # fmt: skip
+       "a 1 2 3", "9a 1", "a-b 1", "a 1_0", "a 1 1_0", "<html>", "a{,,} 1", 'a{b="c",,} 1', "{,} 1", '{"m","n"} 1', "a{b} 1",
+       '{a="b","m","n"} 1', 'a{b="c","m"} 1', '{"",a="b"} 1', "a 0x10", '"a" 1']  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -385,6 +386,12 @@ h_count 3
 untyped_thing +Inf
 untyped_thing{x="="} 1e10
 nothing_said{y="}"} 5 123456
+{a="b","my.metric"} 1
+{"my.other",a="b",} 2
+{ x="{}" , "größe 1" , y="," } 3
+lone{,} 2
+lone_and_blanks{ , } 3
+led{,a="b"} 4
 """
 ODD_OPENMETRICS = """# HELP a help \\"quoted\\"
 # TYPE a counter

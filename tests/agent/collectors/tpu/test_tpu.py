@@ -529,13 +529,15 @@ def test_an_sdk_that_says_something_else_costs_only_that(v6e, sdk):
 
 def test_an_sdk_that_cannot_be_loaded_is_unavailable(v6e, sdk):
     sdk({}, error="raise ImportError('libtpu.so: cannot open')")
-    with pytest.raises(Unavailable, match=r"libtpu.so: cannot open; pip install chipwatch\[tpu\]"):
+    with pytest.raises(Unavailable, match=r"libtpu.so: cannot open; install chipwatch with the extra 'tpu'"):
         v6e.open()
 
 
 def test_with_neither_it_says_what_to_install(v6e, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Unavailable, match=r"neither grpcio nor libtpu is installed: pip install chipwatch\[tpu\]"):
+    with pytest.raises(
+        Unavailable, match=r"neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'"
+    ):
         v6e.open()
 
 

@@ -4,6 +4,7 @@ run "all_families" {
   command = plan
 
   variables {
+    hosts         = 3
     level         = "detailed"
     alarm_actions = ["arn:aws:sns:us-east-1:123456789012:pager"]
   }
@@ -22,8 +23,13 @@ run "all_families" {
   }
 
   assert {
-    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query)[0].expression, "cpu.utilization")
+    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["fleet-silent"].metric_query)[0].expression, "cpu.utilization")
     error_message = "With the host's metrics, silence is told by them."
+  }
+
+  assert {
+    condition     = aws_cloudwatch_metric_alarm.this["agent-silent"].threshold == 2.5 && aws_cloudwatch_metric_alarm.this["agent-silent"].treat_missing_data == "breaching"
+    error_message = "Of three machines two are too few, and none, too."
   }
 }
 
@@ -31,8 +37,9 @@ run "by_runtime" {
   command = plan
 
   variables {
-    families   = ["neuron"]
-    dimensions = ["instance_id", "neuron_runtime_tag"]
+    families           = ["neuron"]
+    dimensions         = ["instance_id", "neuron_runtime_tag"]
+    autoscaling_groups = ["train", "serve"]
   }
 
   assert {
@@ -41,8 +48,13 @@ run "by_runtime" {
   }
 
   assert {
-    condition     = !strcontains(tolist(aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query)[0].expression, "neuron_runtime_tag")
+    condition     = alltrue([for query in aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query : !strcontains(coalesce(query.expression, "-"), "neuron_runtime_tag")])
     error_message = "A machine is silent, not a runtime."
+  }
+
+  assert {
+    condition     = [for query in aws_cloudwatch_metric_alarm.this["agent-silent"].metric_query : query.expression if query.return_data] == ["q1 - 1 * (m1 + m2)"] && aws_cloudwatch_metric_alarm.this["agent-silent"].threshold == -0.5
+    error_message = "Instances in service of the groups are what is expected."
   }
 }
 
@@ -74,6 +86,11 @@ run "otherwise" {
   }
 
   assert {
+    condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "agent-silent")
+    error_message = "Without an expected number there is nothing to compare with."
+  }
+
+  assert {
     condition     = !contains(keys(aws_cloudwatch_metric_alarm.this), "gpu-throttled")
     error_message = "At the level basic nobody sends what it looks at."
   }
@@ -102,6 +119,8 @@ run "refuses_what_is_malformed" {
     dimensions                = []
     families                  = []
     level                     = "more"
+    hosts                     = 1.5
+    autoscaling_groups        = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
     alarm_actions             = ["pager"]
     ok_actions                = ["pager"]
     insufficient_data_actions = ["pager"]
@@ -110,7 +129,7 @@ run "refuses_what_is_malformed" {
 
   expect_failures = [
     var.name, var.region, var.namespace, var.dimensions, var.families, var.level, var.alarm_actions, var.ok_actions, var.insufficient_data_actions,
-    var.alarms,
+    var.alarms, var.hosts, var.autoscaling_groups,
   ]
 }
 

@@ -4,6 +4,7 @@ variables {
   image_id             = "ami-0123456789abcdef0"
   instance_profile_arn = "arn:aws:iam::123456789012:instance-profile/chipwatch"
   agent_version        = "0.1.0"
+  wheelhouse           = "s3://wheels/chipwatch/0.1.0"
 }
 
 run "hardened_by_itself" {
@@ -31,6 +32,7 @@ run "as_it_is_told" {
     region                      = "eu-central-1"
     level                       = "all"
     config                      = "interval = 10.0"
+    wheelhouse                  = null
     index_url                   = "https://pypi.example.com/simple"
     constraints                 = "s3://wheels/constraints.txt"
     wheel_sha256                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -111,10 +113,22 @@ run "refuses_two_places_to_install_from" {
   expect_failures = [aws_launch_template.this]
 }
 
+run "refuses_a_bare_name" {
+  command = plan
+
+  variables {
+    wheelhouse = null
+    index_url  = "https://pypi.example.com/simple"
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
 run "refuses_sums_of_nothing" {
   command = plan
 
   variables {
+    wheelhouse  = null
     sums_sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
   }
 
@@ -125,6 +139,7 @@ run "refuses_constraints_that_hold_half" {
   command = plan
 
   variables {
+    wheelhouse  = null
     constraints = "/opt/constraints.txt"
   }
 

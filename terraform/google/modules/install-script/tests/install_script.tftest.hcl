@@ -1,12 +1,12 @@
 variables {
-  agent = { version = "0.1.0" }
+  agent = { version = "0.1.0", wheelhouse = "/wheels" }
 }
 
 run "as_usual" {
   command = plan
 
   assert {
-    condition     = strcontains(output.script, "\nversion=0.1.0\nextras=google\nsink=google\nnamespace=\nregion=\ncommon_dims=\nlevel=basic\nwheelhouse=\n")
+    condition     = strcontains(output.script, "\nversion=0.1.0\nextras=google\nsink=google\nnamespace=\nregion=\ncommon_dims=\nlevel=basic\nwheelhouse=/wheels\n")
     error_message = "The settings are the sink google and what was said."
   }
 
@@ -52,7 +52,7 @@ run "refuses_a_range" {
   command = plan
 
   variables {
-    agent = { version = ">=0.1" }
+    agent = { version = ">=0.1", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -62,7 +62,7 @@ run "refuses_two_lines" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0\nlevel=all" }
+    agent = { version = "0.1.0\nlevel=all", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -72,7 +72,7 @@ run "refuses_no_google" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", extras = ["tpu"] }
+    agent = { version = "0.1.0", extras = ["tpu"], wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -82,7 +82,7 @@ run "refuses_an_unknown_extra" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", extras = ["google", "azure"] }
+    agent = { version = "0.1.0", extras = ["google", "azure"], wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -92,7 +92,7 @@ run "refuses_an_unknown_level" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", level = "most" }
+    agent = { version = "0.1.0", level = "most", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -102,7 +102,7 @@ run "refuses_words_with_blanks" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", common_dims = ["host name"] }
+    agent = { version = "0.1.0", common_dims = ["host name"], wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -112,7 +112,7 @@ run "refuses_a_dimension_with_a_dash" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", dims = { my-team = "x" } }
+    agent = { version = "0.1.0", dims = { my-team = "x" }, wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -122,7 +122,7 @@ run "refuses_an_empty_dimension" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", dims = { team = " " } }
+    agent = { version = "0.1.0", dims = { team = " " }, wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -132,7 +132,7 @@ run "refuses_no_interval" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", interval = 0 }
+    agent = { version = "0.1.0", interval = 0, wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -142,7 +142,7 @@ run "refuses_a_window_that_google_refuses" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", window = 5 }
+    agent = { version = "0.1.0", window = 5, wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -152,7 +152,7 @@ run "refuses_the_number_of_a_project" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", project = "123456789012" }
+    agent = { version = "0.1.0", project = "123456789012", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -162,7 +162,7 @@ run "refuses_a_prefix_without_slash" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", metric_prefix = "custom.googleapis.com/x" }
+    agent = { version = "0.1.0", metric_prefix = "custom.googleapis.com/x", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -172,7 +172,7 @@ run "refuses_a_prefix_of_google" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", metric_prefix = "compute.googleapis.com/x/" }
+    agent = { version = "0.1.0", metric_prefix = "compute.googleapis.com/x/", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -182,7 +182,7 @@ run "refuses_the_resource_global" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", resource = "global" }
+    agent = { version = "0.1.0", resource = "global", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -192,7 +192,7 @@ run "refuses_a_line_that_ends_the_script" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", config = "a = 1\nEND_OF_CONFIG\nrm -rf /" }
+    agent = { version = "0.1.0", config = "a = 1\nEND_OF_CONFIG\nrm -rf /", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -202,7 +202,7 @@ run "refuses_two_tables_of_the_sink" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", resource = "auto", config = "[sinks.google]\ntimeout = 5" }
+    agent = { version = "0.1.0", resource = "auto", config = "[sinks.google]\ntimeout = 5", wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]
@@ -242,7 +242,7 @@ run "refuses_an_index_in_the_clear" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", index_url = "http://pypi.example.com/simple" }
+    agent = { version = "0.1.0", index_url = "http://pypi.example.com/simple", constraints = "/c.txt", wheel_sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
   }
 
   expect_failures = [var.agent]
@@ -273,6 +273,16 @@ run "refuses_wheelhouse_and_index" {
 
   variables {
     agent = { version = "0.1.0", wheelhouse = "/wheels", index_url = "https://pypi.example.com/simple" }
+  }
+
+  expect_failures = [var.agent]
+}
+
+run "refuses_a_bare_name" {
+  command = plan
+
+  variables {
+    agent = { version = "0.1.0", index_url = "https://pypi.example.com/simple" }
   }
 
   expect_failures = [var.agent]

@@ -4,7 +4,7 @@ variables {
   project_id            = "some-project"
   machine_type          = "e2-small"
   service_account_email = "chipwatch@some-project.iam.gserviceaccount.com"
-  agent                 = { version = "0.1.0" }
+  agent                 = { version = "0.1.0", wheelhouse = "/wheels" }
 }
 
 run "as_usual" {
@@ -88,7 +88,7 @@ run "refuses_a_script_that_is_too_long" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", config = join("\n", [for n in range(1000) : "# ${format("%0300d", n)}"]) }
+    agent = { version = "0.1.0", wheelhouse = "/wheels", config = join("\n", [for n in range(1000) : "# ${format("%0300d", n)}"]) }
   }
 
   expect_failures = [google_compute_instance_template.this]

@@ -4,7 +4,7 @@ variables {
   project_id      = "some-project"
   zones           = ["us-central1-a"]
   instance_filter = { all = true }
-  agent           = { version = "0.1.0" }
+  agent           = { version = "0.1.0", wheelhouse = "/wheels" }
 }
 
 run "as_usual" {
@@ -58,7 +58,7 @@ run "refuses_a_script_that_is_too_long" {
   command = plan
 
   variables {
-    agent = { version = "0.1.0", config = join("\n", [for n in range(1024) : "# ${format("%032d", n)}"]) }
+    agent = { version = "0.1.0", wheelhouse = "/wheels", config = join("\n", [for n in range(1024) : "# ${format("%032d", n)}"]) }
   }
 
   expect_failures = [google_os_config_os_policy_assignment.this]

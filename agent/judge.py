@@ -1,0 +1,66 @@
+"""What a sink will never take of a configuration, by the sink's own rules, before it is sent anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from agent.datapoint import Datapoint, Dimensions, Metric, gauge
+from agent.sink import Sink
+
+SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
+NAMED: Final = 3
+"""Metrics that a sentence names."""
+
+
+class Fault(NamedTuple):
+    """What a sink will never take."""
+
+    text: str
+    whole: bool = True
+    """Whether every point is rejected for it, or only those of some metrics."""
+
+
+def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str = "dims") -> Iterator[Fault]:
+    """Yield a sentence for each dimension of every point, and each set of them, that the sink `name` never takes."""
+    alone = False
+    for key, value in dims.items():
+        if why := sink.refuses(SAMPLE, Dimensions({key: value})):
+            alone = True
+            place = f"{where}.{key if key.isprintable() else repr(key)} = {value[:60]!r}"
+            yield Fault(f"{place}: {name} rejects every point that has it: {why}; change it, or leave it out")
+    if not alone and (why := sink.refuses(SAMPLE, Dimensions(dims))):
+        yield Fault(f"{where}: {name} rejects every point that has these {len(dims)}: {why}; leave some out")
+
+
+def faults(
+    name: str,
+    sink: Sink,
+    dims: Mapping[str, str],
+    *,
+    words: Iterable[str],
+    metrics: Iterable[Metric],
+    rename: Callable[[Datapoint], Datapoint] | None,
+) -> Iterator[Fault]:
+    """
+    Yield what the sink `name` never takes of points that carry `dims`, and values that are not known of `words`.
+
+    `metrics` are those that it is to be sent, before `rename`.
+    """
+    found = [*dimension_faults(name, sink, dims)]
+    yield from found
+    if found:
+        return
+    under = {**dict.fromkeys(words, "x"), **dims}
+    refused: dict[str, str] = {}
+    asked = 0
+    for metric in metrics:
+        point = metric.point(0, 0.0, Dimensions(under | dict.fromkeys(metric.dims, "0")))
+        point = rename(point) if rename else point
+        asked += 1
+        if why := sink.refuses(point.metric, point.dims):
+            refused.setdefault(point.metric.name, why)
+    if refused:
+        names, why = ", ".join([*refused][:NAMED]), next(iter(refused.values()))
+        more = f" and {len(refused) - NAMED} more" if len(refused) > NAMED else ""
+        yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == asked)
