@@ -209,11 +209,21 @@ def build_outlet(
     *,
     born: int,
     on_gone: Callable[[], None],
+    keep: bool = True,
 ) -> Outlet:
-    """Return the way from samples to `sink`."""
+    """Return the way from samples to `sink`; what it is owed is kept on disk if it is durable, and with `keep`."""
     options, limits = configuration.sink_options(name, config), sink.limits
     length = window_length(name, sink, config)
-    spool = Spool(name, spool_path(name, sink, config), max_bytes=config.spool_bytes, max_age=limits.max_age)
+    with plugins.blamed(plugins.SINKS, name, "destination fails"):
+        destination = sink.destination()
+    spool = Spool(
+        name,
+        spool_path(name, sink, config) if keep else None,
+        max_bytes=config.spool_bytes,
+        max_age=limits.max_age,
+        destination=destination,
+        drop_others=config.drop_other_destinations,
+    )
     worker = Worker(
         name,
         sink,
@@ -236,12 +246,14 @@ def assemble(
     config: Config,
     common: Callable[[], Dimensions | None],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    *,
+    keep: bool = True,
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` gives the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them.
+    say of them. With `keep`, what durable sinks are owed is kept on disk.
 
     It stops by itself when every sink has lost its far side for good.
     """
@@ -263,7 +275,9 @@ def assemble(
             pipeline.stop()
 
     outlets = [
-        build_outlet(name, sink, config, view(common, sink, config, sought), born=born, on_gone=partial(gone, name))
+        build_outlet(
+            name, sink, config, view(common, sink, config, sought), born=born, on_gone=partial(gone, name), keep=keep
+        )
         for name, sink in sinks.items()
     ]
     assert config.interval is not None

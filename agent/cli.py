@@ -143,6 +143,9 @@ def _add_options(to: Parser) -> None:
         help="naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus",
     )
     to.add_argument("--spool", type=Path, metavar="DIR", help="folder for what is owed to durable sinks")
+    to.add_argument(
+        "--drop-other-destinations", action="store_true", help="drop what the spool holds for another destination"
+    )
     to.add_argument("--health", metavar="[HOST:]PORT", help="serve /healthz and /readyz (not served)")
     to.add_argument("--proc", type=Path, metavar="DIR", help="where the host's /proc is mounted")
     to.add_argument("--sys", type=Path, metavar="DIR", help="where the host's /sys is mounted")

@@ -88,6 +88,9 @@ class Config:
     root, ~/.local/state/chipwatch for others."""
     spool_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = 128 << 20
     """Bytes that each sink's spool may hold; then the oldest points go."""
+    drop_other_destinations: bool = False
+    """Drop what the spool still holds for another destination (namespace, region, project); unless set it is kept
+    apart, and sent when that destination is set again."""
     health: str | None = None
     """Serve /healthz and /readyz on HOST:PORT; nothing listens unless this is set."""
     format: str | None = None

@@ -10,7 +10,7 @@ def text_of(problem: BaseException) -> str:
     """Return what `problem` says, also where its `__str__` raises; its type where it says nothing."""
     with contextlib.suppress(BaseException):
         return str(problem) or type(problem).__name__
-    return f"{type(problem).__name__}, and its __str__ raises"
+    return "its __str__ raises"
 
 
 class Unavailable(Exception):

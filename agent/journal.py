@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from agent.say import Sayer
-from agent.store import Busy, Store, set_file_aside
+from agent.store import Busy, Row, Store, Witness, set_file_aside
 
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
 NO_DATABASE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What SQLite raises for a file that rotted (its subclasses are other trouble); the latter, from a name within."""
 
-Found = tuple[list[tuple[int, int, int, int, int]], dict[str, int]]
-"""The chunks of a file (key, points, done, newest, bytes) and the entries of its ledger."""
+Found = tuple[list[Row], dict[str, int], Witness]
+"""The chunks of a file, the entries of its ledger, and what the last run knew of both."""
+HARMLESS: Final = frozenset({"disk", "busy", "gone"})
+"""Kinds of trouble that cost no point yet."""
 
 
 class Journal:
@@ -29,7 +31,7 @@ class Journal:
     """
 
     def __init__(self, path: Path | None, sayer: Sayer, on_rot: Callable[[], None]) -> None:
-        """Take the file's path (None: there is none), and what to call when a rotten file has been set aside."""
+        """Take the file's path (None: there is none), and what to call when what it held is lost."""
         self._path, self._sayer, self._on_rot = path, sayer, on_rot
         self._store: Store | None = None
         self._debt: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
@@ -70,7 +72,7 @@ class Journal:
         """Open the file and read what it owes; a file that cannot be read to its end is not kept open."""
         store = Store(path)
         try:
-            return store, (store.chunks(), store.ledger())
+            return store, (store.chunks(), store.ledger(), store.before)
         except BaseException:
             store.close()
             raise
@@ -90,16 +92,35 @@ class Journal:
         return True
 
     def _rot(self, problem: Exception) -> None:
-        assert self._store is not None
         assert self._path is not None
-        self._store.close()
-        self._store = self._debt = None
+        self._give_up()
         try:
             self._set_aside(self._path, problem)
         except OSError as stuck:
             self.fault("disk", f"{self._path}: {problem}, and cannot be set aside: {stuck}; {IN_MEMORY}")
             self._path = None
         self._on_rot()
+
+    def _give_up(self) -> None:
+        """Close the file, of which nothing is owed any more."""
+        assert self._store is not None
+        self._store.close(forget=True)
+        self._store = self._debt = None
+
+    def look_after(self) -> None:
+        """Make the file anew where it was deleted or replaced: what is open still holds all of it."""
+        if self._store is None or self._store.is_in_place():
+            return
+        gone = f"{self._path} was deleted or replaced while in use"
+        try:
+            self._store = self._store.rescue()
+            self._store.ledger()
+        except (Busy, OSError, sqlite3.Error, UnicodeDecodeError) as problem:
+            self.fault("lost", f"{gone}, and cannot be made anew: {problem}; what only it held is lost; {IN_MEMORY}")
+            self._give_up()
+            self._on_rot()
+        else:
+            self.fault("gone", f"{gone}; it is made anew with all that it held")
 
     def _set_aside(self, path: Path, problem: Exception) -> None:
         aside = set_file_aside(path)
@@ -129,7 +150,7 @@ class Journal:
     def fault(self, kind: str, text: str) -> None:
         """Count trouble of a kind, and say it once."""
         self.faults[kind] += 1
-        self._sayer.say(logging.WARNING if kind in {"disk", "busy"} else logging.ERROR, kind, text)
+        self._sayer.say(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
 
     def close(self) -> None:
         """Close the file for good; safe to call twice."""

@@ -57,10 +57,16 @@ class Outlet:
         self._budget, self._copies = budget, copies
         self.spool, self.worker = spool, worker
         self._filter, self._window, self._common = chosen, window, common
+        self._samples = 0
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
-        self._keep(self._window.add(self._chosen(points), at))
+        chosen = self._chosen(points)
+        ended = self._window.add(chosen, at)
+        self._keep(ended)
+        self._samples = len(chosen) if ended else self._samples + len(chosen)
+        if not self._window.is_instant:
+            self.spool.note_samples(self._samples)
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
@@ -69,6 +75,7 @@ class Outlet:
     def close_window(self) -> None:
         """End the window that is open, however short."""
         self._keep(self._window.close())
+        self.spool.note_samples(0)
 
     def _chosen(self, points: Iterable[Datapoint]) -> list[Datapoint]:
         wants = self._filter.wants

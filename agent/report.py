@@ -13,7 +13,8 @@ import sqlite3
 import stat
 import textwrap
 import typing
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,9 @@ from agent.ledger import Ledger
 from agent.pipeline import Pipeline
 from agent.sampler import Reading, Sampler
 from agent.sink import Sink
+from agent.spool import fits, shown
 from agent.stats import AgentCollector
+from agent.store import refuse_links, unsealed
 from agent.text import one_line
 
 log = logging.getLogger(__name__)
@@ -94,10 +97,12 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
     head = f"sink       {name:<12}"
+    destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused)):
+            destination = sink.destination()
             sink.open()
-            told = f"{sink.describe()}"
+            destination, told = sink.destination(), f"{sink.describe()}"
         yield True, f"{head} ok       {told}"
     except (Retryable, Refused, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
@@ -114,12 +119,13 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[boo
             f"spool      {name:<12} FAILED   {fault}; points would be kept in memory only: choose another --spool",
         )
     elif spool.exists():
-        yield _spool_line(name, spool)
+        yield from _spool_lines(name, spool, destination)
 
 
 def _spool_fault(path: Path) -> str | None:
     """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
     try:
+        refuse_links(path)
         for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(file.lstat().st_mode):
@@ -128,20 +134,29 @@ def _spool_fault(path: Path) -> str | None:
         folder = path.parent if there == path else there
         return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
     except OSError as problem:
-        return f"{path}: {problem.strerror or problem}"
+        return f"{problem.filename or path}: {problem.strerror or problem}"
 
 
-def _spool_line(name: str, path: Path) -> tuple[bool, str]:
+def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
     """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
     head = f"spool      {name:<12}"
     ledger = Ledger()
+    apart: Counter[bytes] = Counter()
     try:
+        refuse_links(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
-    except sqlite3.Error as problem:
-        return False, f"{head} FAILED   {path}: {problem}"
-    return ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+            if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
+                found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+                apart.update({label: points for text, points in found if (label := unsealed(text)) is not None})
+    except (OSError, sqlite3.Error) as problem:
+        yield False, f"{head} FAILED   {path}: {problem}"
+        return
+    yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+    for label, points in apart.items():
+        if not fits(label, destination):
+            yield True, f"{head} apart    {points} points wait for another destination: {shown(label)}"
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:

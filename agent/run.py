@@ -22,7 +22,6 @@ from agent.errors import text_of
 from agent.identity import Identity, sources
 from agent.identity.records import Records
 from agent.pipeline import Pipeline
-from agent.spool import NOT_SENT
 from agent.text import one_line
 from agent.watched import FORWARDED, Watched
 
@@ -42,13 +41,16 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
-    Return the exit code: 0, that of `command`, or 1 where an input ended within a record, or where the
-    points of `once` were not delivered. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+    With `once` or `duration` nothing is left on disk unless the configuration names a spool. Return the exit code: 0,
+    that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
+    where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
     """
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
     if command and config.stdin:
         raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    brief = once or duration is not None
+    keep = not brief or config.spool is not None
     common = identify(config, SETTLE if once else 0.0)
     pipeline: Pipeline | None = None
     watched: Watched | None = None
@@ -61,12 +63,12 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
         if watched:
             _handle(FORWARDED, watched.forward)
             config = dataclasses.replace(config, pid=watched.pid)
-        pipeline = assemble(config, common.known, common.offer)
+        pipeline = assemble(config, common.known, common.offer, keep=keep)
         if watched:
             watched.on_end(pipeline.stop)
         else:
             _handle(STOPPING, partial(_stop, pipeline))
-        alive = None if once else _show_life(config, pipeline, common)
+        alive = None if once or not keep else _show_life(config, pipeline, common)
         pipeline.start()
         gc.freeze()  # what is made by now stays: the collector need not look at it again
         if once:
@@ -79,14 +81,14 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
             health.close()
         if alive:
             alive.close()
-        whole = _all_is_well(pipeline, common) and not (once and _owes(pipeline))
+        lost = brief and any(outlet.spool.lost for outlet in pipeline.outlets)
+        whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
     return watched.code() if watched else 0 if whole else 1
 
 
 def _owes(pipeline: Pipeline) -> bool:
     """Tell whether some sink did not get all that it was to get."""
-    ledgers = [outlet.spool.ledger for outlet in pipeline.outlets]
-    return any(ledger.spooled or ledger.dropped[NOT_SENT] for ledger in ledgers)
+    return any(outlet.spool.is_due for outlet in pipeline.outlets)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:

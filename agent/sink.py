@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
@@ -97,6 +97,15 @@ class Sink(Protocol):
         """Return the bytes that `point` adds to a request; asked only where `limits.max_bytes` is set."""
         del point
         return 0
+
+    def destination(self) -> Mapping[str, str]:
+        """
+        Return where the points go, in words such as region and namespace; asked before `open` and after it.
+
+        What is spooled for one destination is sent to no other. What is not known before `open` is left out, what is
+        not set is empty; nothing may be asked of a service, and nothing secret may stand there.
+        """
+        return {}
 
     def describe(self) -> str:
         """Say in a few words where the points go; asked by `agent check`."""

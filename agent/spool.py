@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from agent.errors import Retryable
 from agent.journal import Journal
 from agent.ledger import Ledger
 from agent.say import Sayer
+from agent.steady import STEADY
 from agent.store import NEWEST, Store
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ NOT_SENT: Final = "not sent at the stop"
 POINT_BYTES: Final = 250
 """About what a point takes in memory; used for that bound alone."""
 STATE: Final = "sink"
-"""Memo of what the sink must know after a restart."""
+"""Memo of what the sink must know after a restart, with the destination behind it where that has a name."""
 PATIENCE: Final = 10
 """How often a chunk that the disk withholds is asked for."""
 
@@ -46,6 +48,21 @@ def _is_writable(point: Datapoint, common: Dimensions | None) -> bool:
     return True
 
 
+def label_of(destination: Mapping[str, str]) -> bytes:
+    """Return a destination as the file has it."""
+    return json.dumps(dict(destination), sort_keys=True).encode()
+
+
+def shown(label: bytes) -> str:
+    """Return a destination as a person reads it: the words that say something."""
+    return ", ".join(f"{word}={value}" for word, value in json.loads(label).items() if value) or "not known"
+
+
+def fits(label: bytes, destination: Mapping[str, str]) -> bool:
+    """Tell whether nothing that is known of one destination speaks against the other."""
+    return all(destination.get(word) == value for word, value in json.loads(label).items())
+
+
 @dataclass(slots=True, eq=False)
 class _Chunk:
     """One window's points, of which the first `done` have ended; `points` is None if only the disk has them."""
@@ -54,6 +71,7 @@ class _Chunk:
     count: int
     size: int
     newest: int
+    destination: bytes
     done: int = 0
     withheld: int = 0
     stored: bool = False
@@ -80,20 +98,34 @@ class Spool:
         *,
         max_bytes: int = 128 << 20,
         max_age: float | None = None,
-        clock: Callable[[], int] = time.time_ns,
+        destination: Mapping[str, str] | None = None,
+        drop_others: bool = False,
+        clock: Callable[[], int | None] = STEADY,
     ) -> None:
-        """Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds."""
+        """
+        Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds.
+
+        `destination` is what is known of where the sink sends to; with `drop_others`, points for another are dropped.
+        `clock` gives the time, or None where it cannot be trusted: then no point is too old.
+        """
         self.name, self._max_bytes = name, max_bytes
         self._max_age = None if max_age is None else int(max_age * 1e9)
         self._clock = clock
         self._lock = threading.Lock()
         self._queue: deque[_Chunk] = deque()  # by rising key
+        self._next = 0  # key
+        self._destination, self._label, self._is_bound = destination or {}, label_of(destination or {}), False
+        self._drop_others = drop_others
+        self._state = f"{STATE} {self._label.decode()}" if destination else STATE
+        self._apart: deque[_Chunk] = deque()  # of other destinations, by rising key
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[_Chunk] = deque()  # those of the queue that the disk has yet to take
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self._sayer = Sayer(log, f"spool {name}")
         self._journal = Journal(path, self._sayer, self._forget_the_file)
         self.ledger = Ledger()
+        self.lost = 0
+        """Points that ended with the program, since no file took them."""
         self.faults = self._journal.faults
         """Times that the file failed, by kind of trouble."""
         self._open()
@@ -113,8 +145,9 @@ class Spool:
             if last is not None and last.stored and self._flight < len(self._queue):
                 last.points = None  # only the newest is kept at hand
             newest = max([p.at for p in points])
-            key = last.key + 1 if last else 0
-            fresh = _Chunk(key, len(points), len(points) * POINT_BYTES, newest, points=list(points), common=common)
+            count, size = len(points), len(points) * POINT_BYTES
+            fresh = _Chunk(self._next, count, size, newest, self._label, points=list(points), common=common)
+            self._next += 1
             self._queue.append(fresh)
             self._bytes[False] += fresh.size
             self.ledger.collected += fresh.count
@@ -133,8 +166,14 @@ class Spool:
                 self._journal.owe(change)
                 self._journal.pay()
 
+    def note_samples(self, samples: int) -> None:
+        """Note how many samples the open window holds, for who starts after a kill."""
+        with self._lock:
+            self._journal.do(lambda store: store.note_samples(samples))
+
     def _save(self) -> None:
         """Write what only memory has, unless the worker has it in hand; what the disk does not take waits here."""
+        self._journal.look_after()
         if not self._journal.is_open and not self._flight:
             self._open()
         if not self._journal.pay():
@@ -163,7 +202,8 @@ class Spool:
                 part.count, part.done = len(fit), 0
                 body = chunk.encode(left, part.common)
             change = {"collected": part.left}
-            if not self._journal.do(partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)):
+            add = partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)
+            if not self._journal.do(partial(add, destination=part.destination)):
                 self._unsaved.extend(p for p in waiting[n:] if not p.stored and p not in self._unsaved)
                 return
             self._bytes[False] -= part.size
@@ -174,16 +214,15 @@ class Spool:
 
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
-            at = self._flight
-            while self._bytes[stored] > most and at < len(self._queue) - 1:
-                if self._queue[at].stored is stored:
-                    self._drop(at, reason)
-                else:
-                    at += 1
+            while self._bytes[stored] > most:
+                old = chain(self._apart, islice(self._queue, self._flight, len(self._queue) - 1))
+                part = next((part for part in old if part.stored is stored), None)
+                if part is None:
+                    break
+                self._drop(part, reason)
 
-    def _drop(self, at: int, reason: str) -> None:
-        part = self._queue[at]
-        del self._queue[at]
+    def _drop(self, part: _Chunk, reason: str) -> None:
+        (self._queue if part in self._queue else self._apart).remove(part)
         self._sayer.say(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({part.left} and counting)")
         self._end(part, {f"dropped:{reason}": part.left})
 
@@ -197,10 +236,10 @@ class Spool:
         """
         with self._lock:
             self._flight = 0
-            if self._max_age is not None:
-                horizon = self._clock() - self._max_age
-                while self._queue and self._queue[0].newest < horizon:
-                    self._drop(0, "too old")
+            if self._max_age is not None and (now := self._clock()) is not None:
+                for parts in (self._apart, self._queue):
+                    while parts and parts[0].newest < now - self._max_age:
+                        self._drop(parts[0], "too old")
             taken: list[Datapoint] = []
             common: Dimensions | None = None
             while len(taken) < most and self._flight < len(self._queue):
@@ -223,7 +262,7 @@ class Spool:
         """Read a chunk back; one that makes no sense, or that the disk withholds for long, is set aside and counted."""
         found: list[bytes] = []
         try:
-            if not self._journal.do(lambda s: found.append(s.read(part.key))):
+            if not self._journal.do(lambda s: found.append(s.read(part.key, part.count, part.newest))):
                 part.withheld += 1
                 if part not in self._queue or part.withheld < PATIENCE:
                     return False
@@ -234,6 +273,9 @@ class Spool:
             self._journal.fault("unreadable", f"a chunk of {part.left} points cannot be read, set aside: {problem}")
             why = str(problem)
             self._journal.do(lambda s: s.set_aside(part.key, why))
+            excess = min(max(-self.ledger.balance(), 0), part.left - 1)  # it may be its number of points that rotted
+            part.count -= excess
+            self.ledger.spooled -= excess
             self._end(part, {"dropped:unreadable": part.left})
             return False
         part.points, part.common = points, common
@@ -296,25 +338,87 @@ class Spool:
         found = self._journal.open()
         if found is None:
             return
-        rows, entries = found
-        if unknown := self.ledger.ended():
+        rows, entries, before = found
+        old = [
+            _Chunk(key, count, size, newest, label, done, stored=True) for key, count, done, newest, size, label in rows
+        ]
+        held = Ledger(spooled=sum([part.left for part in old]))
+        held.book(entries)
+        rotten = max(held.balance(), 0)
+        missing = max(min(before.collected - held.collected + min(held.balance(), 0), before.owed), 0)
+        if rotten:
+            self._journal.fault("unreadable", f"{rotten} points of its file cannot be read, by its ledger")
+        if missing:
+            why = "it was set aside or deleted, or its write-ahead log was cut short"
+            self._journal.fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
+        if before.samples:
+            n = before.samples
+            self._journal.fault(
+                "killed", f"the last run ended without a stop: the {n} samples of its open window are lost"
+            )
+        lost = {"collected": missing, "dropped:unreadable": rotten + missing} if rotten + missing else {}
+        if unknown := Counter(self.ledger.ended()) + Counter(lost):
             self._journal.owe(unknown)
-        self.ledger.book(entries)
-        old = [_Chunk(key, count, size, newest, done, stored=True) for key, count, done, newest, size in rows]
-        for part in old:
-            self.ledger.spooled += part.left
-            self._bytes[True] += part.size
+        for change in (entries, lost):
+            self.ledger.book(change)
+        self.ledger.spooled += held.spooled
+        self._bytes[True] += sum([part.size for part in old])
+        keys = old[-1].key + 1 if old else 0
+        self._next += keys
         for part in self._queue:
-            part.key += old[-1].key + 1 if old else 0
+            part.key += keys
         self._queue.extendleft(reversed(old))
+        self._divide()
+        self._journal.pay()
+
+    def bind(self, destination: Mapping[str, str]) -> None:
+        """
+        Learn where the sink sends to, all of it; called before anything is taken.
+
+        What was taken for another destination stays apart, until it is this one again or its time is over.
+        """
+        with self._lock:
+            self._destination, self._label, self._is_bound = destination, label_of(destination), True
+            self._divide()
+
+    def _divide(self) -> None:
+        """Put apart what the file owes to other destinations; what was not known of one is known from now on."""
+        if not self._is_bound:
+            return
+        parts = sorted(chain(self._apart, self._queue), key=lambda part: part.key)
+        ours = {label: fits(label, self._destination) for label in {part.destination for part in parts}}
+        self._apart = deque(part for part in parts if part.stored and not ours[part.destination])
+        self._queue = deque(part for part in parts if not part.stored or ours[part.destination])
+        for part in self._queue:
+            part.destination = self._label
+        for label in [label for label, is_ours in ours.items() if is_ours and label != self._label]:
+            self._journal.do(partial(Store.readdress, old=label, new=self._label))
+        others: Counter[bytes] = Counter()
+        for part in self._apart:
+            others[part.destination] += part.left
+        for label, points in others.items():
+            where = f"{points} points for another destination ({shown(label)}; now: {shown(self._label)})"
+            if not self._drop_others:
+                what = "are kept apart until it is set again; --drop-other-destinations drops them"
+                self._sayer.say(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
+                continue
+            self._sayer.say(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
+            for part in [part for part in self._apart if part.destination == label]:
+                self._apart.remove(part)
+                self._end(part, {"dropped:other destination": part.left})
+
+    @property
+    def is_due(self) -> bool:
+        """Whether points wait for this destination."""
+        return bool(self._queue)
 
     def _forget_the_file(self) -> None:
         """Count as lost what only the file held, since it has been set aside; the rest waits to be written anew."""
-        for part in list(self._queue):
+        for part in [*self._apart, *self._queue]:
             if not part.stored:
                 continue
             if part.points is None:
-                self._queue.remove(part)
+                (self._queue if part in self._queue else self._apart).remove(part)
                 self._end(part, {"dropped:unreadable": part.left})
             else:
                 self._bytes[True] -= part.size
@@ -329,12 +433,12 @@ class Spool:
 
     def recall(self) -> bytes:
         """Return what `remember` kept last, also before a restart; nothing where there is none."""
-        return self._memo(STATE)
+        return self._memo(self._state) or self._memo(STATE)
 
     def remember(self, state: bytes) -> None:
         """Keep what the sink must know after a restart; lost where the file fails."""
         with self._lock:
-            self._journal.do(lambda store: store.note(STATE, state))
+            self._journal.do(lambda store: store.note(self._state, state))
 
     def _memo(self, name: str) -> bytes:
         found: list[bytes] = []
@@ -361,7 +465,8 @@ class Spool:
             lost = [part for part in self._queue if not part.stored]
             for part in lost:
                 self._queue.remove(part)
+                self.lost += part.left
                 self._end(part, {f"dropped:{NOT_SENT}": part.left})
             self._journal.close()
         if lost:
-            log.error("spool %s: %d points are lost, they were not sent", self.name, sum(part.count for part in lost))
+            log.error("spool %s: %d points are lost, they were not sent", self.name, self.lost)

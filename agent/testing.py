@@ -123,6 +123,8 @@ def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     try:
         sink.open()
         assert isinstance(sink.describe(), str), "describe returns no text"
+        words = [word for pair in sink.destination().items() for word in pair]
+        assert all(isinstance(word, str) for word in words), "destination returns something other than text"
         assert len(batch) <= sink.limits.max_points, "the batch is above the sink's own limits"
         rejected = sink.write(batch)
         ours = {id(point) for point in batch}

@@ -151,6 +151,11 @@ class Window:
         return done
 
     @property
+    def is_instant(self) -> bool:
+        """Whether each sample is a point, so that no window is ever open."""
+        return not self._length
+
+    @property
     def is_short(self) -> bool:
         """Whether the window cannot end yet, since too little time has passed since the last one."""
         ended, spacing = self._ended, self._spacing

@@ -169,6 +169,7 @@ class Worker:
                 if not is_open:
                     self._recall()
                     self.sink.open()
+                    self.spool.bind(self.sink.destination())
                     is_open = True
                 while self._deliver_some():
                     self._failures.clear()
@@ -209,7 +210,7 @@ class Worker:
     def _wait(self, delay: float | None) -> bool:
         """Wait until something may be sent, `delay` seconds after a failure; tell whether this is the last time."""
         while not self._stop.is_set():
-            if self.spool.ledger.spooled == 0:
+            if not self.spool.is_due:
                 self._wake.wait()
                 self._wake.clear()
             elif self._common() is None:
@@ -383,6 +384,7 @@ class Worker:
             self.refused = text
             self._sayer.say(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
         else:
+            text = f"{type(problem).__name__}: {text}"
             self.refused = f"it fails by a bug: {text}"
             text = f"failed by a bug: {text}; {self._kept()} and tried again"
             self._sayer.say(logging.ERROR, f"bug {type(problem)}", text, traceback=True)

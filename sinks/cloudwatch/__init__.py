@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.sink import Limits, Rejected, Sink
+from agent.steady import STEADY, SteadyClock
 from sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
 from sinks.cloudwatch.wire import Encoder, body
 
@@ -70,9 +73,9 @@ class CloudwatchSink(Sink):
         timeout: float = 10.0
         """Seconds to wait for an answer."""
 
-    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns) -> None:
-        """Take the wall clock (ns since the epoch)."""
-        self._config, self._clock = config, clock
+    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns, steady: SteadyClock = STEADY) -> None:
+        """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
+        self._config, self._clock, self._steady = config, clock, steady
         self._encoder = Encoder(high_resolution=config.high_resolution)
         self._client: Client | None = None
         self._is_fast = True
@@ -89,7 +92,7 @@ class CloudwatchSink(Sink):
             raise Refused(f"CloudWatch takes no namespace {namespace!r}: {fault}")
         from sinks.cloudwatch.client import Client  # noqa: PLC0415  # 20 MB, and only where this sink is at work
 
-        client = Client(self._config, self._clock)
+        client = Client(self._config, self._clock, self._steady.hear)
         client.connect()
         sample = SAMPLE.point(10**18, 0.5, Dimensions(key="value"))
         samples = [sample, sample._replace(summary=Summary(3, 2.5, 0.5, 1.0, (0.5, 1.0), (1, 2)))]
@@ -100,7 +103,7 @@ class CloudwatchSink(Sink):
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Deliver; return what CloudWatch will never take."""
         assert self._client is not None
-        good, texts, rejected = self._encoder.encode(batch, self._clock())
+        good, texts, rejected = self._encoder.encode(batch, self._steady())
         for _ in range(ROUNDS):
             if not good:
                 return rejected
@@ -118,6 +121,19 @@ class CloudwatchSink(Sink):
     def size(self, point: Datapoint) -> int:
         """Return the bytes of the point's datum, or a few more."""
         return self._encoder.size(point)
+
+    def destination(self) -> Mapping[str, str]:
+        """Return namespace, region, endpoint, role and profile; an account is not known without a call."""
+        config, env = self._config, os.environ
+        endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
+        found = {
+            "namespace": config.namespace,
+            "endpoint": re.sub("//[^/]*@", "//", endpoint),
+            "role": config.role_arn or "",
+            "profile": config.profile or env.get("AWS_PROFILE") or "",
+        }
+        region = self._client.region if self._client else config.region or env.get("AWS_REGION")
+        return found | ({"region": region} if region else {})
 
     def describe(self) -> str:
         """Say where the points go."""

@@ -32,9 +32,9 @@ MOST_SKEW: Final = 60.0
 class Client:
     """A botocore client, told a body that is ready, where it speaks the protocol for which that was made."""
 
-    def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int]) -> None:
-        """Take the sink's configuration, and the wall clock (ns since the epoch)."""
-        self._config, self._clock = config, clock
+    def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], hear: Callable[[int], None]) -> None:
+        """Take the sink's configuration, the wall clock (ns since the epoch), and who is to hear the service's time."""
+        self._config, self._clock, self._hear = config, clock, hear
         self._client: Any = None
         self._credentials: Any = None
         self._compress = True
@@ -44,6 +44,7 @@ class Client:
         self._probed: dict[str, Any] | None = None
         self.endpoint = ""
         """Where it sends to, once that is known."""
+        self.region = ""
 
     def connect(self) -> None:
         """Find region and credentials and build the client; raise Refused or Retryable."""
@@ -52,6 +53,7 @@ class Client:
         except (failures.BotoCoreError, ValueError, OSError) as problem:
             raise Refused(str(problem)) from problem
         bounded(self._client)
+        self.region = str(self._client.meta.region_name)
         self._client.meta.events.register("before-call.cloudwatch.PutMetricData", self._before_call)
         self._client.meta.events.register("before-parse.cloudwatch.PutMetricData", self._before_parse)
 
@@ -143,14 +145,14 @@ class Client:
         return Retryable(f"{why}; the credentials are read anew")
 
     def _compare_clocks(self, headers: dict[str, str]) -> None:
-        """Warn, once, where this clock is far off the service's."""
-        if self._skew_said or not (date := headers.get("date")):
-            return
+        """Tell the service's time; warn, once, where this clock is far off it."""
         try:
-            skew = self._clock() / 1e9 - parsedate_to_datetime(date).timestamp()
-        except ValueError:
+            told = parsedate_to_datetime(headers["date"]).timestamp()
+        except (LookupError, ValueError):
             return
-        if abs(skew) > MOST_SKEW:
+        self._hear(int(told * 1e9))
+        skew = self._clock() / 1e9 - told
+        if abs(skew) > MOST_SKEW and not self._skew_said:
             self._skew_said = True
             way = "ahead of" if skew > 0 else "behind"
             log.warning("sink cloudwatch: the clock of this machine is %.0f s %s the service's", abs(skew), way)

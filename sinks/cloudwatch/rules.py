@@ -64,8 +64,12 @@ def series_fault(metric: Metric, dims: Dimensions) -> str | None:
     return None
 
 
-def point_fault(point: Datapoint, now: int) -> str | None:
-    """Return why CloudWatch will never take this point of a good series at `now` (ns since the epoch), or None."""
+def point_fault(point: Datapoint, now: int | None) -> str | None:
+    """
+    Return why CloudWatch will never take this point of a good series at `now` (ns since the epoch), or None.
+
+    Where `now` is not known, it is left to the service to judge the time.
+    """
     metric, value, _, at, _, _, total, increase = point
     if metric.kind is COUNTER:
         if increase is None:
@@ -84,7 +88,7 @@ def _numbers_fault(numbers: Sequence[float]) -> str | None:
     return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
 
 
-def _time_fault(at: int, now: int) -> str | None:
-    if now - PAST <= at <= now + AHEAD:
+def _time_fault(at: int, now: int | None) -> str | None:
+    if now is None or now - PAST <= at <= now + AHEAD:
         return None
     return "too old" if at < now else "too far ahead"

@@ -41,7 +41,7 @@ class Encoder:
         self._extra = {"StorageResolution": 1} if high_resolution else {}
         self._known: dict[tuple[str, str, Dimensions], Series] = {}
 
-    def encode(self, batch: Sequence[Datapoint], now: int) -> tuple[list[Datapoint], list[str], list[Rejected]]:
+    def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Datapoint], list[str], list[Rejected]]:
         """Return the points that CloudWatch may take at `now` (ns), each one's datum as JSON, and the others."""
         good, datums, rejected = [], [], []
         for point in batch:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
 from agent.sink import Limits, Rejected, Sink
+from agent.steady import STEADY
 from sinks.google.history import SPACING, History
 from sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 
@@ -94,9 +95,11 @@ class GoogleSink(Sink):
             if not self.timeout > 0:
                 raise ValueError("timeout: expected a number above 0")
 
-    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns) -> None:
-        """Take the wall clock (ns since the epoch)."""
-        self._config, self._clock = config, clock
+    def __init__(
+        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = STEADY
+    ) -> None:
+        """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
+        self._config, self._steady = config, steady
         self._history = History()
         self._encoder: Encoder | None = None
         self._client: Client | None = None
@@ -141,7 +144,7 @@ class GoogleSink(Sink):
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
             raise Refused("no project: give it with --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
-        sent, rejected = self._encoder.encode(batch, self._clock())
+        sent, rejected = self._encoder.encode(batch, self._steady())
         if not sent:
             return rejected
         answer = self._client.send(project, sent)
@@ -212,6 +215,17 @@ class GoogleSink(Sink):
             message.resource.type,
             dict(message.resource.labels),
         )
+
+    def destination(self) -> Mapping[str, str]:
+        """Return the project, as far as it is known, the prefix and the endpoint."""
+        config = self._config
+        if self._client:
+            project = self._client.project or "the machine's"
+        else:
+            names = () if config.insecure else ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
+            project = config.project or next(filter(None, map(os.environ.get, names)), "")
+        found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
+        return found | ({"project": project} if project else {})
 
     def describe(self) -> str:
         """Say where the points go."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -100,16 +101,20 @@ class Encoder:
         self._plain: set[str] = set()
         self._intervals: dict[tuple[int, int], bytes] = {}
 
-    def encode(self, batch: Sequence[Datapoint], now: int) -> tuple[list[Sent], list[Rejected]]:
-        """Return the points that may be sent at `now` (ns), their series filled, and the others; raise Refused."""
+    def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Sent], list[Rejected]]:
+        """
+        Return the points that may be sent at `now` (ns), their series filled, and the others; raise Refused.
+
+        Where `now` is not known, it is left to the service to judge the time.
+        """
         good, rejected = [], []
-        oldest, newest = now - PAST, now + AHEAD
+        oldest, newest = (-math.inf, math.inf) if now is None else (now - PAST, now + AHEAD)
         for point in batch:
             metric, _, dims, at, *_ = point
             series = self._known.get((metric.name, dims))
             if series is None or series.kind is not metric.kind:
                 series = self._learn(point)
-            fault = series.fault or (None if oldest <= at <= newest else "too old" if at < now else "too far ahead")
+            fault = series.fault or (None if oldest <= at <= newest else "too old" if at < oldest else "too far ahead")
             last = fault or self.history.follow(series.digest, point)
             if isinstance(last, str):
                 rejected.append(Rejected(point, last))

@@ -277,6 +277,14 @@ def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, 
     assert (tmp_path / "new/kept.db").exists()
 
 
+def test_nothing_is_on_disk_where_nothing_is_to_be_kept(installed, tmp_path):
+    made = config(sink=["kept"], collector=["load"], spool=str(tmp_path / "new"))
+    (outlet,) = assemble(made, Dimensions, keep=False).outlets
+    outlet.close_window()
+    outlet.spool.close()
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_machines_dimensions_and_the_naming_profile_reach_every_point(start, until):
     ran = start(lambda: Dimensions(host="h"), sink=["brief"], collector=["memory"], names="wandb")
     ran.pipeline.tick()

@@ -7,6 +7,7 @@ import re
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -196,6 +197,21 @@ def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
     assert checked("well", sink=["kept"])[2] == line
 
 
+def test_what_a_spool_keeps_for_another_destination_is_told(checked, tmp_path):
+    with closing(Spool("kept", tmp_path / "kept.db", destination={"namespace": "Trial", "endpoint": ""})) as spool:
+        spool.append([LOAD.point(7, 1.0)] * 5)
+    line = "spool kept apart 5 points wait for another destination: namespace=Trial"
+    assert checked("well", sink=["kept"])[3] == (True, line)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_spool_that_is_a_link_is_a_fault(checked, tmp_path):
+    (tmp_path / "kept.db").symlink_to(tmp_path / "nowhere")
+    fit, line = checked("well", sink=["kept"])[2]
+    assert not fit
+    assert "is a symbolic link, which is not followed: remove it" in line
+
+
 def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):
     (tmp_path / "kept.db").write_text("this is no database, and it is long enough to be looked at as one" * 50)
     fit, line = checked("well", sink=["kept"])[2]
@@ -220,7 +236,7 @@ def a_link(path):
     [
         ("kept.db", Path.mkdir, "DIR/kept.db is not a regular file"),
         ("kept.db", a_pipe, "DIR/kept.db is not a regular file"),
-        ("kept.db", a_link, "DIR/kept.db is not a regular file"),
+        ("kept.db", a_link, "DIR/kept.db: is a symbolic link, which is not followed: remove it"),
         ("kept.lock", Path.mkdir, "DIR/kept.lock is not a regular file"),
         ("kept.db-wal", a_pipe, "DIR/kept.db-wal is not a regular file"),
     ],

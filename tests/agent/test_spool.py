@@ -18,9 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import agent.journal
 import agent.spool
+from agent import chunk
 from agent.datapoint import Dimensions, gauge
 from agent.errors import Retryable
 from agent.spool import PATIENCE, POINT_BYTES, Spool
+from agent.steady import SteadyClock
 from agent.store import Store
 from agent.testing import Clock
 
@@ -565,10 +567,10 @@ def test_a_chunk_that_the_disk_withholds_for_ever_does_not_hold_up_the_others(sp
         spool.append(points([n]))
     read = Store.read
 
-    def fail(store, key):
+    def fail(store, key, *more):
         if key == 0:
             raise sqlite3.OperationalError("disk I/O error")
-        return read(store, key)
+        return read(store, key, *more)
 
     monkeypatch.setattr(Store, "read", fail)
     for _ in range(PATIENCE - 1):
@@ -699,8 +701,9 @@ def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_coun
         assert take(spool) == [9000]
         spool.release()
         assert spool.ledger.dropped == {"unreadable": 60 * 40}
-    assert spool.faults == {"corrupt": 1}
-    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert spool.faults == {"corrupt": 1} | ({"missing": 1} if when == "found at the start" else {})
+    assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    assert {r.levelname for r in caplog.records} == {"ERROR"}
     check_law(spool)
     spool.append(points([9001]))
     check_law(spool, path)
@@ -719,7 +722,8 @@ def test_a_file_in_which_a_name_rotted_is_set_aside(spooled, path):
     path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
     spool = spooled()
     assert path.with_suffix(".corrupt").exists()
-    assert spool.faults == {"corrupt": 1}
+    assert spool.faults == {"corrupt": 1, "missing": 1}
+    assert spool.ledger.dropped == {"unreadable": 60 * 40}
     spool.append(points([1]))
     check_law(spool, path)
 
@@ -932,3 +936,399 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails():
     spool.remember(b"this")
     assert spool.recall() == b""
     assert spool.newest() is None
+
+
+# -- a clock that jumps ---------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_there_ends_what_is_too_old(path):
+    wall, monotonic = Clock(), Clock()
+    steady = SteadyClock(wall, monotonic)
+    steady.hear(wall.now)
+    with closing(Spool("sink", path, max_age=3600, clock=steady)) as spool:
+        spool.append(points(range(5), at=wall.now))
+        wall.forward(20 * 86_400)
+        monotonic.forward(4)
+        assert take(spool, 2) == [0, 1]
+        wall.forward(-20 * 86_400)
+        assert take(spool) == [0, 1, 2, 3, 4]
+        assert not spool.ledger.dropped
+        wall.forward(20 * 86_400)
+        assert len(take(spool)) == 5
+        monotonic.forward(1000)
+        wall.forward(1000)
+        assert take(spool) == []
+        assert spool.ledger.dropped == {"too old": 5}
+        check_law(spool, path)
+
+
+# -- what is beside the file ----------------------------------------------------------------------------------------------
+
+
+def lost_samples(spool, caplog):
+    found = [r.getMessage() for r in caplog.records if "ended without a stop" in r.getMessage()]
+    return spool.faults["killed"], found
+
+
+def test_what_the_open_window_held_at_a_kill_is_told_at_the_next_start_and_after_a_stop_nothing_is(spooled, caplog):
+    first = spooled()
+    first.append(points(range(3)))
+    first.note_samples(40)
+    kill(first)
+    second = spooled()
+    count, said = lost_samples(second, caplog)
+    assert count == 1
+    assert "the 40 samples of its open window are lost" in said[0]
+    second.note_samples(50)
+    second.note_samples(0)
+    second.close()
+    caplog.clear()
+    assert lost_samples(spooled(), caplog) == (0, [])
+
+
+def test_a_log_that_was_torn_is_told_with_the_points_that_it_cost(spooled, path, caplog, tmp_path):
+    first = spooled()
+    for n in range(10):
+        first.append(points(range(100 * n, 100 * n + 100)))
+    kept = tmp_path / "kept"
+    shutil.copytree(path.parent, kept)  # as a kill leaves it: the log not yet in the database
+    first.close()
+    shutil.rmtree(path.parent)
+    kept.rename(path.parent)
+    log = path.with_name("sink.db-wal")
+    os.truncate(log, log.stat().st_size // 2)
+    spool = spooled()
+    found = drain(spool, 1000)
+    assert found == list(range(len(found)))
+    assert len(found) < 1000
+    assert spool.ledger.dropped == {"unreadable": 1000 - len(found)}
+    assert f"{1000 - len(found)} points that its file had taken are no longer there" in caplog.text
+    check_law(spool, path)
+    spool.close()
+    assert spooled().ledger.collected == 1000
+
+
+def test_a_file_that_somebody_deleted_between_two_runs_is_told(spooled, path, caplog):
+    first = spooled()
+    first.append(points(range(30)))
+    take(first)
+    first.settle({"sent": 10})
+    first.close()
+    path.unlink()
+    spool = spooled()
+    assert "20 points that its file had taken are no longer there" in caplog.text
+    assert spool.ledger.dropped == {"unreadable": 20}
+    check_law(spool, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+@pytest.mark.parametrize("what", ["file", "log", "all", "folder", "replaced"])
+def test_a_file_deleted_under_the_agent_is_noticed_and_made_anew_with_all_that_it_held(spooled, path, caplog, what):
+    spool = spooled()
+    spool.append(points(range(10)))
+    spool.append(points(range(10, 20)))
+    take(spool, 5)
+    spool.settle({"sent": 5})
+    spool.release()
+    if what == "folder":
+        shutil.rmtree(path.parent)
+    elif what == "log":
+        path.with_name("sink.db-wal").unlink()
+    else:
+        for file in [path] if what != "all" else [*path.parent.iterdir()]:
+            file.unlink()
+    if what == "replaced":
+        with closing(Spool("other", path.with_name("other.db"))) as other:
+            other.append(points([99]))
+        path.with_name("other.db").rename(path)
+    spool.append(points(range(20, 30)))
+    spool.append(points([30]))
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "was deleted or replaced while in use" in caplog.text
+    check_law(spool, path)
+    kill(spool)
+    again = spooled()
+    assert drain(again) == list(range(5, 31))
+    assert again.ledger.sent == 31
+    check_law(again, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+def test_where_a_deleted_file_cannot_be_made_anew_what_only_it_held_is_counted(spooled, path, caplog):
+    spool = spooled()
+    for n in range(4):
+        spool.append(points(range(10 * n, 10 * n + 10)))
+    shutil.rmtree(path.parent)
+    path.parent.touch()  # a file where the folder should be
+    spool.append(points([40]))
+    assert spool.ledger.dropped == {"unreadable": 40}
+    assert "cannot be made anew" in caplog.records[0].getMessage()
+    check_law(spool)
+    path.parent.unlink()
+    spool.append(points([41]))
+    check_law(spool, path)
+    assert drain(spool) == [40, 41]
+    check_law(spool, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+@pytest.mark.parametrize("name", ["sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"])
+def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
+    target = tmp_path / "precious"
+    target.write_bytes(b"")
+    path.parent.mkdir()
+    (path.parent / name).symlink_to(target)
+    spool = spooled()
+    spool.append(points(range(3)))
+    assert (target.read_bytes(), target.stat().st_nlink) == (b"", 1)
+    assert "is a symbolic link, which is not followed: remove it" in caplog.text
+    assert str(path.parent / name) in caplog.text
+    (path.parent / name).unlink()
+    spool.append(points([3]))
+    check_law(spool, path)
+    assert in_file(path)[1] == 4
+
+
+# -- what rots is not delivered -------------------------------------------------------------------------------------------
+
+
+def test_no_byte_that_rotted_in_a_chunk_is_delivered(path):
+    dice = random.Random(3)
+    filled(path, 12)
+    whole = path.read_bytes()
+    altered = 0
+    for _ in range(40):
+        with closing(sqlite3.connect(path)) as db:
+            key, content = dice.choice(db.execute("SELECT key, body FROM chunk").fetchall())
+            at = dice.randrange(len(content))
+            rotten = content[:at] + bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :]
+            db.execute("UPDATE chunk SET body = ? WHERE key = ?", (rotten, key))
+            db.commit()
+        with closing(Spool("sink", path)) as spool:
+            found = [(point.metric, point.at, point.value) for point in all_of(spool)]
+            assert found == [(LOAD, 1, float(n)) for n in range(480) if n // 40 != key]
+            altered += spool.ledger.dropped["unreadable"]
+            check_law(spool, path)
+        for file in path.parent.iterdir():
+            file.unlink()
+        path.write_bytes(whole)
+    assert altered == 40 * 40
+
+
+def all_of(spool):
+    taken = []
+    while more := spool.take(100)[0]:
+        taken += more
+        spool.settle({"sent": len(more)})
+    return taken
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "points = points + 20, rest = rest + 20",
+        "points = points - 20, rest = rest - 20",
+        "points = points + 1",
+        "done = 3",
+        "newest = newest + 1",
+        "crc = NULL",
+        "destination = x'7b7d'",
+        "key = 77",
+    ],
+)
+def test_a_number_that_rotted_costs_its_own_chunk_and_the_law_holds(spooled, path, change):
+    filled(path, 3)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE chunk SET {change} WHERE key = 1")
+        db.commit()
+    spool = spooled()
+    found = sorted(drain(spool))
+    assert found == [*range(40), *range(80, 120)]
+    assert spool.ledger.dropped == {"unreadable": 40}
+    check_law(spool, path)
+
+
+def test_a_state_that_rotted_is_as_good_as_none(spooled, path):
+    first = spooled()
+    first.remember(b"starts of counters")
+    first.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE memo SET body = replace(body, 'c', 'd')")
+        db.commit()
+    assert spooled().recall() == b""
+
+
+# -- other versions -------------------------------------------------------------------------------------------------------
+
+FIRST_VERSION = """
+CREATE TABLE chunk (
+    key INTEGER PRIMARY KEY, points INTEGER NOT NULL, done INTEGER NOT NULL, newest INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE aside (key INTEGER, why TEXT, body BLOB);
+CREATE TABLE ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE memo (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO ledger VALUES ('collected', 6), ('sent', 1);
+INSERT INTO memo VALUES ('sink', x'01');
+"""
+
+
+def test_a_file_of_the_first_version_goes_on_where_it_was(spooled, path):
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(FIRST_VERSION)
+        rows = [(n, 3, 1 - n, 1, chunk.encode(points(range(3 * n, 3 * n + 3)), HERE)) for n in range(2)]
+        db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", rows)
+        db.commit()
+    spool = spooled(destination={"region": "here"})
+    spool.bind({"region": "here"})
+    assert spool.recall() == b"\x01"
+    spool.append(points([6]), HERE)
+    assert drain(spool) == [1, 2, 3, 4, 5, 6]
+    assert not spool.faults
+    check_law(spool, path)
+
+
+def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
+    first = spooled()
+    first.append(points([0]))
+    first.close()
+    with closing(sqlite3.connect(path)) as db:
+        for table in ("chunk", "ledger", "memo", "aside"):
+            db.execute(f"ALTER TABLE {table} ADD COLUMN new TEXT DEFAULT 'new'")
+        db.execute("PRAGMA user_version=9")
+        db.commit()
+    spool = spooled()
+    spool.append(points([1]))
+    spool.append(points([2]))
+    spool.remember(b"state")
+    spool._journal._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
+    assert take(spool, 1) == [0]
+    spool.settle({"sent": 1})
+    spool.close()
+    again = spooled()
+    assert drain(again) == [2]
+    assert set(again.faults) == {"unreadable"}
+    check_law(again, path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (9,)
+
+
+# -- where it is sent to --------------------------------------------------------------------------------------------------
+
+TRIAL, REAL = (
+    {"namespace": "Trial", "region": "a", "endpoint": ""},
+    {"namespace": "Real", "region": "a", "endpoint": ""},
+)
+
+
+def sending(spooled, destination, **more):
+    """Begin a life that sends to `destination`."""
+    spool = spooled(destination=destination, **more)
+    spool.bind(destination)
+    return spool
+
+
+def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(spooled, path, caplog):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.append(points(range(5, 8)))
+    first.close()
+    second = sending(spooled, REAL)
+    assert not second.is_due
+    assert second.oldest() is None
+    assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
+    assert "are kept apart until it is set again" in caplog.text
+    assert take(second) == []
+    second.append(points([100]))
+    assert drain(second) == [100]
+    assert second.ledger.spooled == 8
+    second.append(points([101]))
+    assert second.ledger.balance() == 0
+    second.close()
+    third = sending(spooled, TRIAL)
+    assert drain(third) == list(range(8))
+    third.close()
+    fourth = sending(spooled, REAL)
+    assert drain(fourth) == [101]
+    assert in_file(path) == ({"collected": 10, "sent": 10}, 0)
+
+
+def test_points_for_another_destination_are_dropped_where_that_is_asked_for(spooled, path, caplog):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.close()
+    second = sending(spooled, REAL, drop_others=True)
+    second.append(points([5]))
+    assert drain(second) == [5]
+    assert second.ledger.dropped == {"other destination": 5}
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert in_file(path) == ({"collected": 6, "sent": 1, "dropped:other destination": 5}, 0)
+
+
+def test_what_was_not_known_of_a_destination_is_known_from_the_first_opening_on(spooled, path):
+    first = spooled(destination={"namespace": "Real", "endpoint": ""})  # the region is asked for, and nobody answers
+    first.append(points(range(3)))
+    kill(first)
+    trial = sending(spooled, TRIAL)
+    assert not trial.is_due
+    trial.close()
+    second = sending(spooled, REAL)
+    assert second.is_due
+    second.close()
+    elsewhere = sending(spooled, REAL | {"region": "b"})
+    assert not elsewhere.is_due
+    elsewhere.close()
+    assert drain(sending(spooled, REAL)) == [0, 1, 2]
+
+
+def test_each_destination_has_a_state_of_its_own(spooled):
+    first = sending(spooled, TRIAL)
+    first.remember(b"trial")
+    first.close()
+    second = sending(spooled, REAL)
+    assert second.recall() == b""
+    second.remember(b"real")
+    second.close()
+    assert sending(spooled, TRIAL).recall() == b"trial"
+
+
+def test_what_is_not_set_is_no_unknown(spooled):
+    first = sending(spooled, REAL)
+    first.append(points([0]))
+    first.close()
+    assert not sending(spooled, REAL | {"endpoint": "http://127.0.0.1:5000"}).is_due
+
+
+def test_points_for_another_destination_are_the_first_to_go_where_room_or_time_ends(spooled, path):
+    clock = Clock()
+    first = sending(spooled, TRIAL)
+    for _ in range(20):
+        first.append(points(range(50), at=clock.now))
+    size = first.bytes
+    first.close()
+    second = sending(spooled, REAL, max_bytes=size, max_age=60, clock=clock)
+    for n in range(5):
+        second.append(points(range(50 * n, 50 * n + 50), at=clock.now))
+    assert 50 <= second.ledger.dropped["spool full"] <= 300
+    assert take(second, 1000) == list(range(250))
+    second.settle({"sent": 250})
+    clock.forward(61)
+    assert take(second) == []
+    assert second.ledger.spooled == 0
+    assert second.ledger.dropped.total() == 1000
+    assert second.ledger.balance() == 0
+
+
+def test_a_file_that_rots_costs_what_is_kept_apart_too_and_it_is_counted(spooled, path):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.close()
+    second = sending(spooled, REAL)
+    second.append(points([5]))
+    second._journal._rot(sqlite3.DatabaseError("database disk image is malformed"))
+    assert second.ledger.dropped == {"unreadable": 5}
+    second.append(points([6]))
+    assert drain(second) == [5, 6]
+    assert second.ledger.balance() == 0
+    check_law(second, path)

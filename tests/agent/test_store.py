@@ -18,7 +18,12 @@ def path(tmp_path):
 
 
 def add(store, key, points=3, body=b"body", newest=7):
-    store.add(key=key, newest=newest, body=body, change={"collected": points})
+    store.add(key=key, newest=newest, body=body, change={"collected": points}, destination=b'{"a": "b"}')
+
+
+def numbers(store):
+    """Return key, points, done, newest and bytes of each chunk."""
+    return [row[:5] for row in store.chunks()]
 
 
 def test_chunks_come_back_in_order_after_a_restart(path):
@@ -26,8 +31,8 @@ def test_chunks_come_back_in_order_after_a_restart(path):
         for key in (2, 0, 1):
             add(store, key, points=key + 1, body=bytes(key), newest=10 * key)
     with closing(Store(path)) as store:
-        assert store.chunks() == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
-        assert store.read(2) == b"\x00\x00"
+        assert numbers(store) == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
+        assert store.read(2, 3, 20) == b"\x00\x00"
         assert store.ledger() == {"collected": 6}
 
 
@@ -36,7 +41,7 @@ def test_settling_deletes_advances_and_books_at_once(path):
         for key in range(3):
             add(store, key)
         store.settle([0, 1], (2, 2), {"sent": 5, "rejected:bad": 3})
-        assert store.chunks() == [(2, 3, 2, 7, 4)]
+        assert numbers(store) == [(2, 3, 2, 7, 4)]
         store.settle([], None, {"sent": 1})
         assert store.ledger() == {"collected": 9, "sent": 6, "rejected:bad": 3}
 
@@ -48,14 +53,14 @@ def test_a_change_that_fails_changes_nothing(path):
             add(store, 0, points=50)
         with pytest.raises(sqlite3.Error):
             store.settle([0], None, {"sent": [1]})
-        assert store.chunks() == [(0, 3, 0, 7, 4)]
+        assert numbers(store) == [(0, 3, 0, 7, 4)]
         assert store.ledger() == {"collected": 3}
         add(store, 1)
 
 
 def test_a_chunk_that_is_not_there_is_a_lookup_error(path):
     with closing(Store(path)) as store, pytest.raises(LookupError):
-        store.read(5)
+        store.read(5, 3, 7)
 
 
 def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
@@ -138,10 +143,31 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
     "change",
     [
         "UPDATE chunk SET done = 3",
+        "UPDATE chunk SET done = 1",
         "UPDATE chunk SET done = -1",
         "UPDATE chunk SET points = 0",
+        "UPDATE chunk SET rest = NULL",
         "UPDATE chunk SET newest = x'00'",
         "UPDATE chunk SET points = 'three'",
+        "UPDATE chunk SET destination = x'00'",
+        "UPDATE chunk SET destination = CAST(replace(CAST(destination AS TEXT), 'b', 'c') AS BLOB)",
+        "UPDATE chunk SET destination = NULL",
+    ],
+)
+def test_a_row_that_makes_no_sense_is_set_aside_and_the_others_stay(path, change):
+    with closing(Store(path)) as store:
+        for key in range(3):
+            add(store, key)
+        store._db.execute(f"{change} WHERE key = 1")
+        assert [row.key for row in store.chunks()] == [0, 2]
+    with closing(Store(path)) as store:
+        assert [row.key for row in store.chunks()] == [0, 2]
+        assert store._db.execute("SELECT key, body FROM aside").fetchall() == [(1, b"body")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         "UPDATE ledger SET points = 'three'",
         "UPDATE ledger SET entry = x'00'",
         "UPDATE chunk SET key = -1",
@@ -160,7 +186,7 @@ def test_a_body_that_is_no_bytes_is_a_lookup_error(path):
         add(store, 0)
         store._db.execute("UPDATE chunk SET body = 1000000000000")
         with pytest.raises(LookupError):
-            store.read(0)
+            store.read(0, 3, 7)
 
 
 def test_closing_is_safe_twice(path):
@@ -199,18 +225,28 @@ def test_notes_outlive_a_restart_and_the_last_one_counts(path):
 
 
 def test_a_spool_of_an_earlier_version_gains_its_notes(path):
-    with closing(Store(path)) as store:
-        add(store, 0)
+    path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("DROP TABLE memo")
+        db.execute("CREATE TABLE chunk (key INTEGER PRIMARY KEY, points INT, done INT, newest INT, body BLOB)")
+        rows = [(0, 3, 1, 7, b"body"), (1, 3, 1, 7, "text"), (2, 3, 1, "seven", b"body")]
+        db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", rows)
         db.commit()
     with closing(Store(path)) as store:
         assert store.noted("sink") == b""
-        add(store, 1)
-        assert len(store.chunks()) == 2
+        add(store, 3)
+        assert numbers(store) == [(0, 3, 1, 7, 4), (3, 3, 0, 7, 4)]
+        assert store.read(0, 3, 7) == b"body"
+
+
+def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    path.write_bytes(path.read_bytes().replace(b"ADD COLUMN crc", b"ADD COLUMN crd").replace(b", crc", b", crd"))
+    with pytest.raises(sqlite3.DatabaseError, match="columns are missing"):
+        Store(path)
 
 
 def test_a_note_that_is_no_bytes_is_none(path):
     with closing(Store(path)) as store:
-        store._db.execute("INSERT INTO memo VALUES ('sink', 5)")
+        store._db.execute("INSERT INTO memo (name, body) VALUES ('sink', 5)")
         assert store.noted("sink") == b""

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
+from agent.steady import SteadyClock
 from sinks.cloudwatch import CloudwatchSink
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
@@ -24,14 +25,21 @@ def double():
         yield running
 
 
+class Trusted(SteadyClock):
+    """A clock that is always trusted."""
+
+    def __call__(self):
+        return self._wall()
+
+
 @pytest.fixture
 def make_sink(double):
     """Make sinks that are closed at the end; opened unless told otherwise."""
     made = []
 
-    def make(*, opened=True, clock=time.time_ns, **config):
+    def make(*, opened=True, clock=time.time_ns, steady=None, **config):
         config = {"region": "eu-west-1", "endpoint_url": double.url, "timeout": 5.0} | config
-        sink = CloudwatchSink(CloudwatchSink.Config(**config), clock)
+        sink = CloudwatchSink(CloudwatchSink.Config(**config), clock, steady or Trusted(clock))
         made.append(sink)
         if opened:
             sink.open()

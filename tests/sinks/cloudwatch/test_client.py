@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.errors import Refused, Retryable
+from agent.steady import SteadyClock
+from agent.testing import Clock
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
 
@@ -373,3 +375,35 @@ def test_too_old_is_reckoned_by_the_clock_that_was_given(double, make_sink, poin
     later = make_sink(clock=lambda: time.time_ns() + 15 * 86_400 * 10**9)
 
     assert [one.reason for one in later.write(points(1))] == ["too old"]
+
+
+@pytest.mark.parametrize("ahead", [15 * 86_400, -15 * 86_400])
+def test_the_service_judges_the_time_of_points_while_the_clock_is_not_trusted(double, make_sink, points, ahead):
+    """So a clock that jumps costs no point; and what the service says of its own time ends the doubt."""
+    wall = Clock(time.time_ns() + ahead * 10**9)
+    steady = SteadyClock(wall, Clock())
+    sink = make_sink(steady=steady)
+
+    assert sink.write(points(3)) == []
+    assert len(double.datums) == 3
+    assert steady() is None
+    wall.now = time.time_ns()
+    sink.write(points(3))
+    assert steady() == wall.now
+
+
+# -- destination
+
+
+def test_the_destination_is_known_without_a_call_and_tells_no_secret(double, make_sink, monkeypatch):
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    url = double.url.replace("//", "//user:secret@")
+    sink = make_sink(opened=False, region=None, endpoint_url=url, namespace="Mine", role_arn="arn:aws:iam::1:role/r")
+    known = {"namespace": "Mine", "endpoint": double.url, "role": "arn:aws:iam::1:role/r", "profile": ""}
+    assert sink.destination() == known
+    found = make_sink(region=None, namespace="Mine")
+    assert found.destination() == known | {"role": "", "region": "eu-north-1"}
+    assert double.requests == []
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    assert sink.destination()["profile"] == "other"

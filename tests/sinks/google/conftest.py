@@ -28,7 +28,7 @@ def make_sink(double):
 
     def make(*, opened=True, clock=time.time_ns, **config):
         config = {"project": "some-project", "endpoint": double.target, "insecure": True, "timeout": 5.0} | config
-        sink = GoogleSink(GoogleSink.Config(**config), clock)
+        sink = GoogleSink(GoogleSink.Config(**config), clock, clock)
         made.append(sink)
         if opened:
             sink.open()

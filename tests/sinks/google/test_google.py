@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 
 import grpc
 import pytest
@@ -699,3 +700,28 @@ def test_what_is_left_out_of_the_client_is_there_for_others():
         "assert whole.types.TimeSeries is spare.series.TimeSeries; whole.AlertPolicyServiceClient"
     )
     subprocess.run([sys.executable, "-c", words], check=True)
+
+
+def test_the_time_of_points_is_left_to_the_service_while_the_clock_is_not_trusted(double):
+    at = time.time_ns()
+    wrong = at + 20 * 86_400 * S
+    config = GoogleSink.Config(project="some-project", endpoint=double.target, insecure=True)
+    with closing(GoogleSink(config, lambda: wrong, lambda: None)) as sink:
+        sink.open()
+        assert sink.write([HEAT.point(at, 1.0, VM)]) == []
+    assert double.count["stored"] == 1
+
+
+def test_the_destination_is_the_project_as_far_as_it_is_known(double, monkeypatch):
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    given = {"prefix": PREFIX, "endpoint": double.target}
+    config = {"endpoint": double.target, "insecure": True}
+    assert GoogleSink(GoogleSink.Config(**config, project="project-one")).destination() == given | {
+        "project": "project-one"
+    }
+    with closing(GoogleSink(GoogleSink.Config(**config))) as sink:
+        assert sink.destination() == given
+        sink.open()
+        assert sink.destination() == given | {"project": "the machine's"}
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project-two")
+    assert GoogleSink(GoogleSink.Config()).destination()["project"] == "project-two"

@@ -1,0 +1,196 @@
+"""What happens to the spool of a real agent: a clock that jumps, another destination, a deleted file, a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from tests.doubles.cloudwatch import CloudwatchDouble, isolate
+from tests.e2e.test_cloudwatch_outage import has_collected, ledger, owed, shown
+
+LONG = 60.0
+DAYS = 20 * 86_400
+JUMPING = """
+import os, time
+wall_ns, wall = time.time_ns, time.time
+def ahead():
+    try:
+        return int(open(os.environ["AHEAD"]).read() or 0)
+    except OSError:
+        return 0
+time.time_ns = lambda: wall_ns() + ahead() * 10**9
+time.time = lambda: wall() + ahead()
+"""
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="no SIGKILL there")
+
+
+@pytest.fixture(autouse=True)
+def _no_way_out(monkeypatch):
+    isolate(monkeypatch)
+
+
+@pytest.fixture
+def words(double):
+    return ("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", "--window", "0.1", "--flush", "0",
+            "--region", "eu-west-1", "--endpoint-url", double.url, "--dim", "host=test")  # fmt: skip
+
+
+@pytest.fixture
+def double():
+    with CloudwatchDouble(listen=False) as away:
+        yield away
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return tmp_path / "spool"
+
+
+def end(running):
+    running.process.kill()
+    running.process.wait()
+
+
+@pytest.fixture
+def jump(plugins_folder, tmp_path, monkeypatch):
+    """Set the wall clock of agents ahead, by seconds."""
+    (plugins_folder.folder / "sitecustomize.py").write_text(JUMPING)
+    monkeypatch.setenv("PYTHONPATH", str(plugins_folder.folder))
+    monkeypatch.setenv("AHEAD", str(tmp_path / "ahead"))
+    return lambda seconds: (tmp_path / "ahead").write_text(str(seconds))
+
+
+def test_a_clock_that_jumps_twenty_days_ahead_for_a_moment_costs_no_point(agent, until, double, words, jump):
+    spool = agent.folder / "spool"
+    words = (*words, "--spool", spool)
+    first = agent.start(*words)
+    until(lambda: has_collected(spool / "cloudwatch.db", 50), LONG)
+    end(first)
+    due = Counter(owed(spool / "cloudwatch.db"))
+
+    jump(DAYS)
+    second = agent.start(*words)
+    collected = ledger(spool / "cloudwatch.db")["collected"]
+    until(lambda: has_collected(spool / "cloudwatch.db", collected + 20), LONG)
+    jump(0)
+    double.listen()
+    until(lambda: not due - Counter(map(shown, double.datums)), LONG)
+    code, _ = second.stop()
+    assert code == 0, second.errors()
+    books = ledger(spool / "cloudwatch.db")
+    assert not [entry for entry in books if entry.startswith("dropped")]
+    assert books["sent"] == len(double.datums)
+    rejected = sum(points for entry, points in books.items() if entry.startswith("rejected"))
+    assert rejected >= 20  # those stamped during the jump
+    assert books["collected"] == books["sent"] + rejected
+
+
+def test_points_of_a_trial_are_not_sent_to_another_namespace_and_are_sent_when_it_returns(
+    agent, until, double, words, spool
+):
+    words = (*words, "--spool", spool)
+    trial = agent.start(*words, "--namespace", "Trial")
+    until(lambda: has_collected(spool / "cloudwatch.db", 20), LONG)
+    end(trial)
+    count = sum(owed_points(spool / "cloudwatch.db").values())
+
+    double.listen()
+    real = agent.start(*words, "--namespace", "Real")
+    until(lambda: len(double.datums) > 10, LONG)
+    assert real.stop()[0] == 0
+    assert {datum.namespace for datum in double.datums} == {"Real"}
+    assert f"{count} points for another destination (" in real.errors()
+    assert "namespace=Trial" in real.errors()
+    assert sum(owed_points(spool / "cloudwatch.db").values()) == count
+    check = agent.run("check", *words, "--namespace", "Real")
+    assert f"{count} points wait for another destination: " in check.stdout, check.stdout
+
+    again = agent.start(*words, "--namespace", "Trial")
+    until(lambda: sum(datum.namespace == "Trial" for datum in double.datums) >= count, LONG)
+    assert again.stop()[0] == 0
+    assert owed_points(spool / "cloudwatch.db") == {}
+    books = ledger(spool / "cloudwatch.db")
+    assert books["collected"] == books["sent"] == len(double.datums)
+
+
+def owed_points(path):
+    with closing(sqlite3.connect(path, timeout=LONG)) as db:
+        return Counter(dict(db.execute("SELECT key, points - done FROM chunk")))
+
+
+def test_points_of_a_trial_are_dropped_and_counted_where_that_is_asked_for(agent, until, double, words, spool):
+    words = (*words, "--spool", spool)
+    trial = agent.start(*words, "--namespace", "Trial")
+    until(lambda: has_collected(spool / "cloudwatch.db", 20), LONG)
+    end(trial)
+    count = sum(owed_points(spool / "cloudwatch.db").values())
+    double.listen()
+    real = agent.start(*words, "--namespace", "Real", "--drop-other-destinations")
+    until(lambda: double.datums, LONG)
+    assert real.stop()[0] == 0
+    books = ledger(spool / "cloudwatch.db")
+    assert books["dropped:other destination"] == count
+    assert books["collected"] == books["sent"] + count
+    assert {datum.namespace for datum in double.datums} == {"Real"}
+
+
+def test_a_spool_deleted_under_a_running_agent_costs_nothing(agent, until, double, words, spool):
+    running = agent.start(*words, "--spool", spool)
+    until(lambda: has_collected(spool / "cloudwatch.db", 50), LONG)
+    shutil.rmtree(spool)
+    until(lambda: has_collected(spool / "cloudwatch.db", 100), LONG)
+    end(running)
+    assert running.errors().count("was deleted or replaced while in use; it is made anew with all that it held") == 1
+    double.listen()
+    again = agent.start(*words, "--spool", spool)
+    until(lambda: len(double.datums) > 100, LONG)
+    assert again.stop()[0] == 0
+    books = ledger(spool / "cloudwatch.db")
+    assert books == {"collected": len(double.datums), "sent": len(double.datums)}
+
+
+def test_the_samples_of_the_window_open_at_a_kill_are_told_at_the_next_start(agent, until, words, spool):
+    words = (*words, "--window", "3600", "--spool", spool)
+    first = agent.start(*words)
+    lock = spool / "cloudwatch.lock"
+    until(lambda: lock.exists() and lock.stat().st_size, LONG)
+    end(first)
+    second = agent.start(*words)
+    ticks(until, lock)
+    assert "ended without a stop: the " in second.errors()
+    assert second.stop()[0] == 0
+    third = agent.start(*words)
+    ticks(until, lock)
+    assert "without a stop" not in third.errors()
+
+
+def ticks(until, lock):
+    """Wait for the next tick, at which the open window's samples are noted."""
+    before = lock.stat().st_mtime_ns
+    until(lambda: lock.stat().st_mtime_ns != before, LONG)
+
+
+@pytest.mark.parametrize("brief", [("--once",), ("--duration", "0.5")], ids=["once", "duration"])
+def test_a_brief_run_leaves_nothing_behind_and_says_what_was_not_sent(agent, double, words, tmp_path, brief):
+    state = tmp_path / "state"
+    done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})
+    assert done.returncode == 1
+    assert "points are lost, they were not sent" in done.stderr
+    assert not state.exists()
+    double.listen()
+    done = agent.run(*words, *brief, env={"STATE_DIRECTORY": state})
+    assert done.returncode == 0, done.stderr
+    assert double.datums
+    assert not state.exists()
+
+
+def test_a_brief_run_that_names_a_spool_leaves_there_what_was_not_sent(agent, words, spool):
+    done = agent.run(*words, "--duration", "0.5", "--spool", spool)
+    assert done.returncode == 0, done.stderr
+    assert owed_points(spool / "cloudwatch.db").total() > 0
