@@ -31,7 +31,9 @@ def http(status: int, body: bytes, *headers: str, length: object = None) -> byte
 def told(status: int, code: str, *headers: str) -> bytes:
     """Return an error as the service words it."""
     body = f'{{"__type":"com.amazonaws.cloudwatch#{code}","message":"{code}"}}'.encode()
-    return http(status, body, "Content-Type: application/x-amz-json-1.0", f"x-amzn-query-error: {code};Sender", *headers)
+    return http(
+        status, body, "Content-Type: application/x-amz-json-1.0", f"x-amzn-query-error: {code};Sender", *headers
+    )
 
 
 def odd(body: bytes) -> Callable[[Dice], bytes]:
@@ -68,6 +70,7 @@ KINDS: dict[str, Callable[[Dice], bytes]] = {
     "silence": lambda _: b"",
 }
 """Twenty ways to fail, and a good answer."""
+BAD = [name for name in KINDS if name != "good"]
 
 
 class Taken(NamedTuple):
@@ -84,22 +87,18 @@ class StormyCloudwatch(CloudwatchDouble):
     def __init__(self, dice: Dice) -> None:
         super().__init__()
         self.dice, self.well = dice, 1.0
+        self._next: list[str] = []
         self.taken: list[Taken] = []
         self.asked: dict[str, int] = {}
-        self.kinds = dict(KINDS)
         self._server.RequestHandlerClass = _StormyHandler
-
-    def close(self) -> None:
-        """Stop; those who connect later are refused."""
-        super().close()
 
     def choose(self) -> tuple[str, bytes, bool]:
         """Return the kind of the next answer, its bytes, and whether the datums are taken."""
         with self.lock:
-            names = [name for name in self.kinds if name != "good"]
-            name = "good" if self.dice.random() < self.well else self.dice.choice(names)
+            self._next = self._next or self.dice.sample(BAD, len(BAD))  # each comes as often as any other
+            name = "good" if self.dice.random() < self.well else self._next.pop()
             self.asked[name] = self.asked.get(name, 0) + 1
-            answer = self.kinds[name](self.dice)
+            answer = KINDS[name](self.dice)
             # A slow answer of success, and only that, says the truth beside the good one.
             good = name == "good" or (name == "slow" and b" 200 " in answer)
             return name, answer, good or self.dice.random() < 0.25
@@ -206,7 +205,7 @@ class Gate:
             threading.Thread(target=_pump, args=(near, far), daemon=True).start()
             sent = 0
             while data := far.recv(1 << 16):
-                if manner in {"cut", "garble"} and sent + len(data) > most:
+                if manner in {"cut", "garble"} and self.well < 1 and sent + len(data) > most:
                     near.sendall(data[: most - sent] + (b"\xa5" * 30 if manner == "garble" else b""))
                     break
                 if manner == "slow":

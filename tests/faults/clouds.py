@@ -41,10 +41,15 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
     """Yield name, captures, reader and documented errors of each."""
     answers = [kind(Random(n)).partition(b"\r\n\r\n")[2] for n, kind in enumerate(KINDS.values())]
     members = b'{"__type":"com.amazonaws.cloudwatch#InvalidParameterValue","message":"The parameter MetricData.member.'
-    seeds = [*(body for body in answers if 0 < len(body) < 1000), members + b'1.Timestamp must be.\\nMetricData.member.2.X"}']
+    seeds = [
+        *(body for body in answers if 0 < len(body) < 1000),
+        members + b'1.Timestamp must be.\\nMetricData.member.2.X"}',
+    ]
     yield "cloudwatch answer", seeds, cloudwatch(stack), CLASSIFIED
     statuses = [one.status().trailing_metadata[0][1] for one in (AWAY, DISABLED, EXHAUSTED, SCOPES)]
-    texts = [b"One or more TimeSeries could not be written: timeSeries[0-1,3]: out of order; timeSeries[2] failed with: x"]
+    texts = [
+        b"One or more TimeSeries could not be written: timeSeries[0-1,3]: out of order; timeSeries[2] failed with: x"
+    ]
     yield "google answer", [*statuses, *texts], google(stack), CLASSIFIED
     server = stack.enter_context(Raw())
     page = b"# TYPE a counter\na_total 1\n# EOF\n"
@@ -52,7 +57,11 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "endpoint http", [http(200, page, kind) for kind in kinds], server.fed(lambda: _scrape(server.url)), (Failed,)
     hardware = Hardware(folder, {})
     ec2 = Ec2({"AWS_EC2_METADATA_SERVICE_ENDPOINT": server.url}, hardware)
-    yield "metadata ec2", [http(200, json.dumps(DOCUMENT).encode()), http(200, b"token")], server.fed(lambda: ec2.ask(()).words)
+    yield (
+        "metadata ec2",
+        [http(200, json.dumps(DOCUMENT).encode()), http(200, b"token")],
+        server.fed(lambda: ec2.ask(()).words),
+    )
     ecs = Ecs({"ECS_CONTAINER_METADATA_URI_V4": f"{server.url}/v4/x"})
     tasks = [http(200, path.read_bytes()) for path in sorted((FIXTURES / "ecs").glob("*.json"))]
     yield "metadata ecs", tasks, server.fed(lambda: ecs.ask(["ecs_container", "ecs_cluster"]).words)

@@ -8,7 +8,6 @@ import io
 import logging
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -47,14 +46,41 @@ FLAGS = {
     "--duration": ("1",),
 }
 VARIABLES = (
-    *(f"CHIPWATCH_{name}" for name in ("SINK", "COLLECTOR", "INTERVAL", "WINDOW", "LEVEL", "DIMS__SITE", "DIMS", "NAMES")),
-    *(f"CHIPWATCH_{name}" for name in ("COMMON_DIMS", "SPOOL", "SPOOL_BYTES", "HEALTH", "PID", "LOG_LEVEL", "STDIN", "X")),
-    *(f"CHIPWATCH_SINKS__{name}" for name in ("CLOUDWATCH__NAMESPACE", "GOOGLE__TIMEOUT", "STDOUT__FORMAT", "X__Y", "")),
+    *(
+        f"CHIPWATCH_{name}"
+        for name in ("SINK", "COLLECTOR", "INTERVAL", "WINDOW", "LEVEL", "DIMS__SITE", "DIMS", "NAMES")
+    ),
+    *(
+        f"CHIPWATCH_{name}"
+        for name in ("COMMON_DIMS", "SPOOL", "SPOOL_BYTES", "HEALTH", "PID", "LOG_LEVEL", "STDIN", "X")
+    ),
+    *(
+        f"CHIPWATCH_SINKS__{name}"
+        for name in ("CLOUDWATCH__NAMESPACE", "GOOGLE__TIMEOUT", "STDOUT__FORMAT", "X__Y", "")
+    ),
     *(f"CHIPWATCH_COLLECTORS__{name}" for name in ("OPENMETRICS__ENDPOINTS", "DISK__PATHS", "NEURON__PATH", "TPU")),
 )
-ODD = ("", "-1", "0", "nan", "inf", "1e999", "9" * 5000, "\udce9", "\x00", "a" * 5000, "²", "5", "true", "[]", "{}", "=", ",")
+ODD = (
+    "",
+    "-1",
+    "0",
+    "nan",
+    "inf",
+    "1e999",
+    "9" * 5000,
+    "\udce9",
+    "\x00",
+    "a" * 5000,
+    "²",
+    "5",
+    "true",
+    "[]",
+    "{}",
+    "=",
+    ",",
+)
 ODD += ("\n", "\x1b[31m", "../..", "K=V", "%s", "http://[", "http://u:p@h:99999/", "1:2:3", "‮", " ", "--", "-x", "None")
-SECRET = "secret"  # noqa: S105
+SECRET = "secret"
 
 
 def flags(dice: Random) -> Iterator[str]:

@@ -137,7 +137,7 @@ def run(figures: Figures) -> None:
     logging.getLogger("agent").addHandler(logging.NullHandler())
     logging.getLogger("agent").propagate = False
     # In memory where there is such a place: the campaign is not to wait for a disk.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as top:
         ours, others = Template(Path(top) / "ours", 0), Template(Path(top) / "others", 10_000)
         for dice in figures.trials():

@@ -111,8 +111,8 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
     _run(Pipeline([sampler], [outlet], tray, interval=MINUTE / SAMPLES, clock=clock))
 
 
-def soak(url: str, folder: Path, ticks: int, interval: float) -> None:
-    """Send every tick to CloudWatch, `ticks` times; the file `ticks` tells how many there were."""
+def soak(url: str, folder: Path, interval: float) -> None:
+    """Send every tick to CloudWatch until SIGTERM; the file `ticks` tells how many there were."""
     _begin(folder, 0)
     common, tray = Dimensions(host="soak"), queue.SimpleQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
@@ -123,10 +123,5 @@ def soak(url: str, folder: Path, ticks: int, interval: float) -> None:
     pipeline = Pipeline([sampler], [outlet], tray, interval=interval)
     told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)
 
-    def tell() -> None:
-        os.pwrite(told, b"%8d" % pipeline.ticks, 0)
-        if pipeline.ticks >= ticks:
-            pipeline.stop()
-
-    pipeline.on_tick = tell
+    pipeline.on_tick = lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0)
     _run(pipeline)

@@ -196,5 +196,3 @@ def toml_file(folder: Path):
             raise
 
     return load
-
-

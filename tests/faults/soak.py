@@ -26,6 +26,10 @@ MOST_FILE = 32 << 20
 """Bytes of the spool's file and its WAL."""
 
 
+FEW = 500
+"""Points that are on their way while all goes well."""
+
+
 def run(figures: Figures) -> None:
     """Soak once; `wanted` is in ticks."""
     ticks, figures.wanted = figures.wanted, 1
@@ -36,20 +40,23 @@ def run(figures: Figures) -> None:
 
 def _soak(figures: Figures, dice: Random, folder: Path, ticks: int) -> None:
     with answers.StormyCloudwatch(Random(dice.random())) as double:
-        process = context().Process(target=lives.soak, args=(double.url, folder, ticks, INTERVAL), daemon=True)
+        process = context().Process(target=lives.soak, args=(double.url, folder, INTERVAL), daemon=True)
         process.start()
         warm = last = None
         deadline = time.monotonic() + LONG + 10 * ticks * INTERVAL
         while process.is_alive() and time.monotonic() < deadline:
             done = int((folder / "ticks").read_text() or 0) if (folder / "ticks").exists() else 0
             double.well = 1.0 if done >= ticks else dice.choice([0.0, 0.5, 1.0])
+            last = _size(process.pid, folder)
             if warm is None and done >= WARM * ticks:
-                warm = _size(process.pid, folder)
-            last = _size(process.pid, folder) or last if done < ticks else last
+                warm = last
+            if done >= ticks and books(folder / "cloudwatch.db")[1] < FEW:
+                process.terminate()
+                break
             time.sleep(dice.uniform(0.05, 0.4))
-        process.join(0)
+        process.join(LONG)
         if process.exitcode != 0:
-            figures.fail(f"the agent ends with {process.exitcode}")
+            figures.fail(f"the agent ends with {process.exitcode}, and owes {books(folder / 'cloudwatch.db')}")
             process.kill()
             process.join(LONG)
     accepted = sum(len(request.datums) for request in double.taken)

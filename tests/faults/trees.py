@@ -42,10 +42,16 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
     for collector, files in READ.items():
         config = {"proc": root / "proc", "sys": root / "sys"}
         for name in files:
-            yield f"{GROUPS.get(collector, 'procfs')} {name}", [(root / name).read_bytes()], _spoilt(root / name, _read(collector, config))
+            yield (
+                f"{GROUPS.get(collector, 'procfs')} {name}",
+                [(root / name).read_bytes()],
+                _spoilt(root / name, _read(collector, config)),
+            )
     yield "neuron-sysfs errors", [b"0", b"17\n"], _spoilt(root / NEURON / sysfs.REPAIRABLE, lambda: _neuron(root))
-    yield "neuron-sysfs power", [b"POWER_STATUS_VALID,1800000000,3.5,9.25,7.5\n"], _spoilt(
-        root / NEURON / sysfs.POWER, lambda: _neuron(root)
+    yield (
+        "neuron-sysfs power",
+        [b"POWER_STATUS_VALID,1800000000,3.5,9.25,7.5\n"],
+        _spoilt(root / NEURON / sysfs.POWER, lambda: _neuron(root)),
     )
     for name in ("sys_vendor", "product_name", "board_asset_tag", "bios_version"):
         path = root / "sys/class/dmi/id" / name
@@ -73,7 +79,8 @@ READ = {
         *(f"{CARD}/hwmon/hwmon0/{name}" for name in ("temp1_input", "temp1_label", "power1_average", "pwm1")),
     ),
     IntelCollector: tuple(
-        f"sys/class/drm/card1/device/{name}" for name in ("hwmon/hwmon1/energy1_input", "hwmon/hwmon1/temp1_input", "uevent")
+        f"sys/class/drm/card1/device/{name}"
+        for name in ("hwmon/hwmon1/energy1_input", "hwmon/hwmon1/temp1_input", "uevent")
     ),
 }
 GROUPS = {ContainerCollector: "cgroup", AmdCollector: "amd-sysfs", IntelCollector: "intel-sysfs"}
