@@ -105,7 +105,7 @@ class StormyCloudwatch(CloudwatchDouble):
 
 
 class _StormyHandler(_Handler):
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802  # http.server's name
         double: StormyCloudwatch = self.server.double
         headers = {name.lower(): value for name, value in self.headers.items()}
         raw = self.rfile.read(int(headers.get("content-length", 0)))

@@ -145,7 +145,7 @@ def run(figures: Figures) -> None:
             folder.mkdir()
             try:
                 figures.counts.update(trial(dice, folder, ours, others))
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001  # the finding
                 notes = "; ".join(getattr(problem, "__notes__", ()))
                 figures.fail(f"{type(problem).__name__}: {str(problem)[:300]} ({notes})")
             shutil.rmtree(folder)

@@ -29,7 +29,8 @@ class Figures:
     def trials(self) -> Iterator[Random]:
         """Yield dice for each trial, as long as there is time."""
         begun = time.monotonic()
-        for self.trial in range(self.first, self.first + self.wanted):
+        for trial in range(self.first, self.first + self.wanted):
+            self.trial = trial
             yield Random(f"{self.part} {self.seed} {self.trial}")
             self.done += 1
             self.took = time.monotonic() - begun

@@ -58,7 +58,7 @@ def feed(target: Target, data: bytes) -> str:
             check(found)
     except target.errors:
         pass
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001  # the finding
         return f"{type(problem).__name__}: {str(problem)[:150]}"
     spent = time.thread_time() - begun
     return f"took {spent:.1f} s" if spent > SLOWEST else ""

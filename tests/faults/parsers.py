@@ -58,7 +58,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
-    yield "apple macmon", seeds("apple/*.json"), lambda data: macmon.parse(data), (ValueError,)
+    yield "apple macmon", seeds("apple/*.json"), macmon.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
     yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
     yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
@@ -189,10 +189,6 @@ def toml_file(folder: Path):
 
     def load(data: bytes) -> None:
         path.write_bytes(data)
-        try:
-            config.load(path, {}, {})
-        except ConfigError as problem:
-            assert len(str(problem).splitlines()) == 1, f"not one line: {problem}"
-            raise
+        config.load(path, {}, {})
 
     return load
