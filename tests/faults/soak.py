@@ -65,6 +65,7 @@ def _soak(figures: Figures, dice: Random, folder: Path, ticks: int) -> None:
         f"{owed} points are owed in {chunks} chunks": owed or chunks,
         f"the ledger says {ledger}": ledger.get("sent") != ledger.get("collected"),
         f"it printed a traceback: {log[-200:]}": "Traceback" in log,
+        f"the service took {accepted} points, and {ledger.get('sent')} count as sent": accepted < ledger.get("sent", 0),
         f"memory grew from {warm.memory >> 10} to {last.memory >> 10} KiB": last.memory - warm.memory > MOST_GROWTH,
         f"descriptors grew from {warm.descriptors} to {last.descriptors}": last.descriptors > warm.descriptors + 2,
         f"the log grew from {warm.log} to {len(log)} bytes": max(len(log), 4 * (len(log) - warm.log)) > MOST_LOG,

@@ -46,6 +46,7 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
                 f"{GROUPS.get(collector, 'procfs')} {name}",
                 [(root / name).read_bytes()],
                 _spoilt(root / name, _read(collector, config)),
+                HOST_ERRORS if collector in HOSTS else (),
             )
     yield "neuron-sysfs errors", [b"0", b"17\n"], _spoilt(root / NEURON / sysfs.REPAIRABLE, lambda: _neuron(root))
     yield (
@@ -83,6 +84,9 @@ READ = {
         for name in ("hwmon/hwmon1/energy1_input", "hwmon/hwmon1/temp1_input", "uevent")
     ),
 }
+HOSTS = (CpuCollector, MemoryCollector, DiskCollector, NetworkCollector)
+HOST_ERRORS = (ValueError, IndexError, LookupError)
+"""What the kernel would never write costs these their reading: the sampler counts it and says so."""
 GROUPS = {ContainerCollector: "cgroup", AmdCollector: "amd-sysfs", IntelCollector: "intel-sysfs"}
 
 
