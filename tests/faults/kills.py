@@ -24,6 +24,8 @@ from tests.faults.figures import Figures
 KILLS = 10
 """In one trial, over one spool."""
 LONG = 60.0
+AT_WORK = 0.7
+"""Share of the kills that come when a window has ended; the others may come while the agent begins."""
 STORM = 10
 """Requests to Cloud Monitoring that the last agent makes before all goes well."""
 ROOT = Path(__file__).parents[2]
@@ -58,9 +60,12 @@ class Trial:
         self.failures: list[str] = []
         self.spool = folder / f"{run.__name__}.db"
 
-    def kill(self, seconds: float) -> None:
-        """Let an agent live for so long at most, and kill it."""
+    def kill(self, seconds: float, *, at_work: bool) -> None:
+        """Kill an agent so long after it began, or after its first window ended."""
         process = self._start()
+        journal = self.folder / f"appended.{self.life}"
+        if at_work and not self._wait(lambda: journal.exists() and journal.stat().st_size > 0):
+            self.failures.append(f"life {self.life} spools nothing in {LONG:.0f} s")
         process.join(seconds)
         if process.exitcode is not None:
             self.failures.append(f"life {self.life} ended by itself with {process.exitcode}")
@@ -117,7 +122,7 @@ class Trial:
     def _wait(self, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + LONG
         while not (met := condition()) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.02)
         return met
 
 
@@ -127,7 +132,7 @@ def cloudwatch(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0
         trial = Trial(lives.cloudwatch, double.url, folder)
         for _ in range(kills):
             double.well = dice.choice([0.0, 0.3, 0.7, 1.0])
-            trial.kill(dice.uniform(0.05, most))
+            trial.kill(dice.uniform(0.05, most), at_work=dice.random() < AT_WORK)
         double.well = 0.5
         trial.end(lambda: len(double.asked) == len(answers.KINDS), lambda: setattr(double, "well", 1.0))
         taken, asked = list(double.taken), dict(double.asked)
@@ -169,7 +174,7 @@ def google(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0) ->
         trial = Trial(lives.google, gate.target, folder)
         for _ in range(kills):
             gate.well = dice.choice([0.0, 0.3, 0.7, 1.0])
-            trial.kill(dice.uniform(0.1, most))
+            trial.kill(dice.uniform(0.05, most), at_work=dice.random() < AT_WORK)
         gate.well = 0.5
         trial.end(lambda: sum(double.answered.values()) > STORM, lambda: setattr(gate, "well", 1.0))
         gate.close()

@@ -26,7 +26,10 @@ from tests.e2e import cloudwatch_child, google_child
 
 PRELOADED = (client, google_client)
 """Imported once, in the process that lives are forked from."""
-MINUTE = 0.05
+WINDOW = 0.05
+"""Seconds that a window lasts here."""
+GOOGLE_WINDOW = 20.0
+"""Seconds that it lasts by the clock there: a minute would reach the present before a slow machine is done."""
 SAMPLES = 4
 GOOGLE_AGO = 20 * 3600 * 10**9
 QUICK = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
@@ -35,11 +38,11 @@ QUICK = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
 class FastClock:
     """Some time ago when all began, and faster since: it does not reach the present before the test has ended."""
 
-    def __init__(self, begun: int, ago: int) -> None:
-        self._begun, self._ago = begun, ago
+    def __init__(self, begun: int, ago: int, window: float) -> None:
+        self._begun, self._ago, self._pace = begun, ago, window / WINDOW
 
     def __call__(self) -> int:
-        return self._begun - self._ago + int((time.time_ns() - self._begun) * 60 / MINUTE)
+        return self._begun - self._ago + int((time.time_ns() - self._begun) * self._pace)
 
 
 class JournalledSpool(Spool):
@@ -81,7 +84,7 @@ def _run(pipeline: Pipeline) -> None:
 def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     """Send to CloudWatch until SIGTERM."""
     _begin(folder, life)
-    clock, common, tray = FastClock(begun, 7 * 86_400 * 10**9), Dimensions(life=str(life)), queue.SimpleQueue()
+    clock, common, tray = FastClock(begun, 7 * 86_400 * 10**9, 60.0), Dimensions(life=str(life)), queue.SimpleQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5), clock)
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(
@@ -91,24 +94,24 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
     outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
     sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, tray)
-    _run(Pipeline([sampler], [outlet], tray, interval=MINUTE / SAMPLES, clock=clock))
+    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
 
 
 def google(target: str, folder: Path, life: int, begun: int) -> None:
     """Send to Cloud Monitoring until SIGTERM."""
     _begin(folder, life)
-    clock, common, tray = FastClock(begun, GOOGLE_AGO), google_child.COMMON, queue.SimpleQueue()
+    clock, common, tray = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, queue.SimpleQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=0.5), clock)
     limits = sink.limits
     spool = JournalledSpool(
         folder / f"appended.{life}", google_shown, "google", folder / "google.db", max_age=limits.max_age, clock=clock
     )
     worker = Worker("google", sink, spool, common=lambda: common, **QUICK)
-    window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
+    window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
     outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
     numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
     sampler = Sampler("numbers", numbers, Level.ALL, tray)
-    _run(Pipeline([sampler], [outlet], tray, interval=MINUTE / SAMPLES, clock=clock))
+    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
 
 
 def soak(url: str, folder: Path, interval: float) -> None:
