@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import grpc
 
+from tests.doubles.cloudwatch import Answer as Refusal
 from tests.doubles.cloudwatch import CloudwatchDouble, Datum, _Handler
 from tests.doubles.monitoring import Answer
 
@@ -89,6 +90,8 @@ class StormyCloudwatch(CloudwatchDouble):
         self.dice, self.well = dice, 1.0
         self._next: list[str] = []
         self.taken: list[Taken] = []
+        self.refused: list[Refusal] = []
+        """What was wrong with whole requests."""
         self.asked: dict[str, int] = {}
         self._server.RequestHandlerClass = _StormyHandler
 
@@ -108,11 +111,18 @@ class _StormyHandler(_Handler):
     def do_POST(self) -> None:  # noqa: N802  # http.server's name
         double: StormyCloudwatch = self.server.double
         headers = {name.lower(): value for name, value in self.headers.items()}
-        raw = self.rfile.read(int(headers.get("content-length", 0)))
+        length = int(headers.get("content-length", 0))
+        raw = self.rfile.read(length)
+        if len(raw) < length:  # it was killed
+            self.close_connection = True
+            return
         name, answer, takes = double.choose()
         if takes:
             verdict = double.judge(self.path, headers, raw)
-            assert isinstance(verdict, tuple), verdict
+            if isinstance(verdict, Refusal):
+                double.refused.append(verdict)
+                self._refuse(verdict)
+                return
             life = re.search(r"app/(\w+)", headers["user-agent"])
             with double.lock:
                 double.taken.append(Taken(life[1] if life else "", name == "good", verdict))

@@ -136,6 +136,7 @@ def cloudwatch(dice: Random, folder: Path, kills: int = KILLS, most: float = 1.0
         double.well = 0.5
         trial.end(lambda: len(double.asked) == len(answers.KINDS), lambda: setattr(double, "well", 1.0))
         taken, asked = list(double.taken), dict(double.asked)
+    trial.failures += [f"the service refuses a request: {refusal}" for refusal in double.refused[:1]]
     points = Counter(shown(datum) for request in taken for datum in request.datums)
     expected = Counter(map(_as_shown, trial.appended()))
     lost, failures = expected - Counter(dict.fromkeys(points, 1)), trial.failures
