@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
@@ -52,7 +53,10 @@ def lane(number: int, seed: int, first: int, chosen: list[str], *, full: bool) -
         if chosen and name not in chosen:
             continue
         figures = Figures(name, seed, part.wanted, 1e9 if full else part.seconds, first)
-        part.run(figures)
+        try:
+            part.run(figures)
+        except Exception:  # noqa: BLE001  # the other parts have figures, too
+            figures.fail(traceback.format_exc())
         sys.stderr.write(f"{name}: {figures.done:,} of {figures.wanted:,}, {len(figures.failures)} failures\n")
         done.append(figures)
     return done
