@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -76,7 +77,7 @@ def trial(dice: Random, targets: list[Target], mutators: dict[str, Mutator], inp
             known.add(kind)
             figures.fail(f"{target.name}, input {n}: {wrong}; {data[:80]!r}")
             if folder := os.environ.get("KEEP"):
-                (Path(folder) / f"{target.name.replace(' ', '-')}.{figures.trial}.{n}").write_bytes(data)
+                (Path(folder) / f"{re.sub('[ /]', '-', target.name)}.{figures.trial}.{n}").write_bytes(data)
 
 
 def targets(stack: ExitStack) -> list[Target]:
