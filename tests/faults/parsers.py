@@ -12,6 +12,7 @@ from pathlib import Path
 from agent import chunk, config, heartbeat, probe
 from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
+from agent.collectors.amd.metrics import Teller
 from agent.collectors.apple import macmon, registry
 from agent.collectors.intel import share, xpu_smi
 from agent.collectors.neuron.records import Records
@@ -51,7 +52,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (NoUse,)
     yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (NoUse,)
     yield "amd list", amd, lambda data: [*tools.located(data)], (NoUse,)
-    yield "intel dump", seeds("intel/*.csv"), lambda data: readings(xpu_smi.dumped(data))
+    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
     yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
     fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
@@ -87,7 +88,7 @@ def neuron(data: bytes) -> Iterator[object]:
 
 
 def readings(cards) -> Iterator[object]:
-    return (pair for card in cards.values() for pair in card.items())
+    return (point for card in cards.values() for point in Teller("0").points(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:
