@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint tools unit test-deploy bench golden constraints dist image clean
+.PHONY: run test lint tools unit test-deploy faults bench golden constraints dist image clean
 
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(or $(ARGS),--interval 1)
@@ -31,6 +31,10 @@ unit: $(VENV)/dev.stamp
 # What needs root and half a minute more: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
 	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
+
+# Ten minutes of faults; FULL=1 for all of them, SEED=n to repeat, PARTS="soak inputs" for some.
+faults: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.faults
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.bench $(ARGS)

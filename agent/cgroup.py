@@ -7,6 +7,7 @@ https://docs.kernel.org/admin-guide/cgroup-v1/index.html
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ NO_LIMIT = 1 << 62
 """v1 has no word for a memory limit that is not set: the file holds the most pages a counter can, in bytes."""
 MOST_CPUS = 1 << 16
 """Above what any kernel is built for: a larger number in a list is no CPU."""
+
+DIGITS = 20
+"""Of the largest number of 64 bits; more are none of the kernel's."""
 
 
 class Place(NamedTuple):
@@ -218,8 +222,9 @@ def _chain_of(path: str, controller: str, mounts: Iterable[_Mount]) -> tuple[Pat
         if not below.is_relative_to(mount.root) or ".." in (below := below.relative_to(mount.root)).parts:
             continue
         own = mount.point / below
-        if own.is_dir():
-            return (own, *list(own.parents)[: len(below.parts)])
+        with contextlib.suppress(OSError):  # of a name that is too long
+            if own.is_dir():
+                return (own, *list(own.parents)[: len(below.parts)])
     return ()
 
 
@@ -264,7 +269,7 @@ def _field(text: str, key: str) -> str:
 def _number(text: str) -> int | None:
     """Return a number that is not negative, or None for anything else."""
     text = text.strip()
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
 
 
 def _unescaped(text: str) -> str:

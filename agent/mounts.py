@@ -30,13 +30,12 @@ class Mount(NamedTuple):
 
 
 def mounts(table: bytes) -> list[Mount]:
-    """Return the mounts that a mountinfo file tells of, in its order (proc_pid_mountinfo(5))."""
+    """Return the mounts that a mountinfo file tells of, in its order (proc_pid_mountinfo(5)), without other lines."""
     found = []
     for line in os.fsdecode(table).split("\n"):
-        left, dash, right = line.partition(" - ")
-        if dash:
-            point, kind, source = left.split(" ")[4], *right.split(" ")[:2]
-            found.append(Mount(_ESCAPE.sub(lambda match: chr(int(match[1], 8)), point), kind, source))
+        left, _, right = (part.split(" ") for part in line.partition(" - "))
+        if len(left) > 4 and len(right) > 1:
+            found.append(Mount(_ESCAPE.sub(lambda match: chr(int(match[1], 8)), left[4]), *right[:2]))
     return found
 
 

@@ -110,7 +110,7 @@ class MemoryCollector(Collector):
         assert self._source is not None
         total, available, swap_total, swap_used = self._source.read()
         # More available than there is: a container's view that mixes its own numbers with the host's. Not known.
-        if available is not None and available <= total:
+        if available is not None and 0 <= available <= total != 0:
             yield UTILIZATION.point(at, 100 * (total - available) / total)
             yield USED.point(at, total - available)
             yield AVAILABLE.point(at, available)

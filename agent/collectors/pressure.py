@@ -31,7 +31,7 @@ IO: Final = gauge(
     "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",)
 )
 
-_TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d+)", re.MULTILINE)
+_TOTAL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
 _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="full")}
 
 

@@ -288,3 +288,18 @@ def test_the_affinity_of_a_process_agrees_with_the_system_call():
 
     assert effective(Path("/proc"), nothing, os.getpid()).cpus == len(os.sched_getaffinity(0))
     assert effective(Path("/proc"), nothing).memory == psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "-1", "1e3", "\u0663"])
+def test_what_is_no_number_of_the_kernels_limits_nothing(tmp_path, text):
+    for name, content in (("cpu.max", f"{text} 100000"), ("cpuset.cpus.effective", text), ("memory.max", text)):
+        (tmp_path / name).write_text(content)
+    own = Cgroup({"": Place(v2=True, path="/", chain=(tmp_path,))})
+    assert (own.cpu_quota(), own.cpuset(), own.memory_limit()) == (None, None, None)
+
+
+def test_a_path_that_is_too_long_for_a_folder_is_no_place(tmp_path):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text(f"0::/{'a' * 5000}\n")
+    (tmp_path / "self/mountinfo").write_text("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
+    assert find(tmp_path, tmp_path).places == {}

@@ -22,6 +22,11 @@ def test_a_blank_in_a_name_is_unescaped():
     assert TABLE[-1].point.startswith("/var/lib/kubelet/plugins/kubernetes.io/vsphere-volume/mounts/[vsanDatastore] b")
 
 
+def test_a_line_that_is_no_mount_is_left_out():
+    table = b"odd\n1 2 - ext4\n1 2 8:1 / /data rw - xfs /dev/sdb rw\n1 2 8:1 / /cut rw - ext4\n"
+    assert mounts(table) == [Mount("/data", "xfs", "/dev/sdb")]
+
+
 @pytest.mark.parametrize(
     ("path", "mount"),
     [("/", ROOT), ("/mnt/nfs", ROOT), ("/mnt/nfs/test", NFS), ("/mnt/nfs/test/a/b", NFS), ("/mnt/nfs/tests", ROOT)],

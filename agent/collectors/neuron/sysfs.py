@@ -40,7 +40,7 @@ class _Device:
             yield metrics.POWER.point(at, share, self.dims)
         if self._repairable:
             text = self._repairable.read().strip()
-            if text.isdigit() and int(text) < LARGEST:
+            if text.isdigit() and len(text) < 20 and int(text) < LARGEST:
                 self._errors = self._errors or Reported(self._boot or at)
                 self._errors.read(int(text), at)
                 yield metrics.ECC_REPAIRABLE.point(at, self._errors.value, self.dims, since=self._errors.since)

@@ -54,6 +54,12 @@ def test_used_is_total_less_available(opened):
     ]
 
 
+@pytest.mark.parametrize(("total", "available"), [(0, 0), (5, -3), (5, 6)])
+def test_what_cannot_be_available_is_not_known(opened, tmp_path, total, available):
+    points = opened(meminfo(tmp_path, MemTotal=total, MemAvailable=available), Level.BASIC).collect(at=7)
+    assert list(points) == []
+
+
 def test_basic_yields_no_total_and_no_swap(opened):
     points = opened(HOST / "vm/proc", Level.BASIC).collect(at=7)
     assert [p.metric for p in points] == [UTILIZATION, USED, AVAILABLE]

@@ -1,0 +1,52 @@
+"""What a part of the campaign did, and how long it may take."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+
+@dataclass
+class Figures:
+    """The counts of one part; each trial has dice of its own, so that it can be repeated alone."""
+
+    part: str
+    seed: int
+    wanted: int
+    seconds: float
+    """How long the part may take."""
+    first: int = 0
+    """The trial to begin with."""
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    took: float = 0.0
+    trial: int = 0
+    done: int = 0
+
+    def trials(self) -> Iterator[Random]:
+        """Yield dice for each trial, as long as there is time."""
+        begun = time.monotonic()
+        for trial in range(self.first, self.first + self.wanted):
+            self.trial = trial
+            yield Random(f"{self.part} {self.seed} {self.trial}")
+            self.done += 1
+            self.took = time.monotonic() - begun
+            if self.took > self.seconds:
+                break
+
+    def fail(self, text: str) -> None:
+        """Note a failure, with how to repeat it."""
+        self.failures.append(f"SEED={self.seed} AT={self.trial} PARTS={self.part}: {text}")
+
+
+def table(parts: list[Figures]) -> str:
+    """Return the figures for docs/operations.md."""
+    lines = ["| part | trials | counted | failures | seed | seconds |", "|---|---|---|---|---|---|"]
+    for part in parts:
+        counted = ", ".join(f"{name} {count:,}" for name, count in part.counts.items())
+        trials = f"{part.done:,} of {part.wanted:,}"
+        lines.append(f"| {part.part} | {trials} | {counted} | {len(part.failures)} | {part.seed} | {part.took:.0f} |")
+    return "\n".join(lines)

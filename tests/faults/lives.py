@@ -1,0 +1,130 @@
+"""One life of an agent that a campaign may kill: the real frame and a real sink over numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import queue
+import signal
+import time
+from pathlib import Path
+
+from agent.datapoint import Dimensions, Kind, Level
+from agent.outlet import Filter, Outlet
+from agent.pipeline import Pipeline
+from agent.sampler import Sampler
+from agent.spool import Spool
+from agent.window import Window
+from agent.worker import Worker
+from sinks.cloudwatch import CloudwatchSink, client
+from sinks.google import GoogleSink
+from sinks.google import client as google_client
+from tests.doubles.cloudwatch import environment
+from tests.e2e import cloudwatch_child, google_child
+
+PRELOADED = (client, google_client)
+"""Imported once, in the process that lives are forked from."""
+WINDOW = 0.05
+"""Seconds that a window lasts here."""
+GOOGLE_WINDOW = 20.0
+"""Seconds that it lasts by the clock there: a minute would reach the present before a slow machine is done."""
+SAMPLES = 4
+GOOGLE_AGO = 20 * 3600 * 10**9
+QUICK = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
+
+
+class FastClock:
+    """Some time ago when all began, and faster since: it does not reach the present before the test has ended."""
+
+    def __init__(self, begun: int, ago: int, window: float) -> None:
+        self._begun, self._ago, self._pace = begun, ago, window / WINDOW
+
+    def __call__(self) -> int:
+        return self._begun - self._ago + int((time.time_ns() - self._begun) * self._pace)
+
+
+class JournalledSpool(Spool):
+    """Notes what it took, each call by one write, so that a kill cannot cut it."""
+
+    def __init__(self, journal: Path, shown, *args, **more) -> None:
+        super().__init__(*args, **more)
+        self._shown, self._noted = shown, os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def append(self, points, common=None) -> None:
+        super().append(points, common)
+        lines = "".join([f"{json.dumps(self._shown(point, common))}\n" for point in points]).encode()
+        assert os.write(self._noted, lines) == len(lines)
+
+
+def google_shown(point, _common):
+    """Return what Cloud Monitoring is to show of a point: the end of its type, its dimension, its time, its value."""
+    gauge = point.metric.kind is Kind.GAUGE
+    value = point.summary.sum / point.summary.count if gauge and point.summary else point.value
+    return point.metric.name.replace(".", "/"), point.dims.get("n", ""), point.at, value
+
+
+def _begin(folder: Path, life: int) -> None:
+    """Give this process its log and the environment of a client of the doubles."""
+    os.dup2(os.open(folder / f"log.{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    wanted = environment(AWS_SDK_UA_APP_ID=f"life{life}")
+    os.environ.clear()
+    os.environ.update(wanted)
+
+
+def _run(pipeline: Pipeline) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
+    pipeline.start()
+    pipeline.run()
+    pipeline.close(deadline=20.0)
+
+
+def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
+    """Send to CloudWatch until SIGTERM."""
+    _begin(folder, life)
+    clock, common, tray = FastClock(begun, 7 * 86_400 * 10**9, 60.0), Dimensions(life=str(life)), queue.SimpleQueue()
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5), clock)
+    sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
+    spool = JournalledSpool(
+        folder / f"appended.{life}", cloudwatch_child.shown, "cloudwatch", folder / "cloudwatch.db", clock=clock
+    )
+    worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
+    window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
+    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, tray)
+    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
+
+
+def google(target: str, folder: Path, life: int, begun: int) -> None:
+    """Send to Cloud Monitoring until SIGTERM."""
+    _begin(folder, life)
+    clock, common, tray = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, queue.SimpleQueue()
+    sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=0.5), clock)
+    limits = sink.limits
+    spool = JournalledSpool(
+        folder / f"appended.{life}", google_shown, "google", folder / "google.db", max_age=limits.max_age, clock=clock
+    )
+    worker = Worker("google", sink, spool, common=lambda: common, **QUICK)
+    window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
+    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
+    numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
+    sampler = Sampler("numbers", numbers, Level.ALL, tray)
+    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
+
+
+def soak(url: str, folder: Path, interval: float) -> None:
+    """Send every tick to CloudWatch until SIGTERM; the file `ticks` tells how many there were."""
+    _begin(folder, 0)
+    common, tray = Dimensions(host="soak"), queue.SimpleQueue()
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
+    spool = Spool("cloudwatch", folder / "cloudwatch.db")
+    worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
+    outlet = Outlet(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL, tray)
+    pipeline = Pipeline([sampler], [outlet], tray, interval=interval)
+    told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)
+
+    pipeline.on_tick = lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0)
+    _run(pipeline)

@@ -1,0 +1,195 @@
+"""Readers of what tools, runtimes and pages tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from agent import chunk, config, heartbeat, probe
+from agent.collectors import gaudi, ipu
+from agent.collectors.amd import tools
+from agent.collectors.amd.metrics import Teller
+from agent.collectors.apple import macmon, registry
+from agent.collectors.intel import share, xpu_smi
+from agent.collectors.neuron.records import Records
+from agent.collectors.neuron.stream import Splitter
+from agent.collectors.neuron.trouble import Trouble
+from agent.collectors.openmetrics.endpoint import Answer, Endpoint
+from agent.collectors.openmetrics.page import Reader
+from agent.collectors.tpu import message, told
+from agent.convert import ConfigError
+from agent.datapoint import Level
+from agent.errand import Trouble as NoUse
+from agent.identity.kubernetes import Kubernetes
+from agent.mounts import mount_of, mounts
+from agent.report import sample_config
+from agent.tree import parse_stat
+from sinks.google.history import History
+from tests.doubles.fake_neuron_monitor import record
+from tests.faults.corruptions import COMMON, POINTS, window
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+AT = 1_800_000_000_000_000_000
+
+
+def seeds(pattern: str, most: int = 20_000) -> list[bytes]:
+    """Return the captures of that name, none longer than it need be."""
+    found = [path.read_bytes()[:most] for path in sorted(FIXTURES.glob(pattern)) if path.is_file()]
+    assert found, pattern
+    return found
+
+
+def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
+    """Yield name, captures, reader and documented errors of each."""
+    lines = [json.dumps(record(runtimes=2, cores=2, models=1)).encode()]
+    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in Splitter(Trouble()).cut(data)][:20]
+    yield "neuron records", lines, neuron
+    amd = seeds("amd/*.json", 8_000)
+    yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (NoUse,)
+    yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (NoUse,)
+    yield "amd list", amd, lambda data: [*tools.located(data)], (NoUse,)
+    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
+    discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
+    yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
+    fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
+    fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
+    # What is no use of a card is passed over where `client` is called.
+    yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
+    yield "apple macmon", seeds("apple/*.json"), macmon.parse, (ValueError,)
+    table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
+    yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
+    yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
+    yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
+    yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
+    pages = [page[:4000] for page in seeds("openmetrics/*")]
+    yield "openmetrics page", [*pages, *(page + b"\n# EOF\n" for page in pages)], openmetrics()
+    yield "proc mountinfo", seeds("**/*mountinfo", 4000), lambda data: [mount_of("/var/lib", mounts(data))]
+    yield "proc stat", seeds("process/*.stat"), lambda data: [parse_stat(data)], (ValueError,)
+    yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
+    body = chunk.encode(window(0), COMMON)
+    yield "chunk decode", [body, chunk.encode(window(50), None)], chunk_of, (chunk.Unreadable,)
+    yield "memo google", [_history()], lambda data: History().load(data)
+    yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
+    toml = [sample_config().encode(), _uncommented(sample_config())]
+    yield "config toml", toml, toml_file(folder), (ConfigError,)
+
+
+def neuron(data: bytes) -> Iterator[object]:
+    trouble = Trouble()
+    records = Records(trouble, Level.ALL, interval=1.0, tagged=True, ecc_per_period=False, boot=None)
+    for line in Splitter(trouble).cut(data + b"\n"):
+        records.take(line, 1.0, AT, AT - 10**9)
+    yield from records.points(AT, 1.0)
+    assert all(text.isprintable() for text in trouble.take())
+
+
+def readings(cards) -> Iterator[object]:
+    return (point for card in cards.values() for point in Teller("0").points(AT, card))
+
+
+def intel_fdinfo(data: bytes) -> list[object]:
+    lines = data.decode(errors="replace").splitlines()
+    return [share.client({key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+
+
+def gc_monitor(data: bytes) -> Iterator[object]:
+    problems: list[str] = []
+    for device in ipu.parsed(data):
+        yield from ipu.values(device, problems)
+    assert all(text.isprintable() for text in problems), problems
+
+
+def hl_smi(data: bytes) -> Iterator[object]:
+    collector = gaudi.GaudiCollector(gaudi.GaudiCollector.Config())
+    problems: list[str] = []
+    for line in data.splitlines():
+        collector._take(line, 1.0, problems)
+    assert all(text.isprintable() for text in problems), problems
+    for _, _, row in collector._rows.values():
+        yield from gaudi.values(row)
+
+
+def tpu_message(value: float) -> bytes:
+    """Return a response about two devices, as the runtime encodes it."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    gauges = b"\x09" + struct.pack("<d", value)
+    metrics = [field(1, field(2, b"\x18" + bytes([n]))) + field(3, gauges) for n in range(2)]
+    return field(1, b"".join(field(3, metric) for metric in metrics))
+
+
+def tpu(data: bytes) -> Iterator[object]:
+    values = message.decode(data)
+    problems: list[str] = []
+    from agent.collectors import tpu as collector
+
+    names = (collector.USED, collector.TOTAL, collector.DUTY, collector.CORE)
+    for metric, _, value in told(dict.fromkeys(names, values), 1, problems):
+        yield metric, value
+
+
+def openmetrics():
+    reader = Reader("test", Endpoint("http://127.0.0.1/"))
+
+    def read(data: bytes) -> Iterator[object]:
+        for is_open in (True, False):
+            points, problems = reader.read(Answer(data, is_open, whole=True), AT)
+            assert all(text.isprintable() for text in problems), problems
+            yield from (point for point in points if point.metric.unit != "%")
+
+    return read
+
+
+def kubernetes(folder: Path):
+    path = folder / "namespace"
+
+    def ask(data: bytes) -> Iterator[object]:
+        path.write_bytes(data)
+        return iter(Kubernetes({"HOSTNAME": "pod"}, folder).ask(["k8s_namespace", "k8s_pod"]).words)
+
+    return ask
+
+
+def _history() -> bytes:
+    history = History()
+    for n, point in enumerate(window(0)):
+        history.keep(bytes([n]), history.follow(bytes([n]), point))
+    return history.dump()
+
+
+def chunk_of(data: bytes) -> None:
+    chunk.decode(data, 2 * POINTS)
+
+
+def heart(folder: Path):
+    beat = heartbeat.Heartbeat(folder / heartbeat.NAME, 1.0)
+    given = argparse.Namespace(url=None, config=None, spool=folder, health=None, ready=True)
+
+    def ask(data: bytes) -> Iterator[object]:
+        assert beat
+        (folder / heartbeat.NAME).write_bytes(data)
+        return iter(probe.probe(given, {}))
+
+    return ask
+
+
+def _uncommented(text: str) -> bytes:
+    """Return a configuration file in which every option that is shown stands."""
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    return "\n".join(line for line in lines if line.startswith("[") or " = " in line).encode()
+
+
+def toml_file(folder: Path):
+    path = folder / "config.toml"
+
+    def load(data: bytes) -> None:
+        path.write_bytes(data)
+        config.load(path, {}, {})
+
+    return load
