@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
-from agent import arguments, probe
-from agent.dashboard import options as dashboards
-from agent.text import is_utf8, one_line
+from agent.commands import arguments
+from agent.commands import health as probe
+from agent.commands.dashboard import options as dashboards
+from agent.logs.text import is_utf8, one_line
 from agent.version import __version__
 
 if TYPE_CHECKING:
-    from agent.config import Config
+    from agent.config.load import Config
 
 OK: Final = 0
 FAILED: Final = 1
@@ -187,7 +188,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def flags(given: argparse.Namespace) -> dict[str, Any]:
     """Return the flags as a layer of configuration; raise ConfigError."""
-    from agent.convert import ConfigError  # noqa: PLC0415  # see `_work`
+    from agent.config.convert import ConfigError  # noqa: PLC0415  # see `_work`
 
     layer = dict(vars(given))
     for key in ("command", "config", "once", "duration", *PLAN_OPTIONS, *dashboards.OPTIONS):
@@ -261,23 +262,28 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
-    from agent import assemble, config, convert, identity, logs, run, watched  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.commands import run, wrapped  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.config import convert  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.config import load as config  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.identity import resolver  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.logs import formats  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.pipeline import build  # noqa: PLC0415  # `health` goes without: 50 ms
 
     try:
         if given.command in ("version", "list", "sample-config"):
             _print(_text(given))
             return OK
-        logs.to_stderr("warning")
+        formats.to_stderr("warning")
         loaded = config.load(getattr(given, "config", None), flags(given))
-        logs.to_stderr(loaded.log_level)
+        formats.to_stderr(loaded.log_level)
         if given.command == "run":
             return run.run(loaded, command, once=given.once, duration=given.duration)
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
     except convert.ConfigError as problem:
         return _say(problem, USAGE)
-    except (assemble.NotLoaded, identity.UnknownIdentity) as problem:
+    except (build.NotLoaded, resolver.UnknownIdentity) as problem:
         return _say(problem, FAILED)
-    except watched.NotStarted as problem:
+    except wrapped.NotStarted as problem:
         return _say(problem, problem.code)
 
 
@@ -300,7 +306,7 @@ def _health(given: argparse.Namespace) -> int:
 def _text(given: argparse.Namespace) -> str:
     if given.command == "version":
         return f"chipwatch {__version__}"
-    from agent import report  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands import check as report  # noqa: PLC0415  # only what is asked for is loaded
 
     return report.listing(given.format) if given.command == "list" else report.sample_config()
 
@@ -311,18 +317,19 @@ def _is_form_of_plan(given: argparse.Namespace) -> bool:
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:
-    from agent import plan, plan_text  # noqa: PLC0415  # only what is asked for is loaded
-    from agent.prices import Wishes  # noqa: PLC0415
+    from agent.commands.plan import estimate  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands.plan import text as plan_text  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands.plan.prices import Wishes  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
-    made = plan.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
+    made = estimate.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
     as_json = _is_form_of_plan(given) and given.format == "json"
     _print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
     return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
-    from agent.dashboard import make  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands.dashboard import make  # noqa: PLC0415  # only what is asked for is loaded
 
     logging.disable(logging.WARNING)
     made = make.make(config, dashboards.wishes(given))
@@ -333,7 +340,7 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
 
 
 def _check(config: Config, _: argparse.Namespace) -> int:
-    from agent import report  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands import check as report  # noqa: PLC0415  # only what is asked for is loaded
 
     logging.disable(logging.WARNING)
     fit = True

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from agent import cgroup
-from agent.cgroup import Cgroup, Limits, Usage
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level, Metric, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
-from agent.procfs import boot_time
+from agent.host import cgroup
+from agent.host.cgroup import Cgroup, Limits, Usage
+from agent.host.procfs import boot_time
 
 CPU_UTILIZATION = gauge(
     "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set)."

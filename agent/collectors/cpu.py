@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import Unavailable
-from agent.procfs import KeptFile
+from agent.host.procfs import KeptFile
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of /proc/stat that are read; `guest` and `guest_nice` come after, within user and nice: proc(5)."""

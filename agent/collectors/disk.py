@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from agent.collector import Collector
-from agent.counters import ChangingSum, counting_since
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
-from agent.lane import Lane
-from agent.mounts import MountTable, may_hang
-from agent.procfs import KeptFile
+from agent.host.blocking_call import Lane
+from agent.host.counters import ChangingSum, counting_since
+from agent.host.mounts import MountTable, may_hang
+from agent.host.procfs import KeptFile
 
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk's own are: Documentation/block/stat.rst of Linux."""

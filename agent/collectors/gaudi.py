@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.child import Child, FirstWord, find, quoted
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import PartlyCollected, Unavailable
-from agent.gpu import (
+from agent.host.gpu_metrics import (
     MEMORY_TOTAL,
     MEMORY_USED,
     MEMORY_UTILIZATION,
@@ -32,6 +31,7 @@ from agent.gpu import (
     of_limit,
     possible,
 )
+from agent.host.supervised_process import Child, FirstWord, find, quoted
 
 VENDOR: Final = b"0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""

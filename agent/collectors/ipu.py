@@ -20,12 +20,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
-from agent.child import Child, FirstWord, find, quoted
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
-from agent.gpu import MOST
-from agent.tree import ProcTree, PsutilTree
+from agent.host.gpu_metrics import MOST
+from agent.host.process_tree import ProcTree, PsutilTree
+from agent.host.supervised_process import Child, FirstWord, find, quoted
 
 IPU: Final = ("ipu",)
 ATTRIBUTES: Final = {

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level, Metric, gauge
 from agent.errors import Unavailable
-from agent.procfs import KeptFile
+from agent.host.procfs import KeptFile
 
 UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
 USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from agent.collector import Collector
-from agent.counters import ChangingSum, counting_since
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter
 from agent.errors import Unavailable
-from agent.procfs import KeptFile
+from agent.host.counters import ChangingSum, counting_since
+from agent.host.procfs import KeptFile
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import Unavailable
-from agent.procfs import KeptFile
+from agent.host.procfs import KeptFile
 
 SHORTEST: Final = 50_000_000
 """Nanoseconds that a share must be made of."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.cgroup import Limits
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level, Metric, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
-from agent.tree import SECOND, ProcTree, PsutilTree
+from agent.host.cgroup import Limits
+from agent.host.process_tree import SECOND, ProcTree, PsutilTree
 
 CPU_UTILIZATION: Final = gauge(
     "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from agent.timed import Endless, TimedSocket
+from agent.net.timed_socket import Endless, TimedSocket
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage

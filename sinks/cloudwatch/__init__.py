@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
+from agent.net.trusted_clock import STEADY, SteadyClock
 from agent.sink import Limits, Rejected, Sink
-from agent.steady import STEADY, SteadyClock
 from sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
 from sinks.cloudwatch.wire import Encoder, body
 

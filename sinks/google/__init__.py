@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
+from agent.net.trusted_clock import STEADY
 from agent.sink import Limits, Rejected, Sink
-from agent.steady import STEADY
 from sinks.google.history import SPACING, History
 from sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
 

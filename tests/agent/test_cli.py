@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli, plugins
-from agent.config import Config, SinkOptions, load, plugin_config, sink_options
-from agent.convert import ConfigError, convert
-from agent.profiles import PROFILES
+from agent import cli
+from agent.config import plugins
+from agent.config.convert import ConfigError, convert
+from agent.config.load import Config, SinkOptions, load, plugin_config, sink_options
+from agent.naming.profiles import PROFILES
 from agent.version import __version__
 
 WHOLE = ["list", "sample-config", "version"]
@@ -295,7 +296,7 @@ def uncommented(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def sample():
-    from agent.report import sample_config
+    from agent.commands.check import sample_config
 
     return sample_config()
 

@@ -20,12 +20,12 @@ from typing import Any
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Summary, gauge
-from agent.outlet import Filter, Outlet
-from agent.pipeline import Pipeline
-from agent.sampler import Sampler
-from agent.spool import Spool
-from agent.window import Window
-from agent.worker import Worker
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.sampler import Sampler
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
 from sinks.cloudwatch import CloudwatchSink
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.command import WARM_UP, agent_command, running

@@ -13,12 +13,12 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from agent.assemble import build_collectors
 from agent.collector import Collector
 from agent.collectors.nvidia import NvidiaCollector
-from agent.config import load
+from agent.config.load import load
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
+from agent.pipeline.build import build_collectors
 from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
 from tests.bench.figure import CannotMeasure as NotHere

@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
-from agent.assemble import build_collectors, build_samplers
 from agent.collector import Collector
 from agent.collectors.cpu import CpuCollector
 from agent.collectors.process import ProcessCollector
-from agent.config import load
+from agent.config.load import load
+from agent.config.plugins import COLLECTORS, installed
 from agent.datapoint import Level
-from agent.plugins import COLLECTORS, installed
+from agent.pipeline.build import build_collectors, build_samplers
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 HOST_SET = ("cpu", "memory", "disk", "network")

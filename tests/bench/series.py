@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from agent.outlet import Filter, Outlet
-from agent.spool import Spool
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
 from agent.testing import MemorySink
-from agent.window import Window
-from agent.worker import Worker
 from tests.bench.child import ask
 from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
 

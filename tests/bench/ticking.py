@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from agent.cli import main
-from agent.pipeline import Pipeline
-from agent.plugins import COLLECTORS, installed
+from agent.config.plugins import COLLECTORS, installed
+from agent.pipeline.clock import Pipeline
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from agent import names, plugins
 from agent.collector import Collector
-from agent.config import SHARED, SINK_KEYS
-from agent.convert import convert
+from agent.commands.check import catalogue, field_docs
+from agent.config import plugins
+from agent.config.convert import convert
+from agent.config.load import SHARED, SINK_KEYS
 from agent.datapoint import Level, counter, gauge
 from agent.errors import Refused, Retryable, Unavailable
-from agent.identity import WORDS
-from agent.judge import faults
-from agent.profiles import PROFILES
-from agent.report import catalogue, field_docs
+from agent.identity.resolver import WORDS
+from agent.naming import rename as names
+from agent.naming.profiles import PROFILES
+from agent.pipeline.preflight import faults
 from agent.sink import Limits, Sink
 from agent.testing import check_collector, check_sink
 
@@ -123,7 +124,7 @@ def test_building_is_pure(group, name):
     loaded(group, name)
     program = """
 import sys, threading
-from agent import plugins
+from agent.config import plugins
 cls = plugins.load(sys.argv[1], sys.argv[2])
 seen = []
 WATCHED = ("open", "socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.listdir", "os.scandir", "os.mkdir", "sqlite3.")
@@ -207,7 +208,7 @@ def test_the_metrics_of_a_collector_are_declared_once_and_well(name):
 
 
 def test_no_two_collectors_declare_one_name():
-    from agent.stats import AgentCollector
+    from agent.pipeline.self_metrics import AgentCollector
 
     owners: dict[str, set[str]] = {}
     classes = {name: loaded(plugins.COLLECTORS, name) for name in COLLECTORS} | {"agent": AgentCollector}
@@ -258,7 +259,7 @@ def test_a_collector_loads_no_library_before_it_is_opened(name):
     loaded(plugins.COLLECTORS, name)
     program = """
 import sys
-from agent import plugins
+from agent.config import plugins
 plugins.load(plugins.COLLECTORS, sys.argv[1])
 print(*sorted({"psutil", "pynvml", "rich", "boto3", "botocore", "google", "grpc", "http"} & {m.partition(".")[0] for m in sys.modules}))
 """
@@ -271,7 +272,7 @@ def test_a_sink_loads_no_other_sink(name):
     loaded(plugins.SINKS, name)
     program = """
 import sys
-from agent import plugins
+from agent.config import plugins
 plugins.load(plugins.SINKS, sys.argv[1])
 print(*sorted({m.split(".")[1] for m in sys.modules if m.startswith("sinks.")}))
 """

@@ -10,7 +10,7 @@ import pytest
 
 from agent.identity.ecs import VARIABLE
 from agent.identity.imds import ENDPOINT
-from tests.agent.dashboard.strict import check_cloudwatch
+from tests.agent.commands.dashboard.strict import check_cloudwatch
 from tests.deploy import terraform as tf
 from tests.deploy.test_ecs import FOLDER, environment, read
 from tests.deploy.test_helm import pod_of, render, toml_of

@@ -14,7 +14,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
-from agent.config import load, plugin_config, sink_options
+from agent.config.load import load, plugin_config, sink_options
 from sinks.cloudwatch import CloudwatchSink
 from tests.deploy import tools
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent import config as configuration
-from agent.assemble import validate
-from agent.identity import WORDS
+from agent.config import load as configuration
+from agent.identity.resolver import WORDS
+from agent.pipeline.build import validate
 from agent.version import __version__
 from tests.deploy import tools
 from tests.doubles import kube

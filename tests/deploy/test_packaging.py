@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
     }
     assert names - metadata == sources()
     assert "agent/py.typed" in names
-    assert "agent/prices.toml" in names
+    assert "agent/commands/plan/prices.toml" in names
 
 
 def test_the_sdist_holds_these_and_what_says_what_they_are(built):

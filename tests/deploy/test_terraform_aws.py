@@ -14,9 +14,9 @@ import subprocess
 import pytest
 from botocore.exceptions import ClientError
 
-from agent.config import load
-from agent.dashboard.make import make
-from agent.dashboard.options import Wishes
+from agent.commands.dashboard.make import make
+from agent.commands.dashboard.options import Wishes
+from agent.config.load import load
 from tests.deploy import terraform as tf
 from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model

@@ -16,12 +16,12 @@ import tomllib
 
 import pytest
 
-from agent.config import load
-from agent.convert import ConfigError
-from agent.dashboard import google
-from agent.dashboard.make import make
-from agent.dashboard.options import Wishes
-from tests.agent.dashboard.strict import check_google
+from agent.commands.dashboard import google
+from agent.commands.dashboard.make import make
+from agent.commands.dashboard.options import Wishes
+from agent.config.convert import ConfigError
+from agent.config.load import load
+from tests.agent.commands.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf
 from tests.deploy.test_user_data import FAKE, Play

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
-from agent.outlet import Filter, Outlet
-from agent.pipeline import Pipeline
-from agent.sampler import Sampler
-from agent.spool import Spool
-from agent.window import Window
-from agent.worker import Worker
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.sampler import Sampler
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
 from sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 0.05

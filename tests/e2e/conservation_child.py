@@ -21,13 +21,13 @@ from pathlib import Path
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, gauge
 from agent.errors import BadBatch, Refused, Retryable
-from agent.outlet import Filter, Outlet
-from agent.pipeline import Pipeline
-from agent.sampler import Sampler
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.sampler import Sampler
+from agent.pipeline.window import Window
 from agent.sink import Limits, Rejected, Sink
-from agent.spool import Spool
-from agent.window import Window
-from agent.worker import Worker
+from agent.spool.queue import Spool
 
 NUMBER = gauge("test.number", "1", "A number of its own for every point.")
 BATCH = 40

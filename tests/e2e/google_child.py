@@ -14,12 +14,12 @@ from pathlib import Path
 
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, counter, gauge
-from agent.outlet import Filter, Outlet
-from agent.pipeline import Pipeline
-from agent.sampler import Sampler
-from agent.spool import Spool
-from agent.window import Window
-from agent.worker import Worker
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.sampler import Sampler
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
 from sinks.google import GoogleSink
 
 MINUTE = 0.05

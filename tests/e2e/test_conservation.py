@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from agent.datapoint import gauge
 from agent.errors import BadBatch, Refused, Retryable
+from agent.pipeline.delivery import Worker
 from agent.sink import Limits
-from agent.spool import Spool
+from agent.spool.queue import Spool
 from agent.testing import MemorySink
-from agent.worker import Worker
 from tests.e2e import conservation_child as child
 
 ROOT = Path(__file__).parents[2]

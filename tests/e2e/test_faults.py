@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from agent.spool import Spool
+from agent.spool.queue import Spool
 
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""

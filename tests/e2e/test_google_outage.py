@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from agent.datapoint import Dimensions, Level
-from agent.outlet import Filter, Outlet
-from agent.spool import Spool
-from agent.window import Window
-from agent.worker import Worker
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
 from sinks.google import GoogleSink
 from tests.doubles import monitoring as service
 from tests.doubles.cloudwatch import CloudwatchDouble, environment

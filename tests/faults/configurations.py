@@ -13,9 +13,12 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from agent import assemble, cli, config, plugins
-from agent.convert import ConfigError
-from agent.report import sample_config
+from agent import cli
+from agent.commands.check import sample_config
+from agent.config import load as config
+from agent.config import plugins
+from agent.config.convert import ConfigError
+from agent.pipeline import build
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 from tests.faults.parsers import _uncommented
@@ -97,10 +100,10 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
             loaded = config.load(getattr(given, "config", None), cli.flags(given))
             for name in loaded.sink:
                 config.sink_options(name, loaded)
-            assemble.validate(loaded)
+            build.validate(loaded)
         except ConfigError as problem:
             code, said = 2, f"{problem}\n"
-        except assemble.NotLoaded as problem:
+        except build.NotLoaded as problem:
             code, said = 1, f"{problem}\n"
         except SystemExit as end:
             code = end.code

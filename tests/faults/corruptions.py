@@ -13,7 +13,7 @@ from random import Random
 
 from agent.datapoint import Datapoint, Dimensions, counter, gauge
 from agent.errors import Retryable
-from agent.spool import Spool
+from agent.spool.queue import Spool
 from tests.faults.figures import Figures
 from tests.faults.kills import books
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent import chunk, config, heartbeat, probe
 from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import Teller
@@ -21,13 +20,17 @@ from agent.collectors.neuron.trouble import Trouble
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.collectors.tpu import message, told
-from agent.convert import ConfigError
+from agent.commands import health
+from agent.commands.check import sample_config
+from agent.config import load as config
+from agent.config.convert import ConfigError
 from agent.datapoint import Level
-from agent.errand import Trouble as NoUse
+from agent.host.mounts import mount_of, mounts
+from agent.host.oneshot import Trouble as NoUse
+from agent.host.process_tree import parse_stat
 from agent.identity.kubernetes import Kubernetes
-from agent.mounts import mount_of, mounts
-from agent.report import sample_config
-from agent.tree import parse_stat
+from agent.spool import codec
+from agent.status import heartbeat
 from sinks.google.history import History
 from tests.doubles.fake_neuron_monitor import record
 from tests.faults.corruptions import COMMON, POINTS, window
@@ -70,8 +73,8 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "proc mountinfo", seeds("**/*mountinfo", 4000), lambda data: [mount_of("/var/lib", mounts(data))]
     yield "proc stat", seeds("process/*.stat"), lambda data: [parse_stat(data)], (ValueError,)
     yield "kubernetes namespace", [b"default", b"kube-system\n"], kubernetes(folder)
-    body = chunk.encode(window(0), COMMON)
-    yield "chunk decode", [body, chunk.encode(window(50), None)], chunk_of, (chunk.Unreadable,)
+    body = codec.encode(window(0), COMMON)
+    yield "chunk decode", [body, codec.encode(window(50), None)], chunk_of, (codec.Unreadable,)
     yield "memo google", [_history()], lambda data: History().load(data)
     yield "memo heartbeat", [json.dumps({"at": 5.5, "late": 3.0, "why": "no", "pid": 7}).encode()], heart(folder)
     toml = [sample_config().encode(), _uncommented(sample_config())]
@@ -164,7 +167,7 @@ def _history() -> bytes:
 
 
 def chunk_of(data: bytes) -> None:
-    chunk.decode(data, 2 * POINTS)
+    codec.decode(data, 2 * POINTS)
 
 
 def heart(folder: Path):
@@ -174,7 +177,7 @@ def heart(folder: Path):
     def ask(data: bytes) -> Iterator[object]:
         assert beat
         (folder / heartbeat.NAME).write_bytes(data)
-        return iter(probe.probe(given, {}))
+        return iter(health.probe(given, {}))
 
     return ask
 

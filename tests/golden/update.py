@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from agent.config import load
-from agent.dashboard.google import PREFIX
-from agent.dashboard.make import make
-from agent.dashboard.options import Wishes
-from agent.report import catalogue, rows
+from agent.commands.check import catalogue, rows
+from agent.commands.dashboard.google import PREFIX
+from agent.commands.dashboard.make import make
+from agent.commands.dashboard.options import Wishes
+from agent.config.load import load
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"

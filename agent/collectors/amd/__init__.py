@@ -14,8 +14,8 @@ from agent.collectors.amd import card as sysfs
 from agent.collectors.amd.card import Card
 from agent.collectors.amd.metrics import METRICS, Readings, Teller
 from agent.datapoint import Datapoint, Level, Metric
-from agent.errand import Trouble
 from agent.errors import PartlyCollected, Unavailable
+from agent.host.oneshot import Trouble
 
 if TYPE_CHECKING:
     from agent.collectors.amd.gaps import Gaps
@@ -83,7 +83,7 @@ class AmdCollector(Collector):
             self._ask()
         elif self._config.pid is not None:
             from agent.collectors.amd.share import Share  # noqa: PLC0415  only where somebody is watched
-            from agent.tree import ProcTree  # noqa: PLC0415  the same
+            from agent.host.process_tree import ProcTree  # noqa: PLC0415  the same
 
             with suppress(ProcessLookupError):  # it has ended; the process collector says so
                 self._share = Share(self._config, ProcTree(self._config, self._config.pid, detailed=False))

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from agent import gpu
 from agent.collectors.amd.metrics import COUNTERS, HOTSPOT, Readings, Teller
 from agent.datapoint import Metric
-from agent.drm import cards, text
-from agent.procfs import KeptFile
+from agent.host import gpu_metrics
+from agent.host.drm import cards, text
+from agent.host.procfs import KeptFile
 
 AMD: Final = "0x1002"
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
@@ -29,16 +29,16 @@ ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5):
 # https://docs.kernel.org/gpu/amdgpu/thermal.html and https://docs.kernel.org/gpu/amdgpu/driver-misc.html
 Spec = tuple[str, Metric, float]
 BASIC: Final[tuple[Spec, ...]] = (
-    ("gpu_busy_percent", gpu.UTILIZATION, 1),
-    ("mem_info_vram_used", gpu.MEMORY_USED, 1),
-    ("mem_info_vram_total", gpu.MEMORY_TOTAL, 1),
+    ("gpu_busy_percent", gpu_metrics.UTILIZATION, 1),
+    ("mem_info_vram_used", gpu_metrics.MEMORY_USED, 1),
+    ("mem_info_vram_total", gpu_metrics.MEMORY_TOTAL, 1),
 )
-DETAILED: Final[tuple[Spec, ...]] = (("mem_busy_percent", gpu.MEMORY_ACTIVITY, 1),)
-HWMON_BASIC: Final[tuple[Spec, ...]] = (("power1_cap", gpu.POWER_LIMIT, 1e-6),)
-HWMON_DETAILED: Final[tuple[Spec, ...]] = (("pwm1", gpu.FAN, 100 / 255),)
+DETAILED: Final[tuple[Spec, ...]] = (("mem_busy_percent", gpu_metrics.MEMORY_ACTIVITY, 1),)
+HWMON_BASIC: Final[tuple[Spec, ...]] = (("power1_cap", gpu_metrics.POWER_LIMIT, 1e-6),)
+HWMON_DETAILED: Final[tuple[Spec, ...]] = (("pwm1", gpu_metrics.FAN, 100 / 255),)
 CLOCKS: Final = (
-    ("freq1_input", "pp_dpm_sclk", gpu.CLOCK_GRAPHICS),
-    ("freq2_input", "pp_dpm_mclk", gpu.CLOCK_MEMORY),
+    ("freq1_input", "pp_dpm_sclk", gpu_metrics.CLOCK_GRAPHICS),
+    ("freq2_input", "pp_dpm_mclk", gpu_metrics.CLOCK_MEMORY),
 )
 """In the hwmon; else a table in device/, of which one line is marked. An APU's hwmon lacks the memory's clock."""
 CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
@@ -47,23 +47,23 @@ NORTH_BRIDGE: Final = "vddnb"
 """The label of in1: APUs alone have it, but not MI300A, with VRAM of its own: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (2, 3)
 """Of gpu_metrics: kgd_pp_interface.h."""
-GTT: Final = (("mem_info_gtt_used", gpu.MEMORY_USED), ("mem_info_gtt_total", gpu.MEMORY_TOTAL))
+GTT: Final = (("mem_info_gtt_used", gpu_metrics.MEMORY_USED), ("mem_info_gtt_total", gpu_metrics.MEMORY_TOTAL))
 
 # What the catalogue asks of a card at a level, and of what it is made; read now and then: SELDOM.
 ASKED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC)}) | {
-    gpu.POWER,
-    gpu.TEMPERATURE,
-    gpu.ECC_UNCORRECTED,
+    gpu_metrics.POWER,
+    gpu_metrics.TEMPERATURE,
+    gpu_metrics.ECC_UNCORRECTED,
 }
 ASKED_DETAILED: Final = frozenset({metric for _, metric, _ in (*DETAILED, *HWMON_DETAILED)}) | {
-    gpu.CLOCK_GRAPHICS,
-    gpu.CLOCK_MEMORY,
-    gpu.MEMORY_TEMPERATURE,
-    gpu.ECC_CORRECTED,
-    gpu.ENERGY,
+    gpu_metrics.CLOCK_GRAPHICS,
+    gpu_metrics.CLOCK_MEMORY,
+    gpu_metrics.MEMORY_TEMPERATURE,
+    gpu_metrics.ECC_CORRECTED,
+    gpu_metrics.ENERGY,
 }
 SELDOM: Final = COUNTERS
-VRAM: Final = frozenset({gpu.MEMORY_USED, gpu.MEMORY_TOTAL})
+VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
 """Where the hwmon shows none of these, there is no fan."""
 
@@ -122,7 +122,7 @@ class Card:
                 readings[metric] = vram + value
         answered, gone = bool(readings), self.lost
         if answered or gone:
-            readings[gpu.STATE] = 1 if answered else 0
+            readings[gpu_metrics.STATE] = 1 if answered else 0
         if answered and seldom:
             self._errors(readings)
             self._energy(readings)
@@ -132,9 +132,9 @@ class Card:
     def complete(self, readings: Readings, told: Readings) -> None:
         """Put what a tool told into gaps of the readings; the size of the memory once for all."""
         readings |= {metric: value for metric, value in told.items() if metric in self.gaps}
-        self.total = readings.get(gpu.MEMORY_TOTAL, self.total)
-        if self.total and gpu.MEMORY_TOTAL in self.gaps:
-            readings[gpu.MEMORY_TOTAL] = self.total
+        self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
+        if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
+            readings[gpu_metrics.MEMORY_TOTAL] = self.total
 
     @property
     def lost(self) -> bool:
@@ -163,7 +163,7 @@ class Card:
         # A counter is one source's or the other's, never both in turn: they need not begin at the same moment.
         missing -= self._own
         if missing & VRAM:
-            missing |= {gpu.MEMORY_UTILIZATION}
+            missing |= {gpu_metrics.MEMORY_UTILIZATION}
         self.gaps, self._missing = missing & self._missing, missing
 
     def _open(self) -> Iterator[tuple[KeptFile, Metric, float]]:
@@ -171,14 +171,14 @@ class Card:
         hwmon = folders[0] if folders else self.device / "hwmon/none"
         power = "power1_average" if (hwmon / "power1_average").exists() else "power1_input"  # MI300 has this one only
         labels = {text(path): path.name.replace("_label", "_input") for path in hwmon.glob("temp*_label")}
-        further = [(power, gpu.POWER, 1e-6), *HWMON_BASIC, *(HWMON_DETAILED if self._detailed else ())]
+        further = [(power, gpu_metrics.POWER, 1e-6), *HWMON_BASIC, *(HWMON_DETAILED if self._detailed else ())]
         if folders and not any((hwmon / name).exists() for name in FAN):
-            self._asked -= {gpu.FAN}
+            self._asked -= {gpu_metrics.FAN}
         if chip := labels.get("edge") or labels.get("junction"):  # MI300 has no edge
-            further.append((chip, gpu.TEMPERATURE, 1e-3))
+            further.append((chip, gpu_metrics.TEMPERATURE, 1e-3))
         specs = [(self.device, spec) for spec in (*BASIC, *(DETAILED if self._detailed else ()))]
         if self._detailed:
-            for label, metric in ("mem", gpu.MEMORY_TEMPERATURE), ("junction", HOTSPOT):
+            for label, metric in ("mem", gpu_metrics.MEMORY_TEMPERATURE), ("junction", HOTSPOT):
                 if label in labels:
                     further.append((labels[label], metric, 1e-3))
             for sensor, table, metric in CLOCKS:
@@ -233,13 +233,13 @@ class Card:
     def _errors(self, readings: Readings) -> None:
         """Read the RAS account of the memory: `ue: 0` and `ce: 0`."""
         data = (self._ras and self._bytes(self._ras)) or b""
-        for key, metric in (b"ue", gpu.ECC_UNCORRECTED), (b"ce", gpu.ECC_CORRECTED):
+        for key, metric in (b"ue", gpu_metrics.ECC_UNCORRECTED), (b"ce", gpu_metrics.ECC_CORRECTED):
             if found := re.search(rb"^%s:\s*(\d+)\s*$" % key, data, re.MULTILINE):
                 readings[metric] = int(found[1])
 
     def _energy(self, readings: Readings) -> None:
         if self._table and (value := self._parsed(self._table, _energy)) is not None:
-            readings[gpu.ENERGY] = value * ENERGY_STEP
+            readings[gpu_metrics.ENERGY] = value * ENERGY_STEP
 
 
 def _number(data: bytes) -> float | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from agent import gpu
 from agent.collectors.amd.library import Library
 from agent.collectors.amd.metrics import Readings, possible
 from agent.collectors.amd.tools import Cards, Tool, Wanted, programs
 from agent.datapoint import Metric
-from agent.errand import Trouble
+from agent.host import gpu_metrics
+from agent.host.oneshot import Trouble
 
 HOUR: Final = 3600.0
 """Seconds after which a tool is asked again for what it did not know."""
-WHOLE: Final = frozenset({gpu.MEMORY_TOTAL, gpu.POWER_LIMIT})
+WHOLE: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 """What is absent where it is 0."""
 Gap = tuple[str, Metric]
 """PCI address of a card, and what sysfs does not tell of it."""
@@ -122,7 +122,7 @@ def _by_slot(cards: Cards, slots: Mapping[str, str]) -> Mapping[str, Readings]:
         if slot := slots.get(index):
             told.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in WHOLE)})
     for readings in told.values():
-        used, total = readings.get(gpu.MEMORY_USED), readings.get(gpu.MEMORY_TOTAL)
+        used, total = readings.get(gpu_metrics.MEMORY_USED), readings.get(gpu_metrics.MEMORY_TOTAL)
         if used is not None and total and used <= total:
-            readings[gpu.MEMORY_UTILIZATION] = 100 * used / total
+            readings[gpu_metrics.MEMORY_UTILIZATION] = 100 * used / total
     return told

@@ -12,17 +12,18 @@ from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final
 
-from agent import gpu
 from agent.collectors.amd.metrics import HOTSPOT, number
 from agent.collectors.amd.tools import MIB, Cards, Wanted, some
 from agent.datapoint import Metric
-from agent.errand import Trouble
+from agent.host import gpu_metrics
+from agent.host.oneshot import Trouble
 
 NONE: Final = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """What the library says where it has no value, unless it says "N/A"."""
 
 HEAT: Final = (
-    ("JUNCTION", HOTSPOT), ("JUNCTION", gpu.TEMPERATURE), ("EDGE", gpu.TEMPERATURE), ("VRAM", gpu.MEMORY_TEMPERATURE),
+    ("JUNCTION", HOTSPOT), ("JUNCTION", gpu_metrics.TEMPERATURE),
+    ("EDGE", gpu_metrics.TEMPERATURE), ("VRAM", gpu_metrics.MEMORY_TEMPERATURE),
 )  # fmt: skip
 """Kind of sensor, and what it tells; the later one wins, and MI300 has no edge."""
 
@@ -112,22 +113,22 @@ class Library:
         smi = self._smi
         kinds, clocks = getattr(smi, "AmdSmiTemperatureType", None), getattr(smi, "AmdSmiClkType", None)
         current = getattr(getattr(smi, "AmdSmiTemperatureMetric", None), "CURRENT", None)
-        activity = {"gfx_activity": gpu.UTILIZATION, "umc_activity": gpu.MEMORY_ACTIVITY}
+        activity = {"gfx_activity": gpu_metrics.UTILIZATION, "umc_activity": gpu_metrics.MEMORY_ACTIVITY}
         yield from self._told(activity, "amdsmi_get_gpu_activity", handle)
-        memory = {"vram_total": gpu.MEMORY_TOTAL, "vram_used": gpu.MEMORY_USED}  # in MB, which are MiB
+        memory = {"vram_total": gpu_metrics.MEMORY_TOTAL, "vram_used": gpu_metrics.MEMORY_USED}  # in MB, which are MiB
         for metric, value in self._told(memory, "amdsmi_get_gpu_vram_usage", handle):
             yield metric, value * MIB
-        power = dict.fromkeys(("average_socket_power", "current_socket_power", "socket_power"), gpu.POWER)
+        power = dict.fromkeys(("average_socket_power", "current_socket_power", "socket_power"), gpu_metrics.POWER)
         yield from self._told(power, "amdsmi_get_power_info", handle)
-        for metric, cap in self._told({"power_cap": gpu.POWER_LIMIT}, "amdsmi_get_power_cap_info", handle):
-            yield metric, cap if cap < gpu.MOST["W"] else cap / 1e6  # in µW or, in other versions, W
+        for metric, cap in self._told({"power_cap": gpu_metrics.POWER_LIMIT}, "amdsmi_get_power_cap_info", handle):
+            yield metric, cap if cap < gpu_metrics.MOST["W"] else cap / 1e6  # in µW or, in other versions, W
         for kind, metric in HEAT:
             if (of := getattr(kinds, kind, None)) is not None:
                 yield from self._told({"": metric}, "amdsmi_get_temp_metric", handle, of, current)
-        for kind, metric in ("GFX", gpu.CLOCK_GRAPHICS), ("MEM", gpu.CLOCK_MEMORY):
+        for kind, metric in ("GFX", gpu_metrics.CLOCK_GRAPHICS), ("MEM", gpu_metrics.CLOCK_MEMORY):
             if (of := getattr(clocks, kind, None)) is not None:
                 yield from self._told({"clk": metric}, "amdsmi_get_clock_info", handle, of)
-        errors = {"correctable_count": gpu.ECC_CORRECTED, "uncorrectable_count": gpu.ECC_UNCORRECTED}
+        errors = {"correctable_count": gpu_metrics.ECC_CORRECTED, "uncorrectable_count": gpu_metrics.ECC_UNCORRECTED}
         yield from self._told(errors, "amdsmi_get_gpu_total_ecc_count", handle)
         yield from self._products(handle)
 
@@ -137,9 +138,9 @@ class Library:
         if isinstance(count, dict) and (step := number(count.get("counter_resolution"))):
             steps = number(count.get("energy_accumulator", count.get("power")))
             if steps is not None and steps not in NONE:
-                yield gpu.ENERGY, steps * step * 1e-6
+                yield gpu_metrics.ENERGY, steps * step * 1e-6
         if top := number(self._ask("amdsmi_get_gpu_fan_speed_max", handle, 0)):
-            for metric, speed in self._told({"": gpu.FAN}, "amdsmi_get_gpu_fan_speed", handle, 0):
+            for metric, speed in self._told({"": gpu_metrics.FAN}, "amdsmi_get_gpu_fan_speed", handle, 0):
                 yield metric, 100 * speed / top
 
     def _told(self, keys: Mapping[str, Metric], call: str, *args: Any) -> Iterator[tuple[Metric, float]]:

@@ -6,18 +6,22 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from agent import gpu
-from agent.counters import Life
 from agent.datapoint import Datapoint, Dimensions, Metric, gauge
+from agent.host import gpu_metrics
+from agent.host.counters import Life
 
 LARGEST: Final = 2**63
 """What no tool prints of anything that is."""
 
 HOTSPOT: Final = gauge(
-    "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", gpu.DETAILED, gpu.KEYS
+    "gpu.hotspot.temperature",
+    "Cel",
+    "Temperature of the hottest place of the chip.",
+    gpu_metrics.DETAILED,
+    gpu_metrics.KEYS,
 )
-METRICS: Final[tuple[Metric, ...]] = (*gpu.FAMILY, HOTSPOT)
-COUNTERS: Final = frozenset({gpu.ENERGY, gpu.ECC_CORRECTED, gpu.ECC_UNCORRECTED})
+METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
+COUNTERS: Final = frozenset({gpu_metrics.ENERGY, gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED})
 Readings = dict[Metric, float]
 """What was read of one card, in the units of the metrics."""
 
@@ -65,22 +69,22 @@ class Teller:
 
 def _settle(readings: Readings) -> None:
     """Take out what contradicts itself, and put in the shares that follow from the rest."""
-    limit, power = readings.get(gpu.POWER_LIMIT), readings.get(gpu.POWER)
+    limit, power = readings.get(gpu_metrics.POWER_LIMIT), readings.get(gpu_metrics.POWER)
     if not limit:  # a second die of a package has no limit, and what stands there as its power is none
-        readings.pop(gpu.POWER_LIMIT, None)
+        readings.pop(gpu_metrics.POWER_LIMIT, None)
         if not power:
-            readings.pop(gpu.POWER, None)
-    elif power is not None and (share := gpu.of_limit(power, limit)) is not None:
-        readings[gpu.POWER_UTILIZATION] = share
-    total, used = readings.get(gpu.MEMORY_TOTAL), readings.get(gpu.MEMORY_USED)
+            readings.pop(gpu_metrics.POWER, None)
+    elif power is not None and (share := gpu_metrics.of_limit(power, limit)) is not None:
+        readings[gpu_metrics.POWER_UTILIZATION] = share
+    total, used = readings.get(gpu_metrics.MEMORY_TOTAL), readings.get(gpu_metrics.MEMORY_USED)
     if not total:
-        readings.pop(gpu.MEMORY_TOTAL, None)
+        readings.pop(gpu_metrics.MEMORY_TOTAL, None)
     elif used is not None and used <= total:  # bytes are truer than any percentage that a tool gives
-        readings[gpu.MEMORY_UTILIZATION] = 100 * used / total
+        readings[gpu_metrics.MEMORY_UTILIZATION] = 100 * used / total
     else:
-        readings.pop(gpu.MEMORY_USED, None)
+        readings.pop(gpu_metrics.MEMORY_USED, None)
 
 
 def possible(metric: Metric, value: float) -> bool:
     """Tell whether a value can be true; an energy of 0 is what cards say that count none."""
-    return gpu.possible(metric, value) and (value > 0 or metric is not gpu.ENERGY)
+    return gpu_metrics.possible(metric, value) and (value > 0 or metric is not gpu_metrics.ENERGY)

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from agent import gpu
 from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
-from agent.drm import fdinfo, size, text
-from agent.tree import ProcTree
+from agent.host import gpu_metrics
+from agent.host.drm import fdinfo, size, text
+from agent.host.process_tree import ProcTree
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
@@ -85,12 +85,12 @@ class Share:
             # Both accounts may hold the same memory: the larger one of each process is the truer one.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):
-                yield gpu.PROCESS_MEMORY_USED.point(at, total, card.teller.dims)
+                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, total, card.teller.dims)
                 if card.total:
-                    yield gpu.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.teller.dims)
+                    yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.teller.dims)
             # What runs in queues of the compute driver passes fdinfo by: its engine times would say "idle".
             if not queues and then and (share := _busiest(mine, before, now - then)) is not None:
-                yield gpu.PROCESS_UTILIZATION.point(at, share, card.teller.dims)
+                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.teller.dims)
 
     def _computing(self, pids: frozenset[int]) -> dict[str, dict[int, int]]:
         """Return the bytes that each process has by KFD's account, by PCI address; its pids are the machine's."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from agent import gpu
-from agent.child import quoted
 from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
-from agent.errand import Errand, Trouble
+from agent.host import gpu_metrics
+from agent.host.oneshot import Errand, Trouble
+from agent.host.supervised_process import quoted
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
@@ -71,22 +71,22 @@ def _of_amd_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 # Where a value is in a row of amd-smi, the unit that it must have if it names one, and the factor to the metric's own.
 AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
-    ("usage.gfx_activity", gpu.UTILIZATION, "%", 1),
-    ("usage.umc_activity", gpu.MEMORY_ACTIVITY, "%", 1),
-    ("mem_usage.total_vram", gpu.MEMORY_TOTAL, "mb", MIB),
-    ("mem_usage.used_vram", gpu.MEMORY_USED, "mb", MIB),
+    ("usage.gfx_activity", gpu_metrics.UTILIZATION, "%", 1),
+    ("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%", 1),
+    ("mem_usage.total_vram", gpu_metrics.MEMORY_TOTAL, "mb", MIB),
+    ("mem_usage.used_vram", gpu_metrics.MEMORY_USED, "mb", MIB),
     ("temperature.hotspot", HOTSPOT, "c", 1),
-    ("temperature.hotspot", gpu.TEMPERATURE, "c", 1),
-    ("temperature.edge", gpu.TEMPERATURE, "c", 1),  # the later one wins; MI300 has no edge
-    ("temperature.mem", gpu.MEMORY_TEMPERATURE, "c", 1),
-    ("power.socket_power", gpu.POWER, "w", 1),
-    ("power.power_limit", gpu.POWER_LIMIT, "w", 1),
-    ("energy.total_energy_consumption", gpu.ENERGY, "j", 1),
-    ("clock.gfx_0.clk", gpu.CLOCK_GRAPHICS, "mhz", 1),
-    ("clock.mem_0.clk", gpu.CLOCK_MEMORY, "mhz", 1),
-    ("fan.usage", gpu.FAN, "%", 1),
-    ("ecc.total_correctable_count", gpu.ECC_CORRECTED, "", 1),
-    ("ecc.total_uncorrectable_count", gpu.ECC_UNCORRECTED, "", 1),
+    ("temperature.hotspot", gpu_metrics.TEMPERATURE, "c", 1),
+    ("temperature.edge", gpu_metrics.TEMPERATURE, "c", 1),  # the later one wins; MI300 has no edge
+    ("temperature.mem", gpu_metrics.MEMORY_TEMPERATURE, "c", 1),
+    ("power.socket_power", gpu_metrics.POWER, "w", 1),
+    ("power.power_limit", gpu_metrics.POWER_LIMIT, "w", 1),
+    ("energy.total_energy_consumption", gpu_metrics.ENERGY, "j", 1),
+    ("clock.gfx_0.clk", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
+    ("clock.mem_0.clk", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
+    ("fan.usage", gpu_metrics.FAN, "%", 1),
+    ("ecc.total_correctable_count", gpu_metrics.ECC_CORRECTED, "", 1),
+    ("ecc.total_uncorrectable_count", gpu_metrics.ECC_UNCORRECTED, "", 1),
 )
 
 
@@ -104,22 +104,22 @@ def _row(row: Any) -> Readings:
 # Keys of rocm-smi from 4.3 to 7, in lower case; the later line wins. Of `GPU memory use (%)` nothing is made but
 # activity, which it is: https://github.com/ROCm/rocm_smi_lib renamed it in 6.1.2.
 ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
-    (r"gpu use \(%\)", gpu.UTILIZATION, None, 1),
-    (r"gpu memory use \(%\)", gpu.MEMORY_ACTIVITY, None, 1),
-    (r"gpu memory read/write activity \(%\)", gpu.MEMORY_ACTIVITY, None, 1),
-    (r"gpu memory allocated \(vram%\)", gpu.MEMORY_UTILIZATION, None, 1),
-    (r"vram total memory \(b\)", gpu.MEMORY_TOTAL, None, 1),
-    (r"vram total used memory \(b\)", gpu.MEMORY_USED, None, 1),
+    (r"gpu use \(%\)", gpu_metrics.UTILIZATION, None, 1),
+    (r"gpu memory use \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
+    (r"gpu memory read/write activity \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
+    (r"gpu memory allocated \(vram%\)", gpu_metrics.MEMORY_UTILIZATION, None, 1),
+    (r"vram total memory \(b\)", gpu_metrics.MEMORY_TOTAL, None, 1),
+    (r"vram total used memory \(b\)", gpu_metrics.MEMORY_USED, None, 1),
     (r"temperature \(sensor junction\) \(c\)", HOTSPOT, None, 1),
-    (r"temperature \(sensor junction\) \(c\)", gpu.TEMPERATURE, None, 1),
-    (r"temperature \(sensor edge\) \(c\)", gpu.TEMPERATURE, None, 1),
-    (r"temperature \(sensor memory\) \(c\)", gpu.MEMORY_TEMPERATURE, None, 1),
-    (r"(average|current socket) graphics package power \(w\)", gpu.POWER, None, 1),
-    (r"max graphics package power \(w\)", gpu.POWER_LIMIT, None, 1),
-    (r"accumulated energy \(uj\)", gpu.ENERGY, None, 1e-6),
-    (r"sclk clock speed:?", gpu.CLOCK_GRAPHICS, "mhz", 1),
-    (r"mclk clock speed:?", gpu.CLOCK_MEMORY, "mhz", 1),
-    (r"fan speed \(%\)", gpu.FAN, None, 1),
+    (r"temperature \(sensor junction\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
+    (r"temperature \(sensor edge\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
+    (r"temperature \(sensor memory\) \(c\)", gpu_metrics.MEMORY_TEMPERATURE, None, 1),
+    (r"(average|current socket) graphics package power \(w\)", gpu_metrics.POWER, None, 1),
+    (r"max graphics package power \(w\)", gpu_metrics.POWER_LIMIT, None, 1),
+    (r"accumulated energy \(uj\)", gpu_metrics.ENERGY, None, 1e-6),
+    (r"sclk clock speed:?", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
+    (r"mclk clock speed:?", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
+    (r"fan speed \(%\)", gpu_metrics.FAN, None, 1),
 )
 
 

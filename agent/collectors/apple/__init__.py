@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from agent.child import find
 from agent.collector import Collector
 from agent.collectors.apple.macmon import PLACES, Macmon
 from agent.collectors.apple.metrics import METRICS, Values
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import PartlyCollected, Unavailable
+from agent.host.supervised_process import find
 
 if TYPE_CHECKING:
     from agent.collectors.apple.foundation import Libraries

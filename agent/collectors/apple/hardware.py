@@ -17,7 +17,7 @@ from agent.collectors.apple.registry import Registry
 from agent.collectors.apple.report import STATES, Report, Stretch
 from agent.collectors.apple.smc import Smc
 from agent.errors import Unavailable
-from agent.gpu import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
 
 BUSY: Final = "Device Utilization %"
 MEMORY: Final = "In use system memory"

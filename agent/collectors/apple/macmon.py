@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.child import FIRST_WORD, Child, FirstWord, quoted
 from agent.collectors.apple.metrics import Values, is_number, readings
 from agent.errors import Unavailable
-from agent.gpu import CLOCK_GRAPHICS, POWER, TEMPERATURE, UTILIZATION
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, POWER, TEMPERATURE, UTILIZATION
+from agent.host.supervised_process import FIRST_WORD, Child, FirstWord, quoted
 
 PLACES: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 STALE: Final = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeGuard
 
 from agent.datapoint import Metric
-from agent.gpu import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
 
 Values = list[tuple[Metric, float]]
 

@@ -15,9 +15,9 @@ from agent.collectors.intel import card as sysfs
 from agent.collectors.intel.card import Card, wanted
 from agent.collectors.intel.metrics import METRICS, Readings
 from agent.datapoint import Datapoint, Metric
-from agent.drm import cards
-from agent.errand import Trouble
 from agent.errors import PartlyCollected, Unavailable
+from agent.host.drm import cards
+from agent.host.oneshot import Trouble
 
 if TYPE_CHECKING:
     from agent.collectors.intel.share import Share
@@ -78,7 +78,7 @@ class IntelCollector(Collector):
             self._xpu = XpuSmi(program, self._config.pace, self._config.patience)
         if self._config.pid is not None:
             from agent.collectors.intel.share import Share  # noqa: PLC0415  only where somebody is watched
-            from agent.tree import ProcTree  # noqa: PLC0415  the same
+            from agent.host.process_tree import ProcTree  # noqa: PLC0415  the same
 
             with suppress(ProcessLookupError):  # it has ended; the process collector says so
                 self._share = Share(self._config.proc, ProcTree(self._config, self._config.pid, detailed=False))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agent import gpu
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Datapoint, Dimensions, Level
-from agent.drm import text
-from agent.procfs import KeptFile
+from agent.host import gpu_metrics
+from agent.host.drm import text
+from agent.host.procfs import KeptFile
 
 INTEL: Final = "0x8086"
 SECOND: Final = 1_000_000_000
@@ -67,38 +67,38 @@ class Card:
         self.problems, self.lost = [], False
         readings: Readings = {}
         found = (
-            (gpu.CLOCK_GRAPHICS, self._value(self._clock), 1.0),
-            (gpu.ENERGY, self._value(self._energy), 1e-6),
-            (gpu.POWER_LIMIT, self._value(self._limit) or None, 1e-6),
-            (gpu.TEMPERATURE, self._value(self._chip), 1e-3),
-            (gpu.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
+            (gpu_metrics.CLOCK_GRAPHICS, self._value(self._clock), 1.0),
+            (gpu_metrics.ENERGY, self._value(self._energy), 1e-6),
+            (gpu_metrics.POWER_LIMIT, self._value(self._limit) or None, 1e-6),
+            (gpu_metrics.TEMPERATURE, self._value(self._chip), 1e-3),
+            (gpu_metrics.MEMORY_TEMPERATURE, self._value(self._vram), 1e-3),
         )
         for metric, value, factor in found:
-            if value is not None and gpu.possible(metric, value * factor):
+            if value is not None and gpu_metrics.possible(metric, value * factor):
                 readings[metric] = value * factor
-        if self._energy and (watts := self._rate(self._energy, readings.get(gpu.ENERGY), now)) is not None:
-            readings[gpu.POWER] = watts
+        if self._energy and (watts := self._rate(self._energy, readings.get(gpu_metrics.ENERGY), now)) is not None:
+            readings[gpu_metrics.POWER] = watts
         idle = [self._rate(file, self._value(file), now) for file in self._idle]  # ms of idleness in a second
         shares = [100 - rate / 10 for rate in idle if rate is not None]
         if shares and max(shares) >= -ROUGH:
-            readings[gpu.UTILIZATION] = max(0.0, *shares)
+            readings[gpu_metrics.UTILIZATION] = max(0.0, *shares)
         return readings
 
     def completed(self, readings: Readings, further: Readings) -> Readings:
         """Return the readings, with those of a tool for what sysfs has no file for."""
-        own = {gpu.ENERGY, gpu.POWER} if self._energy else set()
-        own |= {gpu.UTILIZATION} if self._idle else set()
+        own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
+        own |= {gpu_metrics.UTILIZATION} if self._idle else set()
         return {metric: value for metric, value in further.items() if metric not in own} | readings
 
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield readings, as far as they can be true, and the share of the power limit."""
-        power, limit = readings.get(gpu.POWER), readings.get(gpu.POWER_LIMIT)
-        if power is not None and limit and (share := gpu.of_limit(power, limit)) is not None:
-            readings[gpu.POWER_UTILIZATION] = share
+        power, limit = readings.get(gpu_metrics.POWER), readings.get(gpu_metrics.POWER_LIMIT)
+        if power is not None and limit and (share := gpu_metrics.of_limit(power, limit)) is not None:
+            readings[gpu_metrics.POWER_UTILIZATION] = share
         for metric, value in readings.items():
-            if not gpu.possible(metric, value):
+            if not gpu_metrics.possible(metric, value):
                 continue
-            if metric is gpu.ENERGY:
+            if metric is gpu_metrics.ENERGY:
                 if self._since is None or value < self._since[1]:  # the driver, or the card, began anew
                     self._since = at, value
                 self._since = self._since[0], value

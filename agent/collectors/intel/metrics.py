@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent import gpu
 from agent.datapoint import Metric
+from agent.host import gpu_metrics
 
 METRICS: Final[tuple[Metric, ...]] = (
-    gpu.UTILIZATION,
-    gpu.MEMORY_UTILIZATION,
-    gpu.MEMORY_USED,
-    gpu.TEMPERATURE,
-    gpu.MEMORY_TEMPERATURE,
-    gpu.POWER,
-    gpu.POWER_UTILIZATION,
-    gpu.POWER_LIMIT,
-    gpu.ENERGY,
-    gpu.CLOCK_GRAPHICS,
-    gpu.PROCESS_MEMORY_USED,
-    gpu.PROCESS_UTILIZATION,
+    gpu_metrics.UTILIZATION,
+    gpu_metrics.MEMORY_UTILIZATION,
+    gpu_metrics.MEMORY_USED,
+    gpu_metrics.TEMPERATURE,
+    gpu_metrics.MEMORY_TEMPERATURE,
+    gpu_metrics.POWER,
+    gpu_metrics.POWER_UTILIZATION,
+    gpu_metrics.POWER_LIMIT,
+    gpu_metrics.ENERGY,
+    gpu_metrics.CLOCK_GRAPHICS,
+    gpu_metrics.PROCESS_MEMORY_USED,
+    gpu_metrics.PROCESS_UTILIZATION,
 )
 
 Readings = dict[Metric, float]

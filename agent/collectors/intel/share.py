@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agent import gpu
 from agent.collectors.intel.card import Card
 from agent.datapoint import Datapoint
-from agent.drm import fdinfo, size
-from agent.tree import ProcTree
+from agent.host import gpu_metrics
+from agent.host.drm import fdinfo, size
+from agent.host.process_tree import ProcTree
 
 KERNELS: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
@@ -71,13 +71,13 @@ class Share:
             mine = [(one, before.get(key)) for key, one in found.items() if one.slot == card.slot]
             memory = [one.memory for one, _ in mine if one.memory is not None]
             if memory:
-                yield gpu.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
+                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
             shares: dict[str, float] = {}
             for one, last in mine:
                 for engine, share in _shares(one, last, now - then):
                     shares[engine] = shares.get(engine, 0) + share
             if shares:
-                yield gpu.PROCESS_UTILIZATION.point(at, min(100.0, 100 * max(shares.values())), card.dims)
+                yield gpu_metrics.PROCESS_UTILIZATION.point(at, min(100.0, 100 * max(shares.values())), card.dims)
 
 
 def _shares(one: Client, last: Client | None, passed: int) -> Iterator[tuple[str, float]]:

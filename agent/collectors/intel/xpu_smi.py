@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from agent import gpu
-from agent.child import quoted
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Metric
-from agent.errand import Errand, Trouble
+from agent.host import gpu_metrics
+from agent.host.oneshot import Errand, Trouble
+from agent.host.supervised_process import quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
 """Numbers of metrics that mean the same in xpu-smi 1 and 2: those above 20 moved."""
 COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
-    (r"gpu utilization \(%\)", gpu.UTILIZATION, 1),
-    (r"gpu power \(w\)", gpu.POWER, 1),
-    (r"gpu frequency \(mhz\)", gpu.CLOCK_GRAPHICS, 1),
-    (r"(gpu )?core temperature \((c|celsius.*|°c)\)", gpu.TEMPERATURE, 1),
-    (r"(gpu )?memory temperature \((c|celsius.*|°c)\)", gpu.MEMORY_TEMPERATURE, 1),
-    (r"gpu memory utilization \(%\)", gpu.MEMORY_UTILIZATION, 1),
-    (r"gpu energy consumed \(j\)", gpu.ENERGY, 1),
-    (r"gpu memory used \(mib\)", gpu.MEMORY_USED, 1 << 20),
+    (r"gpu utilization \(%\)", gpu_metrics.UTILIZATION, 1),
+    (r"gpu power \(w\)", gpu_metrics.POWER, 1),
+    (r"gpu frequency \(mhz\)", gpu_metrics.CLOCK_GRAPHICS, 1),
+    (r"(gpu )?core temperature \((c|celsius.*|°c)\)", gpu_metrics.TEMPERATURE, 1),
+    (r"(gpu )?memory temperature \((c|celsius.*|°c)\)", gpu_metrics.MEMORY_TEMPERATURE, 1),
+    (r"gpu memory utilization \(%\)", gpu_metrics.MEMORY_UTILIZATION, 1),
+    (r"gpu energy consumed \(j\)", gpu_metrics.ENERGY, 1),
+    (r"gpu memory used \(mib\)", gpu_metrics.MEMORY_USED, 1 << 20),
 )
 
 

@@ -15,7 +15,7 @@ from agent.collectors.neuron.program import find
 from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Datapoint, Level, Metric
 from agent.errors import InputEnded, PartlyCollected, Unavailable
-from agent.procfs import boot_time
+from agent.host.procfs import boot_time
 
 if TYPE_CHECKING:
     from agent.collectors.neuron.monitor import Input, Monitor

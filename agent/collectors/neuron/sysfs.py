@@ -16,7 +16,7 @@ from agent.collectors.neuron.schema import LARGEST, is_index
 from agent.collectors.neuron.tally import Reported
 from agent.collectors.neuron.trouble import Trouble, quoted
 from agent.datapoint import Datapoint, Dimensions
-from agent.procfs import KeptFile
+from agent.host.procfs import KeptFile
 
 DEVICES: Final = "devices/virtual/neuron_device"
 POWER: Final = "stats/power/utilization"

@@ -10,8 +10,8 @@ import pynvml
 from agent.collectors.nvidia.asker import SECOND, Asker, Lost
 from agent.collectors.nvidia.gpm import GRAPHICS, Gpm
 from agent.collectors.nvidia.metrics import THROTTLES, GpuMetrics, PartMetrics
-from agent.counters import Life
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
+from agent.host.counters import Life
 
 ALL_LINKS: Final = 0xFFFFFFFF
 ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION

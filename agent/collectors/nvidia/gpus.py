@@ -18,7 +18,7 @@ from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, Usage
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.tree import Where
+from agent.host.process_tree import Where
 
 SELDOM: Final = 9_500 * SECOND // 1000
 """So often what is dear is read: a little under 10 s, for ticks that come a little early."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from agent import gpu
 from agent.datapoint import Level, Metric, counter, gauge
+from agent.host import gpu_metrics
 
 BASIC, DETAILED = Level.BASIC, Level.DETAILED
 GPU, MIG, UUID, MODEL = "gpu", "mig", "uuid", "model"
@@ -20,13 +20,13 @@ class PartMetrics:
     def __init__(self, *keys: str) -> None:
         """Declare them."""
         # fmt: off
-        self.utilization = replace(gpu.UTILIZATION, dims=keys)
-        self.memory_utilization = replace(gpu.MEMORY_UTILIZATION, dims=keys)
-        self.memory_used = replace(gpu.MEMORY_USED, dims=keys)
-        self.memory_total = replace(gpu.MEMORY_TOTAL, dims=keys)
-        self.process_memory_used = replace(gpu.PROCESS_MEMORY_USED, dims=keys)
-        self.process_memory_utilization = replace(gpu.PROCESS_MEMORY_UTILIZATION, dims=keys)
-        self.process_utilization = replace(gpu.PROCESS_UTILIZATION, dims=keys)
+        self.utilization = replace(gpu_metrics.UTILIZATION, dims=keys)
+        self.memory_utilization = replace(gpu_metrics.MEMORY_UTILIZATION, dims=keys)
+        self.memory_used = replace(gpu_metrics.MEMORY_USED, dims=keys)
+        self.memory_total = replace(gpu_metrics.MEMORY_TOTAL, dims=keys)
+        self.process_memory_used = replace(gpu_metrics.PROCESS_MEMORY_USED, dims=keys)
+        self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
+        self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
         self.active = {  # by GPM's number of the metric
             2: gauge("gpu.sm.active", "%", "Time in which a multiprocessor had work, mean of all.", DETAILED, keys),
             3: gauge("gpu.sm.occupancy", "%", "Warps that were resident, of all that could be.", DETAILED, keys),
@@ -54,23 +54,23 @@ class GpuMetrics(PartMetrics):
         """Declare them."""
         super().__init__(*keys)
         # fmt: off
-        self.memory_activity = replace(gpu.MEMORY_ACTIVITY, dims=keys)
-        self.temperature = replace(gpu.TEMPERATURE, dims=keys)
-        self.memory_temperature = replace(gpu.MEMORY_TEMPERATURE, dims=keys)
-        self.power = replace(gpu.POWER, dims=keys)
-        self.power_utilization = replace(gpu.POWER_UTILIZATION, dims=keys)
-        self.power_limit = replace(gpu.POWER_LIMIT, dims=keys)
-        self.energy = replace(gpu.ENERGY, dims=keys)
+        self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
+        self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
+        self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
+        self.power = replace(gpu_metrics.POWER, dims=keys)
+        self.power_utilization = replace(gpu_metrics.POWER_UTILIZATION, dims=keys)
+        self.power_limit = replace(gpu_metrics.POWER_LIMIT, dims=keys)
+        self.energy = replace(gpu_metrics.ENERGY, dims=keys)
         self.clocks = {  # by NVML's number of the clock
             1: gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED, keys),
-            2: replace(gpu.CLOCK_MEMORY, dims=keys),
-            0: replace(gpu.CLOCK_GRAPHICS, dims=keys),
+            2: replace(gpu_metrics.CLOCK_MEMORY, dims=keys),
+            0: replace(gpu_metrics.CLOCK_GRAPHICS, dims=keys),
         }
-        self.ecc_corrected = replace(gpu.ECC_CORRECTED, dims=keys)
-        self.ecc_uncorrected = replace(gpu.ECC_UNCORRECTED, dims=keys)
+        self.ecc_corrected = replace(gpu_metrics.ECC_CORRECTED, dims=keys)
+        self.ecc_uncorrected = replace(gpu_metrics.ECC_UNCORRECTED, dims=keys)
         self.encoder = gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED, keys)
         self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
-        self.fan = replace(gpu.FAN, dims=keys)
+        self.fan = replace(gpu_metrics.FAN, dims=keys)
         self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
         self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
         self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
@@ -85,7 +85,7 @@ class GpuMetrics(PartMetrics):
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Rows of the memory that were replaced, by the kind of error.", DETAILED,
             (*keys, "cause"))
-        self.state = replace(gpu.STATE, dims=keys)
+        self.state = replace(gpu_metrics.STATE, dims=keys)
         # fmt: on
 
 

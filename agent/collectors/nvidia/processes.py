@@ -11,7 +11,7 @@ import pynvml
 
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
-from agent.tree import ProcTree, PsutilTree, Where
+from agent.host.process_tree import ProcTree, PsutilTree, Where
 
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
 """The machine's own, whose pids the driver knows: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""

@@ -20,7 +20,7 @@ from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Metric
 from agent.errors import PartlyCollected, Unavailable
-from agent.lane import Lane
+from agent.host.blocking_call import Lane
 
 if TYPE_CHECKING:
     from agent.collectors.openmetrics.fetch import Scraper

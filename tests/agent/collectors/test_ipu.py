@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import child
 from agent.collectors.ipu import ATTRIBUTES, IpuCollector, parsed, values
 from agent.errors import PartlyCollected, Unavailable
+from agent.host import supervised_process
 from agent.testing import check_collector
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/ipu"
@@ -190,14 +190,14 @@ def test_devices_without_an_id_of_their_own_cost_only_themselves(bench):
 
 
 def test_only_the_devices_of_the_watched_tree_are_read_where_that_is_asked(bench):
-    child = subprocess.Popen(["sleep", "60"])
+    supervised_process = subprocess.Popen(["sleep", "60"])
     try:
-        mine = [DEVICES[0] | {"user process id": str(child.pid)}, *DEVICES[1:]]
+        mine = [DEVICES[0] | {"user process id": str(supervised_process.pid)}, *DEVICES[1:]]
         bench.library(mine).open(pid=os.getpid(), watched=True)
         assert bench.tick()[0] == {"0": EXPECTED["0"]}
     finally:
-        child.kill()
-        child.wait()
+        supervised_process.kill()
+        supervised_process.wait()
 
 
 def test_all_devices_are_read_where_a_tree_is_watched_but_not_asked_for(bench):
@@ -267,7 +267,7 @@ def test_the_first_run_is_waited_for(bench):
 
 
 def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
-    monkeypatch.setattr(child, "FIRST_WORD", 0.8)
+    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.8)
     bench.program("exec sleep 60").open(path=bench.path)
     assert 0.7 < took(bench) < 10
     assert bench.tick() == ({}, ["gc-monitor has told nothing yet"])
@@ -275,14 +275,14 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
 
 
 def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
-    monkeypatch.setattr(child, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
     bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
 
 
 def test_a_first_run_that_fails_is_not_waited_for_any_longer(bench, monkeypatch):
-    monkeypatch.setattr(child, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
     bench.program("exit 5").open(path=bench.path, interval=60.0)
     assert took(bench) < 20
     assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])

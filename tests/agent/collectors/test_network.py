@@ -19,7 +19,7 @@ from agent.collectors.network import (
 )
 from agent.datapoint import Dimensions, Kind, Level
 from agent.errors import Unavailable
-from agent.window import Window
+from agent.pipeline.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 BOOT = 1418183276 * 10**9

@@ -28,8 +28,8 @@ from agent.collectors.process import (
 )
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.inherited import PATIENCE
-from agent.tree import ProcTree, PsutilTree, Stat, parse_stat
+from agent.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
+from agent.host.reaped import PATIENCE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from agent.config import Config
-from agent.identity import UnknownIdentity
+from agent.commands.run import identify
+from agent.config.load import Config
 from agent.identity.ecs import VARIABLE
 from agent.identity.imds import DOCUMENT, ENDPOINT, TAGS
-from agent.run import identify
+from agent.identity.resolver import UnknownIdentity
 from tests.doubles.ecs import Ecs
 from tests.doubles.gce import POD, SECRET, Gce
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.identity import Identity, UnknownIdentity, sources
 from agent.identity.autoscaling import AutoScaling
 from agent.identity.dmi import Hardware
 from agent.identity.ec2 import Ec2
 from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _words
 from agent.identity.imds import ENDPOINT
 from agent.identity.metadata import MOST
+from agent.identity.resolver import Identity, UnknownIdentity, sources
 from tests.doubles.gce import POD, SECRET, VM
 
 HOST = "GCE_METADATA_HOST"

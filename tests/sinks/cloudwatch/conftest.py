@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
-from agent.steady import SteadyClock
+from agent.net.trusted_clock import SteadyClock
 from sinks.cloudwatch import CloudwatchSink
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.errors import Refused, Retryable
-from agent.steady import SteadyClock
+from agent.net.trusted_clock import SteadyClock
 from agent.testing import Clock
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET

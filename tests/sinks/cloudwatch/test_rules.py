@@ -3,8 +3,9 @@ import math
 import botocore.session
 import pytest
 
-from agent import plugins, profiles
+from agent.config import plugins
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from agent.naming import profiles
 from sinks.cloudwatch import CloudwatchSink
 from sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 from sinks.stdout.emf import EMF_UNITS

@@ -1,8 +1,8 @@
 import pytest
 
-from agent.counters import Life
 from agent.datapoint import counter, gauge
-from agent.window import Window
+from agent.host.counters import Life
+from agent.pipeline.window import Window
 from sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, History, Last
 
 S = 10**9

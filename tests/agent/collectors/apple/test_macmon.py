@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import child
 from agent.collectors import apple
 from agent.collectors.apple import GPU, AppleCollector
 from agent.collectors.apple.macmon import parse
 from agent.errors import PartlyCollected, Unavailable
-from agent.gpu import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
+from agent.host import supervised_process
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
 from agent.testing import check_collector
 
 RECORD = json.loads((Path(__file__).parents[3] / "fixtures/apple/macmon_pipe_v08.json").read_text())
@@ -56,7 +56,7 @@ class Bench:
 @pytest.fixture
 def patience(monkeypatch):
     """Set how long the first record is waited for."""
-    return lambda seconds: monkeypatch.setattr(child, "FIRST_WORD", seconds)
+    return lambda seconds: monkeypatch.setattr(supervised_process, "FIRST_WORD", seconds)
 
 
 def took(bench):

@@ -13,8 +13,8 @@ import pytest
 from agent.collectors.neuron import MOMENT, NeuronCollector
 from agent.datapoint import Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable
+from agent.pipeline.window import Window
 from agent.testing import check_collector
-from agent.window import Window
 from tests.doubles.fake_neuron_monitor import line, record
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.datapoint import Level
-from agent.window import Window
+from agent.pipeline.window import Window
 from tests.agent.collectors.nvidia.conftest import START
 
 WAIT = "nvmlEventSetWait_v2"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.nvidia.metrics import THROTTLES
 from agent.datapoint import Level
-from agent.window import Window
+from agent.pipeline.window import Window
 from tests.agent.collectors.nvidia.conftest import START, key
 
 POWER = "gpu.power{gpu=0}"
@@ -146,8 +146,8 @@ def test_remapped_rows_are_told_by_cause(gpu):
     st.sets(st.integers(0, 29)),
 )
 def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults):
-    from agent.counters import Life
     from agent.datapoint import counter
+    from agent.host.counters import Life
 
     metric = counter("x", "By", "X.")
 

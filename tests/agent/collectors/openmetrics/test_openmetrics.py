@@ -11,7 +11,7 @@ import pytest
 
 from agent.collectors.openmetrics import OpenmetricsCollector
 from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.config import ConfigError, convert
+from agent.config.load import ConfigError, convert
 from agent.datapoint import Kind
 from agent.errors import PartlyCollected, Unavailable
 from tests.doubles.exporter import OPENMETRICS, Exporter

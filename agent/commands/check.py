@@ -1,0 +1,310 @@
+"""What `agent check`, `agent list` and `agent sample-config` print."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import logging
+import os
+import queue
+import sqlite3
+import stat
+import textwrap
+import typing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from agent.config import plugins
+from agent.config.convert import ConfigError
+from agent.config.load import SHARED, Config, SinkOptions
+from agent.datapoint import Metric
+from agent.errors import Refused, Retryable
+from agent.identity.resolver import Identity, UnknownIdentity, sources
+from agent.logs.text import one_line
+from agent.pipeline import preflight
+from agent.pipeline.build import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.sampler import Reading, Sampler
+from agent.pipeline.self_metrics import AgentCollector
+from agent.sink import Sink
+from agent.spool.ledger import Ledger
+from agent.spool.queue import fits, shown
+from agent.spool.sqlite import refuse_links, unsealed
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 8.0
+"""Seconds for a platform to tell who this machine is."""
+PAUSE: Final = 0.3
+"""Seconds between the two readings of a check."""
+
+
+# -- check ------------------------------------------------------------------------------------------------------
+
+
+def check(config: Config) -> Iterator[tuple[bool, str]]:
+    """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
+    validate(config, judged=False)
+    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    collectors, sinks = build_collectors(config), build_sinks(config)
+    samplers = build_samplers(collectors.items(), config, tray)
+    pipeline = Pipeline(samplers, (), tray, interval=8.0)
+    pipeline.start()
+    pipeline.once(PAUSE)
+    for sampler in samplers:
+        yield _collector_line(sampler)
+    for name, sink in sinks.items():
+        yield from _sink_lines(name, sink, spool_path(name, sink, config))
+        yield from _fault_lines(name, faults(name, sink, config, collectors))
+    pipeline.close(0)
+    among = sources(os.environ, config.sys)
+    identity = Identity(config.common_dims, config.dims, among, hints(config))
+    yield from _identity_lines(identity, config)
+    words = {word: value for word, value in (identity.known() or {}).items() if word in config.common_dims}
+    for name, sink in sinks.items():
+        found = {word: value for word, value in words.items() if word not in config.dims}
+        yield from _fault_lines(name, preflight.dimension_faults(name, sink, found, "common_dims"))
+
+
+def _fault_lines(name: str, found: Iterable[preflight.Fault]) -> Iterator[tuple[bool, str]]:
+    for fault in found:
+        yield False, f"sink       {name:<12} FAILED   {fault.text}"
+
+
+def _collector_line(sampler: Sampler) -> tuple[bool, str]:
+    head = f"collector  {sampler.name:<12}"
+    if sampler.unavailable is not None:
+        return True, f"{head} absent   {sampler.unavailable}"
+    if not sampler.ok:
+        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
+    try:
+        with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
+            found = f"{sampler.collector.describe()}"
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
+    troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
+    trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
+    return (
+        True,
+        f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}",
+    )
+
+
+def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
+    head = f"sink       {name:<12}"
+    destination: Mapping[str, str] = {}
+    try:
+        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused)):
+            destination = sink.destination()
+            sink.open()
+            destination, told = sink.destination(), f"{sink.describe()}"
+        yield True, f"{head} ok       {told}"
+    except (Retryable, Refused, ConfigError) as problem:
+        yield False, f"{head} FAILED   {problem}"
+    try:
+        with plugins.blamed(plugins.SINKS, name, "close fails"):
+            sink.close()
+    except ConfigError as problem:
+        yield False, f"{head} FAILED   {problem}"
+    if spool is None:
+        return
+    if fault := _spool_fault(spool):
+        yield (
+            False,
+            f"spool      {name:<12} FAILED   {fault}; points would be kept in memory only: choose another --spool",
+        )
+    elif spool.exists():
+        yield from _spool_lines(name, spool, destination)
+
+
+def _spool_fault(path: Path) -> str | None:
+    """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
+    try:
+        refuse_links(path)
+        for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    return f"{file} is not a regular file"
+        there = next(of for of in (path, *path.absolute().parents) if os.path.lexists(of))
+        folder = path.parent if there == path else there
+        return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
+    except OSError as problem:
+        return f"{problem.filename or path}: {problem.strerror or problem}"
+
+
+def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+    """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
+    head = f"spool      {name:<12}"
+    ledger = Ledger()
+    apart: Counter[bytes] = Counter()
+    try:
+        refuse_links(path)
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
+            ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
+            ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+            if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
+                found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+                apart.update({label: points for text, points in found if (label := unsealed(text)) is not None})
+    except (OSError, sqlite3.Error) as problem:
+        yield False, f"{head} FAILED   {path}: {problem}"
+        return
+    yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+    for label, points in apart.items():
+        if not fits(label, destination):
+            yield True, f"{head} apart    {points} points wait for another destination: {shown(label)}"
+
+
+def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
+    """Say each word that was asked for and where it is from, then the whole, or what is missing and where it looked."""
+    problem: UnknownIdentity | None = None
+    try:
+        identity.start()
+        if not identity.wait(PATIENCE):
+            problem = identity.unknown()
+    except UnknownIdentity as unknown:
+        problem = unknown
+    identity.close()
+    known = identity.known()
+    for word, value, remark in identity.entries():
+        if value is not None:
+            yield True, f"identity   {word:<18} ok       {value}, from {remark}"
+        elif known is not None:
+            yield True, f"identity   {word:<18} absent   left out until it is known: {remark}"
+    if known is None:
+        yield False, f"identity   FAILED   {problem}"
+    else:
+        common = {key: known[key] for key in known if key in {*config.common_dims, *config.dims}}
+        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}"
+
+
+# -- list -------------------------------------------------------------------------------------------------------
+
+
+def catalogue() -> dict[str, list[Metric]]:
+    """Return every metric of every collector that is installed, by collector, whether the hardware is there or not."""
+    found = {}
+    for name, cls, problem in _loaded("collectors"):
+        if cls is None:
+            log.warning("collectors.%s is left out: %s", name, problem)
+        else:
+            found[name] = list(cls.metrics)
+    return {**found, "agent": list(AgentCollector.metrics)}
+
+
+def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
+    """Iterate over the plugins of a group: name and class, or None and why it cannot be loaded."""
+    for name in plugins.installed(f"agent.{group}"):
+        try:
+            plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name))
+            yield name, cls, ""
+        except (ImportError, ConfigError) as problem:
+            yield name, None, f"it cannot be loaded: {one_line(str(problem))}"
+
+
+def rows(metrics: dict[str, list[Metric]]) -> list[tuple[str, ...]]:
+    """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
+    return [
+        (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
+        for collector, of in metrics.items()
+        for m in of
+    ]
+
+
+HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
+
+
+def listing(form: str) -> str:
+    """Return the catalogue as `text`, `markdown` or `json`."""
+    table = rows(catalogue())
+    if form == "json":
+        return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
+    if form == "markdown":
+        body = "\n".join(f"| {' | '.join(row)} |" for row in table)
+        return f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n{body}"
+    return columns([HEADS, *table])
+
+
+def columns(table: Iterable[tuple[str, ...]]) -> str:
+    """Return rows as aligned text; the last column is as wide as it likes."""
+    table = list(table)
+    widths = [max(len(row[n]) for row in table) for n in range(len(table[0]) - 1)] + [0]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    )
+
+
+# -- sample-config ----------------------------------------------------------------------------------------------
+
+
+def sample_config() -> str:
+    """Return a TOML file with every option of what is installed, commented out, at its default."""
+    parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
+    parts += _options(Config, skip={"collectors", "sinks"})
+    for group, shared in (("collectors", None), ("sinks", SinkOptions)):
+        for name, cls, problem in _loaded(group):
+            if cls is None:
+                parts.append(f"\n# {group}.{name} is left out: {problem}")
+                continue
+            parts.append(f"\n# [{group}.{name}]")
+            parts += _options(cls.Config)
+            if shared is not None:
+                parts += _options(shared)
+            parts += _tables(cls.Config, f"{group}.{name}")
+    return "\n".join(parts)
+
+
+def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
+    general = {name: text for name, text in field_docs(Config).items() if name in SHARED}
+    docs = general | field_docs(shape)
+    for option in dataclasses.fields(shape):
+        if option.name in skip:
+            continue
+        for line in textwrap.wrap(docs.get(option.name, ""), 110):
+            yield f"#   {line}"
+        default = option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
+        yield f"# {option.name} = {'  # must be set' if default is dataclasses.MISSING else _toml(default)}"
+
+
+def _tables(shape: type, where: str) -> Iterator[str]:
+    """Yield the options of tables within a table, of which there may be any number: as remarks, since none is there."""
+    for field, hint in typing.get_type_hints(shape).items():
+        kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
+        for kind in kinds:
+            yield f"#\n#   [{where}.{field}.NAME]"
+            for line in _options(kind):
+                yield f"#   # {line[4:]}" if line.startswith("#   ") else f"#   {line[2:]}"
+
+
+def field_docs(shape: type) -> dict[str, str]:
+    """Return the docstrings that stand below the fields of a class."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    docs: dict[str, str] = {}
+    statements = getattr(body, "body", [])
+    for field, below in pairwise(statements):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            assert isinstance(field.target, ast.Name)
+            docs[field.target.id] = " ".join(str(below.value.value).split())
+    return docs
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '""  # not set'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, tuple | list | frozenset):
+        return f"[{', '.join(_toml(v) for v in value)}]"
+    return json.dumps(str(value))

@@ -1,0 +1,148 @@
+"""`agent health`: asks the agent that runs here whether it is well; on the standard library alone, as it runs often."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from agent.logs.text import is_utf8
+from agent.status.heartbeat import NAME, is_held, parse_address, state_folder
+
+TIMEOUT: Final = 3.0
+"""Seconds that an answer may take."""
+MOST: Final = 1 << 17
+"""Bytes that it may have."""
+PREFIX: Final = "CHIPWATCH_"
+
+
+class WrongUsage(Exception):
+    """What was asked for cannot be read; the message says what is wrong."""
+
+
+class NoHeartbeat(Exception):
+    """No agent that runs holds the file; the message says which one."""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    """Add the options of `agent health`."""
+    to.add_argument("--ready", action="store_true", help="ask whether it sends, too, not only whether its clock ticks")
+    to.add_argument("--url", metavar="URL", help="ask this server (http://HOST:PORT), as `--health` made it")
+    to.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
+    to.add_argument("--health", metavar="[HOST:]PORT", help="the agent's own --health")
+    to.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
+
+
+def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
+    """
+    Return whether the agent is well, and a line that says so; raise WrongUsage.
+
+    Asked is the server of `--url`; else the heartbeat file; else, where no running agent holds that, the server that
+    the same configuration as the agent's speaks of.
+    """
+    for key in ("CONFIG", "SPOOL", "HEALTH"):
+        if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
+            raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
+    if given.url:
+        return _ask_server(*_server(given.url), ready=given.ready)
+    file = _file(given.config or (env.get(f"{PREFIX}CONFIG") or None))
+    spool = given.spool or env.get(f"{PREFIX}SPOOL") or file.get("spool") or None
+    health = given.health or env.get(f"{PREFIX}HEALTH") or file.get("health") or None
+    try:
+        return _judge(_record(state_folder(spool and Path(spool), env) / NAME), ready=given.ready)
+    except NoHeartbeat as problem:
+        if not health:
+            return False, (
+                f"{problem}. It keeps a heartbeat beside its spool where it has a sink that keeps one (give the same"
+                " --spool), and serves a port where it was started with --health PORT (give the same here)"
+            )
+    try:
+        address = parse_address(str(health))
+    except ValueError as problem:
+        raise WrongUsage(f"health: {problem}") from problem
+    return _ask_server(*address, ready=given.ready)
+
+
+def _file(path: str | Path | None) -> dict[str, Any]:
+    """Return the tables of the configuration file; what else stands there is for the agent itself to judge."""
+    if path is None:
+        return {}
+    import tomllib  # noqa: PLC0415  # only where there is a file
+
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise WrongUsage(f"{path}: {problem.strerror or problem}") from problem
+    except ValueError as problem:
+        raise WrongUsage(f"{path}: not TOML: {problem}") from problem
+    except RecursionError:
+        raise WrongUsage(f"{path}: not a configuration: its values are nested too deep") from None
+    spool = tables.get("spool", "")
+    if not isinstance(spool, str) or "\0" in spool:
+        raise WrongUsage(f"spool: expected a path, got {spool!r}")
+    return tables
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Return what the agent that holds the file said at its last tick; raise NoHeartbeat."""
+    try:
+        with path.open("rb") as file:
+            if not is_held(file.fileno()):
+                raise NoHeartbeat(f"no agent runs that holds {path}")
+            text = file.read()
+    except OSError as problem:
+        raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem
+    try:
+        record = json.loads(text)
+        return {"at": record["at"], "late": float(record["late"]), "why": record.get("why"), "pid": record["pid"]}
+    except (ValueError, LookupError, TypeError, AttributeError) as problem:
+        raise NoHeartbeat(f"no heartbeat of an agent: {path}: not a record") from problem
+
+
+def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:
+    if record["at"] is None:
+        return False, f"process {record['pid']} has not read anything yet"
+    age = time.monotonic() - record["at"]
+    if not 0 <= age < record["late"]:
+        return False, f"process {record['pid']} hangs: its last tick was {age:.0f} s ago"
+    if ready and record["why"]:
+        return False, f"process {record['pid']} is not ready: {record['why']}"
+    return True, f"{'ready' if ready else 'healthy'}: process {record['pid']} ticked {age:.1f} s ago"
+
+
+def _server(url: str) -> tuple[str, int]:
+    from urllib.parse import urlsplit  # noqa: PLC0415  # only where a URL is given
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as problem:
+        raise WrongUsage(f"--url: {problem}: {url!r}") from problem
+    if parts.scheme != "http" or not host or parts.path not in {"", "/", "/healthz", "/readyz"}:
+        raise WrongUsage(f"--url: expected http://HOST:PORT, got {url!r}")
+    return host, port or 80
+
+
+def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
+    """Ask once; any answer but 200 is a no, and so is silence."""
+    import http.client  # noqa: PLC0415  # 20 ms, and only where there is a server
+    import socket  # noqa: PLC0415
+
+    from agent.net.timed_socket import Endless, TimedSocket  # noqa: PLC0415
+
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
+    path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
+    connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
+    try:
+        with socket.create_connection((host, port), TIMEOUT) as sock:
+            connection.sock = TimedSocket(sock, deadline, most=MOST)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read(2048).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException, Endless) as problem:
+        return False, f"no answer from {host}:{port}: {str(problem) or type(problem).__name__}"
+    return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

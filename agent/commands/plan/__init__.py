@@ -1,0 +1,1 @@
+"""`agent plan`: what a configuration will send, and what that costs."""

@@ -1,0 +1,178 @@
+"""`agent run`: from the first reading to the last delivery."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.commands.wrapped import FORWARDED, Watched
+from agent.config.convert import ConfigError
+from agent.config.load import Config
+from agent.errors import text_of
+from agent.identity.records import Records
+from agent.identity.resolver import Identity, sources
+from agent.logs.text import one_line
+from agent.pipeline.build import assemble, hints, spool_folder, validate
+from agent.pipeline.clock import Pipeline
+from agent.status import heartbeat
+
+if TYPE_CHECKING:
+    from agent.status.server import Health
+
+log = logging.getLogger(__name__)
+
+SETTLE: Final = 8.0
+"""Seconds that a single reading waits for an identity that a platform is slow to tell."""
+ONCE_PAUSE: Final = 1.0
+"""Seconds between the two readings of --once."""
+STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+
+
+def run(config: Config, command: Sequence[str], *, once: bool = False, duration: float | None = None) -> int:
+    """
+    Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
+
+    With `once` or `duration` nothing is left on disk unless the configuration names a spool. Return the exit code: 0,
+    that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
+    where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+    """
+    if command and config.pid is not None:
+        raise ConfigError("pid: --pid and a command after -- exclude each other")
+    if command and config.stdin:
+        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    brief = once or duration is not None
+    keep = not brief or config.spool is not None
+    common = identify(config, SETTLE if once else 0.0)
+    pipeline: Pipeline | None = None
+    watched: Watched | None = None
+    if command:
+        validate(config)  # first of all, so that a wrong option does not cost a training run
+    health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
+    if command:
+        watched = Watched(command)
+    with watched or contextlib.nullcontext():
+        if watched:
+            _handle(FORWARDED, watched.forward)
+            config = dataclasses.replace(config, pid=watched.pid)
+        pipeline = assemble(config, common.known, common.offer, keep=keep)
+        if watched:
+            watched.on_end(pipeline.stop)
+        else:
+            _handle(STOPPING, partial(_stop, pipeline))
+        alive = None if once or not keep else _show_life(config, pipeline, common)
+        pipeline.start()
+        gc.freeze()  # what is made by now stays: the collector need not look at it again
+        if once:
+            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+        else:
+            pipeline.run(duration)
+        pipeline.close()
+        common.close()
+        if health:
+            health.close()
+        if alive:
+            alive.close()
+        lost = brief and any(outlet.spool.lost for outlet in pipeline.outlets)
+        whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
+    return watched.code() if watched else 0 if whole else 1
+
+
+def _owes(pipeline: Pipeline) -> bool:
+    """Tell whether some sink did not get all that it was to get."""
+    return any(outlet.spool.is_due for outlet in pipeline.outlets)
+
+
+def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
+    """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
+    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
+    for end in ends:
+        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
+    if common.known() is None:
+        left = sum(outlet.spool.ledger.spooled for outlet in pipeline.outlets)
+        log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
+    return not ends or (all(end.clean for end in ends) and common.known() is not None)
+
+
+def identify(config: Config, settle: float) -> Identity:
+    """Return who this machine is, or will be; wait up to `settle` seconds for all of it. Raise UnknownIdentity."""
+    among = sources(os.environ, config.sys)
+    among = (Records(), *among) if config.stdin else among
+    found = Identity(config.common_dims, config.dims, among, hints(config))
+    found.start()
+    if settle and not found.wait(settle):
+        found.close()
+        raise found.unknown()
+    return found
+
+
+def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in signals:
+        signal.signal(number, handler)
+
+
+def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
+    """Stop; a second signal, of whatever kind, ends the process at once."""
+    del number, frame
+    _handle(STOPPING, signal.SIG_DFL)
+    pipeline.stop()
+
+
+def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> heartbeat.Heartbeat | None:
+    """Keep a heartbeat for `agent health` where a sink keeps a spool: who holds the one holds the other."""
+    if not any(outlet.worker.sink.limits.durable for outlet in pipeline.outlets):
+        return None
+    assert config.interval is not None
+    if alive := heartbeat.start(spool_folder(config), config.interval):
+        pipeline.on_tick = lambda: alive.beat(_why_not_ready(pipeline, common))
+    return alive
+
+
+def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
+    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
+    if common.known() is None:
+        return "it is not known yet who this machine is"
+    workers = [outlet.worker for outlet in pipeline.outlets]
+    stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
+    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
+
+
+def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
+    if config.health is None:
+        return None
+    from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
+
+    assert config.interval is not None
+    late = heartbeat.most_late(config.interval)
+
+    def healthy() -> tuple[bool, dict[str, Any]]:
+        pipeline = running()
+        since = None if pipeline is None or pipeline.ticked is None else time.monotonic() - pipeline.ticked
+        return since is not None and since < late, {"seconds_since_tick": since}
+
+    def ready() -> tuple[bool, dict[str, Any]]:
+        pipeline = running()
+        outlets = pipeline.outlets if pipeline else ()
+        refused = {o.name: one_line(o.worker.refused) for o in outlets if o.worker.refused}
+        owed = {o.name: o.spool.ledger.spooled for o in outlets}
+        stuck = {o.name: o.worker.stuck for o in outlets if o.worker.stuck}
+        known = common.known() is not None
+        good = healthy()[0] and not refused and not stuck and known
+        return good, {"refused": refused, "stuck": stuck, "spooled": owed, "identified": known}
+
+    try:
+        server = Health(config.health, healthy, ready)
+    except OSError as problem:
+        raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
+    except ValueError as problem:
+        raise ConfigError(f"health: {problem}") from problem
+    log.info("health: http://%s:%d/healthz and /readyz", server.host, server.port)
+    return server

@@ -1,0 +1,116 @@
+"""`agent status`: what the agent that runs here collects and delivers; and what that agent answers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.route import Outlet
+from agent.pipeline.sampler import Sampler
+from agent.version import __version__
+
+
+def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None]) -> dict[str, Any]:
+    """
+    Return what the running agent tells about itself; `started` is in monotonic seconds.
+
+    Every value is read without a lock: each has one writer, and none of them waits for this.
+    """
+    now = time.monotonic()
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "uptime_seconds": round(now - started, 3),
+        "cpu_seconds": round(time.process_time(), 3),
+        "seconds_since_tick": None if pipeline.ticked is None else round(now - pipeline.ticked, 3),
+        "ticks": pipeline.ticks,
+        "missed_ticks": pipeline.missed,
+        "not_ready": why_not_ready(),
+        "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
+        "sinks": {outlet.name: _sink(outlet) for outlet in pipeline.outlets},
+    }
+
+
+def _collector(sampler: Sampler) -> dict[str, Any]:
+    state = "absent" if sampler.unavailable else {True: "ok", False: "failing", None: "starting"}[sampler.ok]
+    return {
+        "state": state,
+        "points": sampler.yielded,
+        "seconds": round(sampler.seconds, 6),
+        "error": sampler.unavailable or sampler.trouble,
+    }
+
+
+def _sink(outlet: Outlet) -> dict[str, Any]:
+    ledger, worker = outlet.spool.ledger, outlet.worker
+    return {
+        "collected": ledger.collected,
+        "sent": ledger.sent,
+        "rejected": dict(ledger.rejected),
+        "dropped": dict(ledger.dropped),
+        "kept": ledger.spooled,
+        "kept_bytes": outlet.spool.bytes,
+        "retried": worker.counts["retried"],
+        "refused": worker.refused,
+        "last_error": worker.last_error,
+        "seconds_since_delivery": None if worker.delivered is None else round(time.monotonic() - worker.delivered, 3),
+    }
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    """Add the options of `agent status`."""
+    to.add_argument("--json", dest="as_json", action="store_true", help="print the agent's answer as one JSON object")
+    to.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
+    to.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
+
+
+def as_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer of a running agent as lines for people."""
+    return "\n".join(_lines(answer))
+
+
+def as_json(answer: Mapping[str, Any]) -> str:
+    """Return the answer as JSON."""
+    return json.dumps(answer, indent=1)
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
+    yield (
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_long(answer['uptime_seconds'])},"
+        f" {share:.1f} % of a core"
+    )
+    if answer["not_ready"]:
+        yield f"not ready: {answer['not_ready']}"
+    sinks = answer["sinks"]
+    width = max([len(name) for name in (*sinks, *answer["collectors"])], default=0)
+    for name, sink in sinks.items():
+        counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
+        counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
+        last = sink["seconds_since_delivery"]
+        told = "nothing delivered yet" if last is None else f"last delivery {_long(last)} ago"
+        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {told}"
+        for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
+            yield f"{'':<{width}}   {n:,}: {reason}"
+        if sink["last_error"] and sink["kept"]:
+            yield f"{'':<{width}}   last error: {sink['last_error']}"
+    for name, one in answer["collectors"].items():
+        took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
+        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
+            f": {one['error']}" if one["error"] else ""
+        )
+
+
+def _long(seconds: float) -> str:
+    """Return a duration as people say it."""
+    whole = round(seconds)
+    for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // {'h': 3600, 'min': 60, 's': 1}[below]} {below}"
+    return f"{whole} s"

@@ -1,0 +1,1 @@
+"""Configuration: from files, flags and the environment to checked values, and to the plugins they name."""

@@ -1,0 +1,70 @@
+"""Names -> classes, by entry point; a plugin is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import traceback
+import typing
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from agent.config.convert import ConfigError
+
+COLLECTORS: Final = "agent.collectors"
+SINKS: Final = "agent.sinks"
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {COLLECTORS: ("metrics", "collect"), SINKS: ("limits", "hints", "write")}
+"""What a class must have that does not derive from the contract."""
+
+
+class UnknownPlugin(LookupError):
+    """No plugin of that name is installed; the message lists those that are."""
+
+
+def installed(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of `group` by name, sorted."""
+    return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
+
+
+def load(group: str, name: str) -> Any:
+    """Import and return the class registered as `name`; raise UnknownPlugin, ImportError, or ConfigError."""
+    known = installed(group)
+    if name not in known:
+        kind = group.removeprefix("agent.").removesuffix("s")
+        raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")
+    with blamed(group, name, "its import fails", (ImportError,)):
+        return known[name].load()
+
+
+def check(group: str, name: str, cls: Any) -> None:
+    """Raise ConfigError where `cls` is not what its contract asks for."""
+    shape = getattr(cls, "Config", None)
+    lacks = [word for word in NEEDED[group] if not hasattr(cls, word)]
+    if not isinstance(cls, type):
+        fault = "is no class"
+    elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
+        fault = "has no dataclass Config"
+    elif lacks:
+        fault = f"has no {' and no '.join(lacks)}"
+    else:
+        with blamed(group, name, "its Config cannot be read"):
+            typing.get_type_hints(shape)
+        return
+    raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
+
+
+@contextlib.contextmanager
+def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise ConfigError, which says `what` failed of a plugin, for whatever its code raises but what is `spared`."""
+    try:
+        yield
+    except (Exception, SystemExit) as bug:
+        if isinstance(bug, (ConfigError, MemoryError, *spared)):
+            raise
+        said = traceback.format_exception_only(type(bug), bug)[-1].strip()
+        raise ConfigError(f"{_where(group, name)}: {what}: {said}") from bug
+
+
+def _where(group: str, name: str) -> str:
+    return f"{group.removeprefix('agent.')}.{name}"

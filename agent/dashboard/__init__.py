@@ -1,1 +1,0 @@
-"""`agent dashboard`: dashboards and alarms for the metrics and dimensions that a configuration sends."""

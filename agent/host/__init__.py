@@ -1,0 +1,1 @@
+"""How to read a host: files, counters, processes, tools."""

@@ -1,0 +1,277 @@
+"""
+Control groups of Linux (v1, v2, and both at once): where a process is, what it may use, what was used.
+
+The files: https://docs.kernel.org/admin-guide/cgroup-v2.html and
+https://docs.kernel.org/admin-guide/cgroup-v1/index.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.host.procfs import KeptFile
+
+CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
+ESCAPED = re.compile(r"\\([0-7]{3})")
+NO_LIMIT = 1 << 62
+"""v1 has no word for a memory limit that is not set: the file holds the most pages a counter can, in bytes."""
+MOST_CPUS = 1 << 16
+"""Above what any kernel is built for: a larger number in a list is no CPU."""
+
+DIGITS = 20
+"""Of the largest number of 64 bits; more are none of the kernel's."""
+
+
+class Place(NamedTuple):
+    """The cgroup of a process in one hierarchy."""
+
+    v2: bool
+    path: str
+    """As the kernel names it, seen from the reader's cgroup namespace."""
+    chain: tuple[Path, ...]
+    """The cgroup's own directory, then its ancestors up to the mount; never empty."""
+
+    def up(self, levels: int) -> Place:
+        """Return the ancestor that is `levels` above, or the mount where that comes first."""
+        return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
+
+
+class Cgroup:
+    """The cgroups of one process, by controller of v1; the key "" stands for all controllers of v2."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        """Take the places by controller."""
+        self.places = places
+
+    def place(self, controller: str) -> Place | None:
+        """Return where `controller` holds the process, or None; what v1 has claimed is not v2's."""
+        return self.places.get(controller) or self.places.get("")
+
+    def cpu_quota(self) -> float | None:
+        """Return the CPUs that the tightest quota up to the mount grants (2.5: two and a half), or None."""
+        return min(filter(None, (_quota(d, v2=v2) for d, v2 in self._chain("cpu"))), default=None)
+
+    def cpuset(self) -> int | None:
+        """Return how many CPUs the nearest cpuset holds, or None."""
+        counts = (
+            len(cpu_list(_text(d / name)))
+            for d, v2 in self._chain("cpuset")
+            for name in (("cpuset.cpus.effective",) if v2 else ("cpuset.effective_cpus", "cpuset.cpus"))
+        )
+        return next(filter(None, counts), None)
+
+    def memory_limit(self) -> int | None:
+        """Return the tightest memory limit up to the mount in bytes, or None."""
+        limits = (
+            _number(_text(d / ("memory.max" if v2 else "memory.limit_in_bytes"))) for d, v2 in self._chain("memory")
+        )
+        return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
+
+    def _chain(self, controller: str) -> Iterator[tuple[Path, bool]]:
+        """Iterate over the directories of `controller`, from the own one upwards, and whether they are v2's."""
+        place = self.place(controller)
+        return ((directory, place.v2) for directory in place.chain) if place else iter(())
+
+
+def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
+    """
+    Return the cgroups of `pid`, or of this process; without any place where there are none or none is mounted.
+
+    `sys` stands for /sys in the mount table, whose other mount points are taken as they are.
+    """
+    mounts = list(_mounts(proc, sys))
+    places = {}
+    for line in _text(proc / str(pid or "self") / "cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            if controller in CONTROLLERS and (chain := _chain_of(path, controller, mounts)):
+                places[controller] = Place(not controller, path, chain)
+    return Cgroup(places)
+
+
+class Limits(NamedTuple):
+    """What may be used."""
+
+    cpus: float | None
+    """In CPUs, above 0."""
+    memory: int | None
+    """In bytes, above 0."""
+
+
+def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> Limits:
+    """
+    Return what `pid`, or this process, may use: the least of cgroup, its ancestors and the machine.
+
+    `pinned` says whether the CPU affinity of the process counts, too.
+    """
+    online = {int(name) for name in re.findall(r"^cpu(\d+) ", _text(proc / "stat"), re.MULTILINE)}
+    allowed = cpu_list(_field(_text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
+    # The list may name CPUs that the machine could have and has not; sched_getaffinity(2) leaves them out.
+    affinity = len(allowed & online) if pinned else None
+    cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
+    kib = _number(_field(_text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
+    memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
+    return Limits(min(cpus, default=None), min(memory, default=None))
+
+
+class CpuUse(NamedTuple):
+    """CPU time of a cgroup and all below since it was made, in ns; None where the kernel does not say."""
+
+    used: int | None
+    throttled: int | None
+
+
+class MemoryUse(NamedTuple):
+    """Memory of a cgroup and all below, in bytes."""
+
+    current: int
+    """With the page cache."""
+    working_set: int
+    """Without the inactive page cache, which the kernel takes back first: what Kubernetes goes by."""
+
+
+class Usage:
+    """
+    What a cgroup uses, from files that stay open.
+
+    The readings raise OSError once the cgroup is gone; what the kernel does not keep is None.
+    """
+
+    def __init__(self, cgroup: Cgroup) -> None:
+        """Open what is there."""
+        self._cpu = _kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
+        self._cpuacct = _kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
+        self._memory = _kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
+        self._memory_stat = _kept(cgroup.place("memory"), "memory.stat", "memory.stat")
+        self._events = _kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
+
+    def cpu(self) -> CpuUse:
+        """Return the CPU time used, and that for which threads that wanted to run were held back."""
+        stat = _read(self._cpu)
+        if self._cpuacct:
+            return CpuUse(_number(_read(self._cpuacct)), _number(_field(stat, "throttled_time ")))
+        used, throttled = _number(_field(stat, "usage_usec ")), _number(_field(stat, "throttled_usec "))
+        return CpuUse(None if used is None else used * 1000, None if throttled is None else throttled * 1000)
+
+    def memory(self) -> MemoryUse | None:
+        """Return the memory in use."""
+        current, stat = _number(_read(self._memory)), _read(self._memory_stat)
+        inactive = _number(_field(stat, "total_inactive_file ") or _field(stat, "inactive_file "))
+        if current is None or inactive is None:
+            return None
+        return MemoryUse(current, max(0, current - inactive))  # two files, read one after the other
+
+    def oom_kills(self) -> int | None:
+        """Return how many processes the kernel has killed for want of memory."""
+        return _number(_field(_read(self._events), "oom_kill "))
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        for file in (self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events):
+            if file:
+                file.close()
+
+
+def cpu_list(text: str) -> set[int]:
+    """Return the CPUs of a list such as `0-3,8`; what is not such a list holds none."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        low, high = _number(first), _number(last or first)
+        if low is None or high is None or high > MOST_CPUS:
+            return set()
+        cpus.update(range(low, high + 1))
+    return cpus
+
+
+class _Mount(NamedTuple):
+    """A line of the mount table: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html ."""
+
+    root: str
+    point: Path
+    controllers: tuple[str, ...]
+    """Those of v1, its options among them; ("",) for v2."""
+
+
+def _mounts(proc: Path, sys: Path) -> Iterator[_Mount]:
+    """Iterate over the cgroup mounts that this process sees."""
+    for line in _text(proc / "self" / "mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        head, tail = left.split(), right.split()
+        if len(head) >= 5 and len(tail) >= 3 and tail[0] in {"cgroup", "cgroup2"}:
+            point = Path(_unescaped(head[4]))
+            if point.is_relative_to("/sys"):
+                point = sys / point.relative_to("/sys")
+            yield _Mount(_unescaped(head[3]), point, ("",) if tail[0] == "cgroup2" else tuple(tail[2].split(",")))
+
+
+def _chain_of(path: str, controller: str, mounts: Iterable[_Mount]) -> tuple[Path, ...]:
+    """Return the directory of `path` and its ancestors under the first mount that shows it; () if none does."""
+    for mount in mounts:
+        if controller not in mount.controllers:
+            continue
+        below = Path(path)
+        # Outside the reader's cgroup namespace paths begin with /.. and only a mount from there shows them.
+        if not below.is_relative_to(mount.root) or ".." in (below := below.relative_to(mount.root)).parts:
+            continue
+        own = mount.point / below
+        with contextlib.suppress(OSError):  # of a name that is too long
+            if own.is_dir():
+                return (own, *list(own.parents)[: len(below.parts)])
+    return ()
+
+
+def _quota(directory: Path, *, v2: bool) -> float | None:
+    """Return the CPUs that the quota of one cgroup grants, or None: `max` in v2, -1 in v1, or no such file."""
+    if v2:
+        words = _text(directory / "cpu.max").split()
+    else:
+        words = [_text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")]
+    quota, period = [*map(_number, words), None, None][:2]
+    return quota / period if quota and period else None
+
+
+def _kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
+    """Open the file of `place` that has this name in v2 or that in v1, or return None."""
+    name = place and (v2 if place.v2 else v1)
+    if not place or not name:
+        return None
+    try:
+        return KeptFile(place.chain[0] / name)
+    except OSError:
+        return None
+
+
+def _read(file: KeptFile | None) -> str:
+    return file.read().decode("ascii", "replace") if file else ""
+
+
+def _text(path: Path) -> str:
+    """Return the content, or nothing where the file cannot be read: it then limits nothing."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def _field(text: str, key: str) -> str:
+    """Return what follows `key`, with which a line begins, or nothing."""
+    return f"\n{text}".partition(f"\n{key}")[2].partition("\n")[0].strip()
+
+
+def _number(text: str) -> int | None:
+    """Return a number that is not negative, or None for anything else."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
+
+
+def _unescaped(text: str) -> str:
+    """Undo the octal escapes of the mount table."""
+    return ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,1 @@
+"""Metrics under other tools' names."""

@@ -1,0 +1,1 @@
+"""From a tick of the clock to a delivered batch."""

@@ -1,0 +1,147 @@
+"""The clock: asks the collectors, waits a moment, hands every sink its copy."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from agent.datapoint import Datapoint
+from agent.errors import text_of
+from agent.logs.throttled import Sayer
+from agent.pipeline.route import Outlet
+from agent.pipeline.sampler import Reading, Sampler
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+GRACE: Final = 0.25
+"""Seconds that a tick waits for readings; one that comes later goes with the next tick."""
+PATIENCE: Final = 5.0
+"""Seconds that a single reading waits, which has no next tick: a driver may take a while to wake up."""
+DEADLINE: Final = 8.0
+"""Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
+
+
+class Pipeline:
+    """
+    Samplers on one side, outlets on the other, one clock between.
+
+    Ticks stay on the grid of the first one: no drift, and after an overrun no piling up; what was missed is counted.
+    The clock's thread outlives what any part raises: that costs the part its share of a tick, is told and counted.
+    """
+
+    def __init__(
+        self,
+        samplers: Sequence[Sampler],
+        outlets: Sequence[Outlet],
+        tray: queue.SimpleQueue[Reading],
+        *,
+        interval: float,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Tick every `interval` seconds; `tray` is where the samplers put their readings."""
+        self.samplers, self.outlets = samplers, outlets
+        self._tray, self._interval, self._clock = tray, interval, clock
+        self._grace = min(GRACE, interval / 2)
+        self._stop = threading.Event()
+        self._sayer = Sayer(log, "tick")
+        self.ticks = self.missed = self.failed = 0
+        self.ticked: float | None = None
+        """When the last tick ended (monotonic seconds), or None."""
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called after each tick, on the clock's thread."""
+
+    def start(self) -> None:
+        """Start every thread."""
+        for sampler in self.samplers:
+            sampler.start()
+        for outlet in self.outlets:
+            outlet.worker.start()
+
+    def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
+        """Ask every collector that is free, and return what has come within `grace` seconds; a stop cuts that short."""
+        waiting = sum([sampler.offer(at) for sampler in self.samplers])
+        deadline = time.monotonic() + (self._grace if grace is None else grace)
+        points: list[Datapoint] = []
+        while waiting or not self._tray.empty():
+            try:
+                reading = self._tray.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= deadline or self._stop.is_set():
+                    break
+                continue
+            points += reading.points
+            waiting -= reading.at == at
+        return points
+
+    def tick(self, grace: float | None = None) -> None:
+        """One pass from the collectors to the spools; the last one, if a collector's input has ended for good."""
+        at = self._clock()
+        points = self._survive("readings", self.gather, at, grace) or []
+        for outlet in self.outlets:
+            self._survive(f"sink {outlet.name}", outlet.take, points, at)
+            self._survive(f"sink {outlet.name}", outlet.worker.watch)
+        if any(sampler.ended for sampler in self.samplers):
+            self._stop.set()
+        self.ticks += 1
+        self.ticked = time.monotonic()
+        self._survive("heartbeat", self.on_tick)
+
+    def run(self, duration: float | None = None) -> None:
+        """Tick until `stop`, or for `duration` seconds; then once more, so that the last moments count too."""
+        begun = due = time.monotonic()
+        end = None if duration is None else begun + duration
+        while not self._stop.is_set():
+            self.tick()
+            due += self._interval
+            now = time.monotonic()
+            if now > due:
+                late = int((now - due) // self._interval)
+                self.missed += late
+                due += late * self._interval
+            wake = due if end is None else min(due, end)
+            if self._stop.wait(max(0.0, wake - now)) or (end is not None and wake == end):
+                break
+        self.tick()
+
+    def once(self, pause: float) -> None:
+        """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
+        at = self._clock()
+        points = self._survive("readings", self.gather, at, PATIENCE) or []
+        for outlet in self.outlets:
+            self._survive(f"sink {outlet.name}", outlet.prime, points, at)
+        if not self._stop.wait(pause):
+            self.tick(PATIENCE)
+
+    def stop(self) -> None:
+        """End `run`; safe from a signal handler and from any thread."""
+        self._stop.set()
+
+    def close(self, deadline: float = DEADLINE) -> None:
+        """End the windows, let the sinks deliver for `deadline` seconds, leave the rest spooled."""
+        for sampler in self.samplers:
+            sampler.stop()
+        for outlet in self.outlets:
+            self._survive(f"sink {outlet.name}", outlet.close_window)
+            outlet.worker.stop()
+        end = time.monotonic() + deadline
+        for outlet in self.outlets:
+            outlet.worker.join(max(0.0, end - time.monotonic()))
+            self._survive(f"sink {outlet.name}", outlet.spool.close)
+        for sampler in self.samplers:
+            if sampler.ok:
+                sampler.join(0.1)
+
+    def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
+        """Call; where that raises, say so under the name of `who`, count it and return None."""
+        try:
+            return call(*args)
+        except Exception as bug:
+            self.failed += 1
+            kind = type(bug).__name__
+            self._sayer.say(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            return None

@@ -1,0 +1,143 @@
+"""The agent about itself: a collector like any other, over the counts that its parts keep."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from agent.collector import Collector
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.host.procfs import KeptFile
+from agent.pipeline.route import Outlet
+from agent.pipeline.sampler import Sampler
+
+C, S, R = ("collector",), ("sink",), ("reason", "sink")
+P = ("collector", "part")
+LEVEL: Final = Level.DETAILED
+
+# fmt: off
+SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
+OK = gauge("agent.collector.ok", "1", "1: the last reading came in time; 0: it failed or hangs.", LEVEL, C)
+FAILED = counter("agent.collector.failed", "{reading}", "Readings that ended in a bug.", LEVEL, C)
+PARTIAL = counter("agent.collector.partial", "{problem}", "Things that a reading could not read.", LEVEL, C)
+SKIPPED = counter("agent.collector.skipped", "{tick}", "Ticks passed over while a reading hung.", LEVEL, C)
+NOT_FINITE = counter("agent.collector.not_finite", "{point}", "Values dropped as NaN or infinite.", LEVEL, C)
+MALFORMED = counter("agent.collector.malformed", "{point}", "Points left out for a part that is malformed.", LEVEL, P)
+SENT = counter("agent.sink.sent", "{point}", "Points delivered.", LEVEL, S)
+REJECTED = counter("agent.sink.rejected", "{point}", "Points that the far side will never take.", LEVEL, R)
+DROPPED = counter("agent.sink.dropped", "{point}", "Points lost before they were sent.", LEVEL, R)
+RETRIED = counter("agent.sink.retried", "{request}", "Requests that failed and are tried again.", LEVEL, S)
+REFUSED = counter("agent.sink.refused", "{request}", "Requests refused for the set-up.", LEVEL, S)
+SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, S)
+SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, S)
+SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, S)
+SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
+MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
+TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
+RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
+CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
+# fmt: on
+
+
+class AgentCollector(Collector):
+    """
+    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets it only on request.
+
+    It reads the counts of the other parts without a lock: each is one integer with one writer.
+    """
+
+    metrics: ClassVar[Sequence[Metric]] = (
+        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, SENT, REJECTED, DROPPED, RETRIED, REFUSED,
+        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
+    )  # fmt: skip
+
+    def __init__(self, since: int) -> None:
+        """Count from `since` (ns since the epoch), when the agent began."""
+        self._since = since
+        self._samplers: Sequence[Sampler] = ()
+        self._outlets: Sequence[Outlet] = ()
+        self._missed: Callable[[], int] = int
+        self._ticks_failed: Callable[[], int] = int
+        self._statm: KeptFile | None = None
+        self._before: dict[tuple[str, str], int] = {}
+        self._dims: dict[tuple[tuple[str, str], ...], Dimensions] = {}
+
+    def watch(
+        self,
+        samplers: Sequence[Sampler],
+        outlets: Sequence[Outlet],
+        missed: Callable[[], int],
+        failed: Callable[[], int] = int,
+    ) -> None:
+        """Say whose counts to read. A spool's counts go back beyond this process: only the rest is ours."""
+        self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, outlets, missed, failed
+        for outlet in outlets:
+            self._before |= {(outlet.name, entry): n for entry, n in outlet.spool.ledger.ended().items()}
+
+    def open(self) -> None:
+        """Open the agent's own entry in /proc; where there is none, psutil serves."""
+        statm = Path("/proc/self/statm")
+        self._statm = KeptFile(statm) if statm.exists() else None
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the counts as they are now."""
+        yield RSS.point(at, self._rss())
+        yield CPU.point(at, time.process_time(), since=self._since)
+        yield MISSED.point(at, self._missed(), since=self._since)
+        yield TICKS_FAILED.point(at, self._ticks_failed(), since=self._since)
+        for sampler in self._samplers:
+            yield from self._of_collector(sampler, at)
+        for outlet in self._outlets:
+            yield from self._of_sink(outlet, at)
+
+    def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
+        if sampler.ok is None:
+            return
+        dims, since = self._named(collector=sampler.name), self._since
+        yield SECONDS.point(at, sampler.seconds, dims)
+        yield OK.point(at, sampler.ok, dims)
+        yield FAILED.point(at, sampler.failed, dims, since=since)
+        yield PARTIAL.point(at, sampler.partial, dims, since=since)
+        yield SKIPPED.point(at, sampler.skipped, dims, since=since)
+        yield NOT_FINITE.point(at, sampler.intake.not_finite, dims, since=since)
+        for part, points in tuple(sampler.intake.malformed.items()):
+            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), since=since)
+
+    def _of_sink(self, outlet: Outlet, at: int) -> Iterator[Datapoint]:
+        dims, since, worker, spool = self._named(sink=outlet.name), self._since, outlet.worker, outlet.spool
+        for entry, points in spool.ledger.ended().items():
+            kind, _, reason = entry.partition(":")
+            ours = points - self._before.get((outlet.name, entry), 0)
+            if kind == "sent":
+                yield SENT.point(at, ours, dims, since=since)
+            elif reason:
+                metric = REJECTED if kind == "rejected" else DROPPED
+                yield metric.point(at, ours, self._named(reason=reason, sink=outlet.name), since=since)
+        yield RETRIED.point(at, worker.counts["retried"], dims, since=since)
+        yield REFUSED.point(at, worker.counts["refused"], dims, since=since)
+        yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, since=since)
+        yield SPOOL_BYTES.point(at, spool.bytes, dims)
+        yield SINK_SECONDS.point(at, worker.seconds, dims)
+        oldest = spool.oldest()
+        yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
+
+    def _rss(self) -> float:
+        if self._statm is not None:
+            return int(self._statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
+
+        return float(psutil.Process().memory_info().rss)
+
+    def _named(self, **pairs: str) -> Dimensions:
+        key = tuple(pairs.items())
+        if key not in self._dims:
+            self._dims[key] = Dimensions(pairs)
+        return self._dims[key]
+
+    def close(self) -> None:
+        """Close the entry in /proc."""
+        if self._statm is not None:
+            self._statm.close()

@@ -1,0 +1,174 @@
+"""Where points enter: each is checked once, and what its collector got wrong costs that point alone."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from agent.errors import PartlyCollected
+from agent.logs.throttled import Sayer
+
+MOST_POINTS: Final = 100_000
+"""Points taken of one reading."""
+MOST_METRICS: Final = 20_000
+"""Metrics remembered as checked."""
+LATEST: Final = 2**63 - 1
+"""The last nanosecond that SQLite can hold."""
+LARGE: Final = 9e18
+"""What a number is below, as almost all are, that can be kept as it is: an integer of 64 bits or a finite float."""
+NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What numbers of other libraries raise that cannot become a float."""
+
+
+class Malformed(Exception):
+    """A point is not what the contract says; `part` of it is at fault."""
+
+    def __init__(self, part: str, text: str) -> None:
+        """Take the part, one of a few words, and what is wrong with it."""
+        super().__init__(f"{part}: {text}")
+        self.part = part
+
+
+class Intake:
+    """Takes what one collector yields; used by its thread alone."""
+
+    def __init__(self, level: Level, sayer: Sayer) -> None:
+        """Take points of at most `level`; tell `sayer` of those that are left out as malformed."""
+        self._level, self._sayer = level, sayer
+        self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is dear
+        self._metrics: list[Metric] = []  # which keeps these identities from being given to others
+        self.not_finite = 0
+        self.malformed: Counter[str] = Counter()
+        """Points left out, by the part that was at fault."""
+        self.problems: dict[str, str] = {}
+        """What is wrong with the points of this reading, an example for each part."""
+
+    def take(self, found: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
+        """Add to `points` what is good of the reading of `now`; raise PartlyCollected where there is no end to it."""
+        wanted, add, source, small, large, latest = self._wanted.get, points.append, iter(found), -LARGE, LARGE, LATEST
+        for point in islice(source, MOST_POINTS):
+            if point.__class__ is Datapoint:  # the quick way for nearly all of them: `type()` takes twice as long
+                metric, value, dims, at, since, start, summary, increase = point
+                is_wanted = wanted(id(metric))
+                if is_wanted is False:
+                    continue
+                kind = value.__class__
+                if (
+                    is_wanted
+                    and (kind is float or kind is int)
+                    and small < value < large
+                    and dims.__class__ is Dimensions
+                    and (dims.is_text or _verify(dims))
+                    and at is now
+                    and (since is None or (since.__class__ is int and 0 <= since <= latest))
+                    and start is None
+                    and summary is None
+                    and increase is None
+                ):
+                    add(point)
+                    continue
+            try:
+                if (good := self._checked(point)) is not None:
+                    add(good)
+            except Malformed as problem:
+                self._leave_out(point, problem)
+        for _ in source:
+            raise PartlyCollected([f"more than {MOST_POINTS} points in one reading; the rest is left out"])
+
+    def _leave_out(self, point: object, problem: Malformed) -> None:
+        self.malformed[problem.part] += 1
+        if problem.part not in self.problems:
+            name = "" if problem.part in {"point", "metric"} or not isinstance(point, Datapoint) else point.metric.name
+            text = self.problems[problem.part] = f"malformed points are left out: {f'{name}: ' * bool(name)}{problem}"
+            self._sayer.say(logging.ERROR, f"malformed {problem.part}", text)
+
+    def _checked(self, point: Datapoint) -> Datapoint | None:
+        """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
+        if type(point) is not Datapoint:
+            raise Malformed("point", f"expected a Datapoint, got {_kind(point)}")
+        metric, value, dims, at, since, *rest = point
+        if not self._wants(metric):
+            return None
+        number = _number(value)
+        if not math.isfinite(number):
+            self.not_finite += 1
+            return None
+        if type(dims) is not Dimensions:
+            raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
+        if not (dims.is_text or _verify(dims)):
+            dims = Dimensions({_text("dims", key): _text("dims", text) for key, text in dims.items_sorted})
+        for part, moment in (("at", at), ("since", since)):
+            if not (moment is None and part == "since"):
+                _check_moment(part, moment)
+        if rest != [None, None, None]:
+            raise Malformed("point", "start, summary and increase are not a collector's to give")
+        return Datapoint(metric, number, dims, at, since)
+
+    def _wants(self, metric: Metric) -> bool:
+        """Tell whether `metric` is of the level; raise Malformed if it is none."""
+        if (known := self._wanted.get(id(metric))) is None:
+            if type(metric) is not Metric:
+                raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
+            texts = (metric.name, metric.unit, metric.help)
+            if not (type(metric.kind) is Kind and type(metric.level) is Level and type(metric.dims) is tuple):
+                raise Malformed("metric", "its kind, level or dims is not a Kind, a Level or a tuple")
+            if any(_text("metric", text) is not text for text in (*texts, *metric.dims)):
+                raise Malformed("metric", "its texts are not plain str")
+            if len(self._metrics) >= MOST_METRICS:
+                self._wanted.clear()
+                self._metrics.clear()
+            self._metrics.append(metric)
+            known = self._wanted[id(metric)] = metric.level <= self._level
+        return known
+
+
+def _verify(dims: Dimensions) -> bool:
+    """Tell, and note, whether all pairs are plain text that UTF-8 can hold."""
+    for key, value in dims.items_sorted:
+        if type(key) is not str or type(value) is not str:
+            return False
+        if not (key.isascii() and value.isascii()):
+            try:
+                f"{key}{value}".encode()
+            except UnicodeEncodeError:
+                return False
+    dims.is_text = True
+    return True
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__
+
+
+def _text(part: str, text: object) -> str:
+    """Return a plain str of `text`; raise Malformed if it is none, or one that UTF-8 cannot hold."""
+    if not isinstance(text, str):
+        raise Malformed(part, f"expected str in it, got {_kind(text)}")
+    plain = str.__str__(text)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise Malformed(part, f"{plain[:80]!a} is not UTF-8") from None
+    return plain
+
+
+def _number(value: object) -> float:
+    """Return a plain float; raise Malformed."""
+    if not hasattr(type(value), "__float__"):
+        raise Malformed("value", f"expected a number, got {_kind(value)}")
+    try:
+        return float(value)  # type: ignore[arg-type]  # it has __float__
+    except NO_NUMBER as problem:
+        raise Malformed("value", f"{_kind(value)} is no float ({_kind(problem)})") from None
+
+
+def _check_moment(part: str, moment: object) -> None:
+    if type(moment) is not int:
+        raise Malformed(part, f"expected nanoseconds since the epoch as an int, got {_kind(moment)}")
+    if not 0 <= moment <= LATEST:
+        raise Malformed(part, "out of the range from 0 to 2**63 - 1")

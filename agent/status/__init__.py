@@ -1,0 +1,1 @@
+"""What a running agent tells about itself."""

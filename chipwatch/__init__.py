@@ -1,0 +1,92 @@
+"""
+The public face of chipwatch: what a plugin or a script imports.
+
+    from chipwatch import Collector, gauge
+
+Importing this package loads nothing else; each name is loaded when it is first used. The program itself lives in the
+packages `agent` and `sinks`. These names are common, so another `agent.py` on the path must not be taken for ours: the
+first use of a name here loads both packages from the folder that holds this one.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from agent.collector import Collector as Collector
+    from agent.datapoint import Datapoint as Datapoint
+    from agent.datapoint import Dimensions as Dimensions
+    from agent.datapoint import Kind as Kind
+    from agent.datapoint import Level as Level
+    from agent.datapoint import Metric as Metric
+    from agent.datapoint import Summary as Summary
+    from agent.datapoint import counter as counter
+    from agent.datapoint import gauge as gauge
+    from agent.errors import BadBatch as BadBatch
+    from agent.errors import Gone as Gone
+    from agent.errors import InputEnded as InputEnded
+    from agent.errors import PartlyCollected as PartlyCollected
+    from agent.errors import Refused as Refused
+    from agent.errors import Retryable as Retryable
+    from agent.errors import Unavailable as Unavailable
+    from agent.processor import Processor as Processor
+    from agent.sink import Limits as Limits
+    from agent.sink import Rejected as Rejected
+    from agent.sink import Sink as Sink
+
+HOMES: Final = {
+    "agent.collector": ("Collector",),
+    "agent.datapoint": (
+        "Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge",
+    ),
+    "agent.errors": (
+        "BadBatch", "InputEnded", "PartlyCollected", "Refused", "Gone", "Retryable", "Unavailable",
+    ),
+    "agent.processor": ("Processor",),
+    "agent.sink": ("Limits", "Rejected", "Sink"),
+}  # fmt: skip
+"""Module -> the names that it gives to this package."""
+MODULES: Final = {name: module for module, names in HOMES.items() for name in names}
+PACKAGES: Final = ("agent", "sinks")
+
+__all__ = sorted(MODULES)  # noqa: PLE0605  # the table above is the list
+
+
+def claim_packages() -> None:
+    """
+    Load the packages `agent` and `sinks` from beside this one, whatever stands earlier on the path.
+
+    Raises ImportError where this process has already imported another package of that name.
+    """
+    parent = str(__path__[0]).rpartition("chipwatch")[0] or "."
+    for name in PACKAGES:
+        spec = PathFinder.find_spec(name, [parent])
+        if spec is None or spec.loader is None:
+            raise ImportError(f"chipwatch is not whole: its package {name!r} is missing in {parent}")
+        known = sys.modules.get(name)
+        if known is None:
+            module = sys.modules[name] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        elif getattr(known, "__file__", None) != spec.origin:
+            raise ImportError(
+                f"this process has imported another package {name!r}, from {getattr(known, '__file__', 'nowhere')};"
+                f" import chipwatch first, or rename the other one"
+            )
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module that holds `name`, and return it."""
+    if name not in MODULES:
+        raise AttributeError(f"module 'chipwatch' has no attribute {name!r}")
+    claim_packages()
+    value = globals()[name] = getattr(import_module(MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

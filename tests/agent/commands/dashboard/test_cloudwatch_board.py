@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import boto3
+import pytest
+from botocore.exceptions import ParamValidationError
+from moto import mock_aws
+
+from agent.collectors.network import SENT
+from agent.commands.check import catalogue
+from agent.commands.dashboard.alarms import KEYS, RULES, SILENT
+from agent.config.convert import ConfigError
+from agent.pipeline.window import Window
+from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
+from tests.doubles.cloudwatch import isolate
+
+ALL = {"level": "all", "common_dims": ["instance_id"]}
+
+
+@pytest.fixture
+def cloudwatch(monkeypatch):
+    isolate(monkeypatch)
+    with mock_aws():
+        yield boto3.client("cloudwatch", "us-east-1")
+
+
+@pytest.fixture
+def alarms(document):
+    def make(flags=None, families=("all",), hosts=1, **wishes):
+        wishes["hosts"] = hosts
+        found = document("cloudwatch", flags or ALL, families=families, alarms=True, **wishes)
+        return {alarm["AlarmName"].removeprefix("chipwatch-"): alarm for alarm in found}
+
+    return make
+
+
+def expression(alarm):
+    return alarm["Metrics"][0]["Expression"]
+
+
+# -- the dashboard ----------------------------------------------------------------------------------------------------
+
+
+def test_the_service_takes_the_dashboard(cloudwatch, document):
+    body = document("cloudwatch", ALL, families=("all",))
+    check_cloudwatch(body)
+    cloudwatch.put_dashboard(DashboardName="fleet", DashboardBody=json.dumps(body))
+    assert json.loads(cloudwatch.get_dashboard(DashboardName="fleet")["DashboardBody"]) == body
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "SEARCH('{\"N\"} MetricName=\"a\"', 'Average', 60)",
+        "SLICE(SORT(SEARCH('{N,gpu} MetricName=\"a\"', 'Average', 60), MAX, DESC), 0, 9)",
+        'SLICE(SORT(SEARCH(\'{"N","gpu"} MetricName="a"\', \'Mean\', 60), MAX, DESC), 0, 9)',
+        'SLICE(SORT(SEARCH(\'{"N","gpu"} MetricName="it\'s"\', \'Sum\', 60), MAX, DESC), 0, 9)',
+    ],
+)
+def test_the_check_of_searches_is_strict(wrong):
+    with pytest.raises(AssertionError):
+        series(wrong)
+
+
+def test_the_check_of_graphs_is_strict(document):
+    good = next(w for w in document("cloudwatch", families=("cpu",))["widgets"] if w["type"] == "metric")["properties"]
+    check_graph(good)
+    for wrong in ({"stat": "Average"}, {"period": 61}, {"view": "pie"}, {"region": ""}, {"metrics": []}):
+        with pytest.raises(AssertionError):
+            check_graph({**good, **wrong})
+
+
+def test_sections_follow_each_other_and_begin_with_a_heading(document):
+    widgets = document("cloudwatch", ALL, families=("host", "gpu", "neuron", "tpu"))["widgets"]
+    assert [w["properties"]["markdown"] for w in widgets if w["type"] == "text"] == [
+        "## Host", "## GPU", "## Neuron", "## TPU",
+    ]  # fmt: skip
+
+
+def test_region_namespace_and_dimensions_may_be_a_templates_variables(document):
+    flags = {"region": "${region}", "namespace": "${namespace}"}
+    board = document("cloudwatch", flags, families=("cpu", "nvidia"), dims_as="${dims}")
+    texts = [m[0]["expression"] for w in board["widgets"] if w["type"] == "metric" for m in w["properties"]["metrics"]]
+    assert all('{"${namespace}",' in text and "${dims}}" in text for text in texts)
+    assert {w["properties"]["region"] for w in board["widgets"] if w["type"] == "metric"} == {"${region}"}
+    alarms = document("cloudwatch", flags, families=("nvidia",), dims_as="${dims}", prefix="${prefix}", alarms=True)
+    assert {alarm["AlarmName"].split("-")[0] for alarm in alarms} == {"${prefix}"}
+    assert '"gpu", ${dims}) GROUP BY "gpu", ${dims} ORDER BY' in " ".join(expression(alarm) for alarm in alarms)
+    filled = json.dumps(board).replace("${dims}", r"\"instance_id\",\"team\"").replace("${namespace}", "Ours")
+    assert {found[0] for found in check_cloudwatch(json.loads(filled))} == {"Ours"}
+    assert all({"instance_id", "team"} <= set(found[2]) for found in check_cloudwatch(json.loads(filled)))
+
+
+def test_but_for_such_variables_no_output_has_anything_that_a_template_would_read(made):
+    for cloud in ("cloudwatch", "google"):
+        for alarms in (False, True):
+            text = made(cloud, ALL, families=("all",), alarms=alarms).text
+            assert "${" not in text
+            assert "%{" not in text
+
+
+# -- alarms -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_service_takes_every_alarm(cloudwatch, alarms):
+    found = alarms(notify=("arn:aws:sns:us-east-1:123456789012:pager",))
+    for alarm in found.values():
+        cloudwatch.put_metric_alarm(**alarm)
+    taken = cloudwatch.describe_alarms(MaxRecords=100)["MetricAlarms"]
+    assert {alarm["AlarmName"] for alarm in taken} == {alarm["AlarmName"] for alarm in found.values()}
+    assert all(alarm["AlarmActions"] == ["arn:aws:sns:us-east-1:123456789012:pager"] for alarm in taken)
+    with pytest.raises(ParamValidationError):
+        cloudwatch.put_metric_alarm(**{**alarm, "Statement": "x"})
+
+
+def test_every_alarm_there_is_stands_in_the_set_of_a_fleet_that_has_everything(alarms):
+    found = alarms()
+    assert set(found) >= set(KEYS)
+    assert {key.removesuffix("-mig") for key in found} == set(KEYS)
+    assert [*found] == sorted(found)
+
+
+def test_an_alarm_is_as_cloudwatch_documents_it(alarms):
+    for name, alarm in alarms().items():
+        (data,) = alarm["Metrics"]
+        assert data["Period"] % 60 == 0
+        assert 1 <= alarm["DatapointsToAlarm"] <= alarm["EvaluationPeriods"]
+        assert alarm["EvaluationPeriods"] * data["Period"] <= 3 * 3600
+        assert data["ReturnData"]
+        assert alarm["ComparisonOperator"] in {"LessThanThreshold", "GreaterThanThreshold"}
+        assert 80 < len(alarm["AlarmDescription"]) <= 1024
+        *_, groups, _ = query(data["Expression"])
+        assert bool(groups) == ("silent" not in name)
+
+
+def test_rules_are_about_metrics_that_there_are():
+    metrics = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
+    for rule in RULES:
+        metric = metrics[rule.metric]
+        assert metric.kind.value == ("counter" if rule.statistic in {"sum", "rate"} else "gauge"), rule.key
+        assert {key for key, _ in rule.but} <= set(metric.dims)
+    assert len(KEYS) == len({rule.key for rule in (*RULES, *SILENT)})
+
+
+def test_each_series_of_a_fleet_has_a_state_of_its_own(alarms):
+    found = alarms({"common_dims": ["instance_id", "instance_type"]}, ("host", "gpu"))
+    assert query(expression(found["gpu-idle"])) == (
+        "Chipwatch", "gpu.utilization", ("gpu", "instance_id", "instance_type"), "AVG",
+        ("gpu", "instance_id", "instance_type"), set(),
+    )  # fmt: skip
+    assert found["gpu-idle"]["Threshold"] == 5
+    assert found["gpu-idle"]["ComparisonOperator"] == "LessThanThreshold"
+    assert found["gpu-idle"]["EvaluationPeriods"] * found["gpu-idle"]["Metrics"][0]["Period"] == 3600
+
+
+def sends(machines, minutes, *, window=60.0):
+    """Return the minutes of the points that so many agents send of a counter, ticks of 5 s at moments of their own."""
+    found = []
+    for machine in range(machines):
+        one, began = Window(window, born=0), machine * 0.7
+        for number in range(minutes * 12):
+            at = int((began + number * 5 + (number * machine % 7) * 0.05) * 1e9)
+            found += [point.at // (60 * 10**9) for point in one.add([SENT.point(at, float(number), since=0)], at)]
+    return Counter(found)
+
+
+def states(alarm, came, minutes):
+    """Return the alarm's state at the end of each minute, as CloudWatch evaluates a query that is one series."""
+    looked, wrong = alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]
+    assert (alarm["TreatMissingData"], alarm["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
+    breaching = [came[minute] < alarm["Threshold"] for minute in range(minutes)]
+    return ["ALARM" if sum(breaching[max(0, end - looked) : end]) >= wrong else "OK" for end in range(1, minutes + 1)]
+
+
+@pytest.mark.parametrize("window", [60, 15])
+def test_the_alarm_for_a_silent_agent_lasts_until_it_is_back(alarms, window):
+    alarm = alarms({"common_dims": ["instance_id"], "window": window}, ("host",), hosts=20)["agent-silent"]
+    assert query(expression(alarm)) == ("Chipwatch", "network.sent", ("instance_id",), "COUNT", (), set())
+    others, all_of_them = sends(19, 200, window=window), sends(20, 200, window=window)
+    came = Counter({minute: (others if 20 <= minute < 160 else all_of_them)[minute] for minute in range(199)})
+    found = states(alarm, came, 190)
+    assert set(found[:29]) == {"OK"}
+    assert set(found[30:160]) == {"ALARM"}
+    assert set(found[162:]) == {"OK"}
+
+
+@pytest.mark.parametrize("key", ["agent-silent", "fleet-silent"])
+def test_a_fleet_that_is_dead_stays_in_alarm(alarms, key):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=3)[key]
+    came = sends(3, 20)
+    assert states(alarm, came, 300)[40:] == ["ALARM"] * 260
+
+
+def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudwatch, alarms):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=0, groups=("train", "serve"))["agent-silent"]
+    counted, train, serve, watched = alarm["Metrics"]
+    assert watched == {"Id": "e1", "Expression": "q1 - 1 * (m1 + m2)", "ReturnData": True}
+    assert query(counted["Expression"])[1:3] == ("network.sent", ("instance_id",))
+    assert [one["MetricStat"]["Metric"]["Dimensions"][0]["Value"] for one in (train, serve)] == ["train", "serve"]
+    assert {one["ReturnData"] for one in (counted, train, serve)} == {False}
+    assert (alarm["Threshold"], alarm["TreatMissingData"]) == (-0.5, "breaching")
+    cloudwatch.put_metric_alarm(**alarm)
+    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm takes 9 groups, not 10"):
+        alarms(groups=tuple("abcdefghij"))
+
+
+@pytest.mark.parametrize(
+    ("window", "period", "points"), [(60, 60, 1), (15, 60, 4), (0.5, 60, 120), (7.5, 120, 16), (90, 180, 2)]
+)
+def test_machines_are_counted_over_whole_windows(alarms, window, period, points):
+    flags = {"common_dims": ["instance_id"], "window": window, "interval": 0.5}
+    alarm = alarms(flags, ("host",), hosts=0, groups=("train",))["agent-silent"]
+    assert [one.get("Period") for one in alarm["Metrics"] if "Expression" in one] == [period, None]
+    assert alarm["Metrics"][-1]["Expression"] == f"q1 - {points} * (m1)"
+    assert alarm["Threshold"] == -points / 2
+
+
+def test_who_is_silent_is_not_guessed(made):
+    board = made("cloudwatch", families=("host",), alarms=True)
+    assert "agent-silent" not in board.text
+    assert board.notes == ("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send",)
+    board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
+    assert board.notes == (
+        "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
+    )
+
+
+def test_a_neuron_machine_without_a_job_is_not_silent(alarms):
+    for words in ([], ["neuron_runtime_tag"]):
+        found = alarms({"common_dims": words}, families=("neuron",))
+        assert query(found["fleet-silent"]["Metrics"][0]["Expression"])[1] == "neuron.runtimes"
+
+
+def test_what_is_harmless_does_not_alarm(alarms):
+    found = alarms()
+    assert query(expression(found["gpu-throttled"]))[5] == {
+        ("reason", "low_utilization"), ("reason", "power"), ("reason", "sync_boost"),
+    }  # fmt: skip
+    assert query(expression(found["neuron-ecc-uncorrected"]))[5] == {("corrected", "yes")}
+
+
+def test_held_back_is_measured_in_seconds_of_a_period(alarms):
+    alarm = alarms()["gpu-throttled"]
+    assert (alarm["Metrics"][0]["Period"], alarm["Threshold"]) == (300, 60.0)
+
+
+def test_thresholds_and_times_are_parameters(alarms):
+    found = alarms(thresholds={"gpu-idle": 10.0}, minutes={"gpu-idle": 30.0, "agent-silent": 3.0}, prefix="prod")
+    assert found["prod-gpu-idle"]["Threshold"] == 10
+    assert found["prod-gpu-idle"]["EvaluationPeriods"] * found["prod-gpu-idle"]["Metrics"][0]["Period"] == 1800
+    assert found["prod-agent-silent"]["DatapointsToAlarm"] == 3
+
+
+def test_a_threshold_follows_the_scale_of_the_profile(alarms):
+    found = alarms({"names": "neuron-prometheus"}, ("neuron",))
+    assert query(expression(found["neuron-core-busy"]))[1] == "neuroncore_utilization_ratio"
+    assert found["neuron-core-busy"]["Threshold"] == 0.95
+
+
+def test_where_names_hold_the_device_there_is_an_alarm_for_each(alarms):
+    found = alarms({"names": "mlflow"}, ("gpu",), devices=2)
+    idle = {key: query(expression(alarm))[1] for key, alarm in found.items() if key.startswith("gpu-idle")}
+    assert idle == {
+        "gpu-idle-gpu-0": "system/gpu_0_utilization_percentage",
+        "gpu-idle-gpu-0-mig": "system/gpu_0_utilization_percentage",
+        "gpu-idle-gpu-1": "system/gpu_1_utilization_percentage",
+        "gpu-idle-gpu-1-mig": "system/gpu_1_utilization_percentage",
+    }
+    found = alarms({"names": "cwagent"}, ("neuron",))
+    ecc = {query(expression(alarm))[1] for key, alarm in found.items() if "ecc" in key}
+    assert ecc == {
+        "node_neurondevice_hw_ecc_events_mem_ecc_uncorrected", "node_neurondevice_hw_ecc_events_sram_ecc_uncorrected",
+    }  # fmt: skip
+
+
+def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
+    board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
+    assert board.notes == ("no alarm gpu-throttled: gpu.throttled is not sent",)
+    board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
+    assert board.notes == ("no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent so that it can be told",)
+
+
+def test_a_window_longer_than_a_period_makes_the_period(alarms):
+    found = alarms({"window": 900}, ("gpu",))
+    assert {alarm["Metrics"][0]["Period"] for alarm in found.values()} == {900}

@@ -1,0 +1,643 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import math
+import os
+import socket
+
+import pytest
+
+from agent import cli
+from agent.commands import inventory
+from agent.commands.inventory import PAUSE
+from agent.commands.plan import text as plan_text
+from agent.commands.plan.estimate import MONTH, PASSING, PER_HOST, make
+from agent.commands.plan.prices import Wishes
+from agent.config.convert import ConfigError
+from agent.config.load import load
+from agent.identity.resolver import WORDS
+
+SOURCE = """
+    from dataclasses import dataclass
+    from agent.collector import Collector
+    from agent.datapoint import Dimensions, Level, counter, gauge
+    from agent.errors import Unavailable
+    from agent.sink import Limits, Sink
+
+    BASIC = gauge("fake.basic", "%", "A.", dims=("n",))
+    DETAILED = counter("fake.detailed", "By", "B.", Level.DETAILED, ("n",))
+    ALL = gauge("fake.all", "1", "C.", Level.ALL, ("n",))
+
+    class Fake(Collector):
+        @dataclass(frozen=True, slots=True)
+        class Config:
+            basic: int = 3
+            detailed: int = 2
+            all: int = 5
+        metrics = (BASIC, DETAILED, ALL)
+        def __init__(self, config):
+            self.config = config
+        def open(self):
+            pass
+        def collect(self, at):
+            for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
+                for i in range(n):
+                    yield metric.point(at, float(i), Dimensions(n=str(i)), since=None if metric is BASIC else 1)
+
+    class Absent(Fake):
+        def open(self):
+            raise Unavailable("no such chip: looked for /dev/chip*")
+
+    class Broken(Fake):
+        def collect(self, at):
+            raise RuntimeError("a bug")
+
+    class Theirs(Sink):
+        limits = Limits(max_points=10, window=60, flush=60)
+        @dataclass(frozen=True, slots=True)
+        class Config:
+            max_points: int = 10
+            max_bytes: int | None = None
+            one_per_series: bool = False
+        def __init__(self, config):
+            self.limits = Limits(
+                max_points=config.max_points, max_bytes=config.max_bytes, one_per_series=config.one_per_series,
+                window=60, flush=60,
+            )
+        def open(self):
+            raise AssertionError("a plan sends nothing")
+        def write(self, batch):
+            raise AssertionError("a plan sends nothing")
+        def size(self, point):
+            return 100 + 10 * len(point.summary.values) if point.summary else 100
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fakes(others, monkeypatch):
+    others.add(
+        "fakes_of_plan",
+        SOURCE,
+        collectors=[("fake", "Fake"), ("absent", "Absent"), ("broken", "Broken")],
+        sinks=[("theirs", "Theirs")],
+    )
+    monkeypatch.setattr(inventory, "PAUSE", 0.01)  # fakes have no rates
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def _logging_as_before():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.disable(logging.NOTSET)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def planned(*, wishes=None, **flags):
+    """Return the plan of the only sink."""
+    (sink,) = whole(wishes=wishes, **flags).sinks
+    return sink
+
+
+def whole(*, wishes=None, **flags):
+    return make(load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags), wishes or Wishes())
+
+
+def cloudwatch(*, wishes=None, **flags):
+    pytest.importorskip("botocore")
+    return planned(wishes=wishes, sink=["cloudwatch"], region="us-east-1", **flags)
+
+
+def google(*, wishes=None, **flags):
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.cloud.monitoring_v3") is None:
+        pytest.skip("google-cloud-monitoring is not installed")
+    return planned(wishes=wishes, sink=["google"], **flags)
+
+
+def choice(sink, flags):
+    (found,) = [choice for choice in sink.choices if choice.flags == flags]
+    return found
+
+
+# -- series -----------------------------------------------------------------------------------------------------
+
+
+def test_series_are_counted_by_metric_at_the_level_of_the_sink():
+    assert planned().metrics == {"fake.basic": 3}
+    assert planned(sinks={"theirs": {"level": "all", "exclude": ["agent.*"]}}).metrics == {
+        "fake.all": 5,
+        "fake.basic": 3,
+        "fake.detailed": 2,
+    }
+
+
+def test_include_and_exclude_count():
+    sink = planned(level="all", sinks={"theirs": {"include": ["fake.*"], "exclude": ["*.basic"]}})
+    assert sink.metrics == {"fake.all": 5, "fake.detailed": 2}
+
+
+def test_the_agents_own_metrics_are_in_the_plan_as_they_are_in_a_run():
+    metrics = planned(level="detailed").metrics
+    assert metrics["agent.collector.ok"] == 2  # the collector's and its own
+    assert metrics["agent.sink.sent"] == 1
+    assert metrics["agent.cpu"] == 1
+
+
+def test_what_max_series_keeps_back_is_not_billed():
+    sink = cloudwatch(collectors={"fake": {"basic": 700}})
+    assert (sink.metrics, sink.series, sink.max_series) == ({"fake.basic": 700}, 500, 500)
+    assert sink.now.series == 500
+    assert sink.now.bill[0].dollars == 150.0
+    assert cloudwatch(collectors={"fake": {"basic": 700}}, sinks={"cloudwatch": {"max_series": 0}}).series == 700
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("series", "flags", "own", "requests", "period"),
+    [
+        (10, {}, {}, 1, 60.0),
+        (11, {}, {}, 2, 60.0),
+        (11, {}, {"max_points": 1000}, 1, 60.0),
+        (0, {}, {}, 0, 60.0),
+        (5, {"window": 10.0}, {}, 3, 60.0),  # 30 points
+        (5, {"window": 300.0}, {}, 1, 300.0),  # what is not there is not sent
+        (5, {"flush": 0.0}, {}, 1, 60.0),
+        (5, {"window": 0.0}, {}, 6, 60.0),  # each sample is a point: 5 x 12
+        (5, {"window": 1.0, "flush": 0.0}, {}, 1, 5.0),  # no window is shorter than the interval
+        (5, {"window": 10.0}, {"max_points": 1000, "one_per_series": True}, 6, 60.0),
+        (8, {}, {"max_points": 1000, "max_bytes": 880}, 2, 60.0),  # 12 samples make 220 bytes: 4 points fit
+        (8, {"window": 0.0, "flush": 5.0}, {"max_points": 1000, "max_bytes": 880}, 1, 5.0),  # a sample 100 bytes
+    ],
+)
+def test_requests_follow_from_series_windows_flush_and_the_limits_of_the_sink(series, flags, own, requests, period):
+    sink = planned(collectors={"fake": {"basic": series}}, sinks={"theirs": own}, **flags)
+    assert (sink.requests_per_period, sink.period) == (requests, period)
+    assert sink.now.requests == requests * MONTH / period
+    assert sink.now.requests_per_second == requests / period
+
+
+def test_points_of_a_month():
+    sink = planned(window=10.0, wishes=Wishes(hosts=7))
+    assert sink.now.points == 7 * 3 * MONTH / 10
+
+
+# -- dollars, as the facts about CloudWatch have them ---------------------------------------------------------------
+
+
+def test_one_host_at_defaults():
+    sink = cloudwatch(collectors={"fake": {"basic": 160}})
+    assert [(line.count, line.dollars) for line in sink.now.bill] == [
+        (160, 48.0), (0, 0.0), (0, 0.0), (0, 0.0), (43_800.0, 0.44),
+    ]  # fmt: skip
+    assert sink.now.dollars == 48.44
+
+
+def test_a_thousand_hosts_that_a_word_keeps_apart():
+    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    sink = cloudwatch(common_dims=["instance_id", "instance_type"], **flags)
+    assert sink.words == {"instance_id": "host", "instance_type": "shared"}
+    assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
+    assert sink.now.dollars == 18_000.0 + 438.0
+    assert sink.now.requests_per_second == pytest.approx(1000 / 60)
+    assert choice(sink, "--common-dims without instance_id").series == 160
+    assert choice(sink, "--common-dims without instance_type").series == 160_000
+
+
+def test_hosts_that_nothing_keeps_apart_share_their_series():
+    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    sink = cloudwatch(common_dims=["instance_type"], dims={"team": "a"}, **flags)
+    assert sink.words == {"instance_type": "shared", "team": "shared"}
+    assert (sink.now.series, sink.now.requests, sink.now.dollars) == (160, 43_800_000.0, 48.0 + 438.0)
+    assert choice(sink, "--common-dims ...,instance_id").series == 160_000
+
+
+def test_a_dimension_given_for_a_word_keeps_hosts_apart_as_the_word_does():
+    assert cloudwatch(dims={"hostname": "a"}, wishes=Wishes(hosts=9)).now.series == 27
+
+
+def test_the_levels_beside_each_other():
+    sink = cloudwatch(sinks={"cloudwatch": {"exclude": ["agent.*"]}}, level="detailed")
+    assert [(c.flags, c.series, c.now) for c in sink.choices[:3]] == [
+        ("--level basic", 3, False), ("--level detailed", 5, True), ("--level all", 10, False),
+    ]  # fmt: skip
+    assert choice(sink, "--level all").dollars == 3.00 + 0.44
+    assert choice(sink, "--level detailed").bill == sink.now.bill
+
+
+def test_the_windows_beside_each_other():
+    sink = cloudwatch(collectors={"fake": {"basic": 100}}, window=30.0)
+    found = {c.flags: (c.requests, c.now) for c in sink.choices if c.flags.startswith("--window")}
+    assert found == {
+        "--window 10": (262_800.0, False),
+        "--window 30": (87_600.0, True),
+        "--window 60": (43_800.0, False),
+        "--window 300": (8_760.0, False),
+    }
+
+
+def test_high_resolution_costs_requests_and_no_more_for_a_metric():
+    sink = cloudwatch(collectors={"fake": {"basic": 100}})
+    high = choice(sink, "--high-resolution-metrics")
+    assert (high.series, high.requests, high.now) == (100, 262_800.0, False)  # 10 x 100 points fill one request
+    assert high.dollars == 30.0 + 2.63
+    configured = cloudwatch(collectors={"fake": {"basic": 100}}, high_resolution_metrics=True)
+    assert choice(configured, "--high-resolution-metrics").now
+    assert configured.now.dollars == high.dollars
+
+
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_the_region_is_the_flags_the_tables_or_the_environments(variable, monkeypatch):
+    pytest.importorskip("botocore")
+    monkeypatch.setenv(variable, "ap-southeast-1")
+    assert planned(sink=["cloudwatch"]).prices.region == "ap-southeast-1"
+    assert planned(sink=["cloudwatch"], region="us-west-1").prices.region == "us-west-1"
+    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "x"}}).prices.region == "x"
+
+
+def test_the_words_of_each_kind_are_words_of_common_dims():
+    assert {*PER_HOST, *PASSING} <= {*WORDS}
+    shared = {*WORDS} - {*PER_HOST}
+    assert shared == {
+        "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id",
+        "autoscaling_group", "ecs_cluster", "ecs_service", "ecs_task_family", "ecs_container", "k8s_cluster",
+        "k8s_location", "k8s_namespace", "k8s_container", "gcp_project", "gcp_zone", "slurm_job",
+    }, "a new word: does its value differ from host to host? Then it belongs to PER_HOST"  # fmt: skip
+
+
+# -- Google: bytes are what is charged --------------------------------------------------------------------------
+
+
+def test_to_google_points_are_what_costs():
+    sink = google(collectors={"fake": {"basic": 500}})
+    assert (sink.kind, sink.window, sink.spacing) == ("priced", 60.0, 10.0)
+    assert sink.requests_per_period == 3  # of 200 series
+    assert sink.now.points == 500 * MONTH / 60
+    assert sink.now.mebibytes == pytest.approx(167.08, abs=0.01)
+    assert sink.now.dollars == 43.11
+    assert sum(line.count for line in sink.now.bill) == pytest.approx(sink.now.mebibytes)
+
+
+def test_to_google_a_thousand_hosts_cost_what_each_does_whatever_the_words():
+    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    one = google(collectors={"fake": {"basic": 160}})
+    for words in ([], ["instance_type"], ["instance_id"]):
+        sink = google(common_dims=words, **flags)
+        assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
+        assert sink.now.mebibytes == pytest.approx(1000 * one.now.mebibytes)
+        assert sink.now.dollars == pytest.approx(1000 * one.now.mebibytes * 0.258, abs=0.01)
+        assert not [c.flags for c in sink.choices if "common-dims" in c.flags]
+
+
+def test_to_google_a_window_twice_as_long_is_half_the_bill():
+    sink = google(collectors={"fake": {"basic": 100}}, window=30.0)
+    found = {c.flags: (c.dollars, c.now) for c in sink.choices if c.flags.startswith("--window")}
+    assert list(found) == ["--window 10", "--window 30", "--window 60", "--window 300"]
+    assert found["--window 30"] == (sink.now.dollars, True)
+    assert found["--window 60"][0] == pytest.approx(sink.now.dollars / 2, abs=0.01)
+    assert "--window 120" in [c.flags for c in google().choices]
+
+
+def test_to_google_nothing_is_planned_that_it_would_refuse():
+    assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
+    for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
+        with pytest.raises(ConfigError, match=r"sinks\.google\.window: \d s is too short"):
+            google(**flags)
+
+
+def test_to_google_the_free_mebibytes_are_taken_off_where_that_is_asked_for():
+    flags = {"collectors": {"fake": {"basic": 400}}}
+    assert google(wishes=Wishes(free_tier=True), **flags).now.dollars == 0.0
+    assert google(**flags).now.dollars == 34.49
+    two = google(wishes=Wishes(2, free_tier=True), **flags)
+    assert two.now.dollars == round((two.now.mebibytes - 150) * 0.258, 2)
+
+
+# -- other sinks ------------------------------------------------------------------------------------------------
+
+
+def test_a_free_sink_costs_nothing():
+    sink = planned(sink=["stdout"], format="json")
+    assert (sink.kind, sink.prices, sink.now.dollars, sink.choices) == ("free", None, 0, ())
+
+
+def test_what_a_sink_of_somebody_else_charges_is_not_known_and_not_nothing():
+    sink = planned()
+    assert (sink.kind, sink.prices, sink.now.dollars) == ("unknown", None, None)
+
+
+def test_embedded_metrics_are_paid_as_metrics_and_as_logs():
+    sink = planned(sink=["stdout"], format="emf", window=60.0, collectors={"fake": {"basic": 100}}, region="us-east-1")
+    assert sink.kind == "priced"
+    assert 100 * 43_800 * 50 < sink.now.gigabytes * 1e9 < 100 * 43_800 * 1000
+    assert [line.item for line in sink.now.bill][-1] == "GB of logs ingested, about"
+    assert sink.now.bill[-1].dollars == round(sink.now.gigabytes * 0.5, 2)
+    assert sink.now.bill[0].dollars == 30.0
+
+
+def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_path):
+    """A reading of this machine, to a file: the estimate has one more digit here and there."""
+    path = tmp_path / "emf"
+    config = f'[sinks.stdout]\npath = "{path}"\nexclude = ["agent.*", "disk.*", "network.*"]\n'
+    (tmp_path / "a.toml").write_text(config)
+    words = [
+        "--config",
+        tmp_path / "a.toml",
+        "--format",
+        "emf",
+        "--collector",
+        "memory",
+        "--interval",
+        "1",
+        "--window",
+        "0",
+    ]
+    agent.run(*words, "--duration", "0.5")
+    (line, *_) = path.read_text().splitlines()
+    flags = {"format": "emf", "interval": 1.0, "window": 0.0, "collector": ["memory"], "sinks": {"stdout": {}}}
+    sink = planned(sink=["stdout"], **flags)
+    assert sink.now.gigabytes * 1e9 / MONTH == pytest.approx(len(line) + 1, rel=0.1)
+
+
+# -- the machine ------------------------------------------------------------------------------------------------
+
+
+def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
+    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    done = agent.run("--once", "--level", "all", "--format", "json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [line["name"] for line in lines if not line["name"].startswith("agent.")]
+    config = {"collector": [], "sink": ["stdout"], "level": "all", "no_collector": ["fake", "absent", "broken"]}
+    (sink,) = whole(**config).sinks
+    assert {name: n for name, n in sink.metrics.items() if not name.startswith("agent.")} == {
+        name: names.count(name) for name in names
+    }
+
+
+def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
+    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
+    lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
+    (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
+    assert sink.metrics["memory_percent"] == 1
+    assert sum(sink.metrics.values()) == len(lines)
+
+
+def test_nothing_is_sent_nobody_is_asked_and_nothing_is_kept(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise AssertionError("a plan asks nobody")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    cloudwatch(common_dims=["instance_id", "autoscaling_group", "k8s_pod"], spool=str(tmp_path / "spool"))
+    assert not (tmp_path / "spool").exists()
+
+
+def test_collectors_without_anything_to_read_are_named_and_add_nothing():
+    plan = whole(collector=["fake", "absent"])
+    assert plan.collectors == {"fake": 10, "agent": plan.collectors["agent"]}
+    assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
+    assert plan.sinks[0].metrics == {"fake.basic": 3}
+    text = plan_text.as_text(plan)
+    assert "Not on this machine, so not in these numbers; plan on one of the fleet's that has it:" in text
+    assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
+
+
+def test_a_collector_that_fails_is_said_to_be_missing():
+    plan = whole(collector=["fake", "broken"])
+    assert plan.failed == {"broken": "RuntimeError: a bug"}
+    assert "FAILED, so its series are missing below: broken: RuntimeError: a bug." in plan_text.as_text(plan)
+
+
+def test_a_wrong_option_is_refused_before_anything_is_read():
+    with pytest.raises(ConfigError, match=r"sinks\.theirs\.max_poinst: no such option"):
+        planned(sinks={"theirs": {"max_poinst": 1}})
+
+
+# -- the text ---------------------------------------------------------------------------------------------------
+
+
+def texts():
+    pytest.importorskip("botocore")
+    hosts = Wishes(hosts=1_000_000)
+    yield whole(
+        sink=["cloudwatch", "stdout", "theirs"], format="emf", common_dims=["instance_id", "run_id"], wishes=hosts
+    )
+    yield whole(sink=["cloudwatch"], region="us-west-1", common_dims=["instance_type"], level="all")
+    yield whole(sink=["cloudwatch"], region="me-central-1", wishes=Wishes(5, 0.123456, 0.00005, free_tier=True))
+    yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, wishes=hosts, collector=["fake", "absent"])
+    yield whole(sink=["cloudwatch", "theirs"], collectors={"fake": {"basic": 0}})
+    google()
+    million = {"collectors": {"fake": {"basic": 2_000}}, "common_dims": ["instance_id", "k8s_pod"], "wishes": hosts}
+    yield whole(sink=["google"], **million)
+    yield whole(sink=["google", "cloudwatch"], level="all", wishes=Wishes(1, 0.3, free_tier=True))
+    yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, wishes=Wishes(hosts=3))
+
+
+def test_no_line_is_longer_than_a_hundred_columns():
+    for plan in texts():
+        assert [line for line in plan_text.as_text(plan).splitlines() if len(line) > 100] == []
+
+
+def test_text_and_json_have_the_same_numbers():
+    for plan in texts():
+        text, data = plan_text.as_text(plan), json.loads(plan_text.as_json(plan))
+        for sink in data["sinks"]:
+            for row in [sink["now"], *sink["choices"]]:
+                for number in (row["series"], row["dollars"]):
+                    assert number is None or f"{number:,}" in text
+        assert data["hosts"] == plan.hosts
+        assert data["month_seconds"] == 2_628_000
+
+
+def test_the_total_of_each_bill_is_the_sum_of_its_lines():
+    for plan in texts():
+        for sink in plan.sinks:
+            for of in (sink.now, *sink.choices):
+                assert of.dollars is None or math.isclose(
+                    of.dollars, sum(line.dollars for line in of.bill), abs_tol=1e-6
+                )
+
+
+def test_the_text_as_a_whole():
+    text = plan_text.as_text(
+        whole(
+            sink=["cloudwatch"], region="us-east-1", common_dims=["instance_id"], wishes=Wishes(hosts=200),
+            sinks={"cloudwatch": {"include": ["fake.*"]}}, collectors={"fake": {"basic": 60}},
+        )
+    )  # fmt: skip
+    assert text.partition("\n== ")[2].splitlines() == WHOLE.strip("\n").splitlines()
+
+
+WHOLE = """
+cloudwatch: Amazon CloudWatch, us-east-1
+Level basic; read every 5 s, a point of each series every 60 s, sent every 60 s.
+
+metric      series
+------------------
+fake.basic      60
+------------------
+1 metric        60
+
+One host: 60 series, 1 request (of at most 1,000 points) every 60 s = 43,800 requests and 2,628,000
+  points a month.
+200 hosts: 60 x 200 = 12,000 series, since instance_id differs from host to host.
+3.33 requests/s of the 500/s that an account has in a region: enough for 30,000 such hosts.
+
+a month                        count  dollars each   dollars
+------------------------------------------------------------
+metrics, first 10,000         10,000          0.30  3,000.00
+metrics, next 240,000          2,000          0.10    200.00
+metrics, next 750,000              0          0.05      0.00
+metrics, beyond 1,000,000          0          0.02      0.00
+requests, each thousand    8,760.000          0.01     87.60
+------------------------------------------------------------
+total                                               3,287.60
+
+Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's.
+An account's free tier, 10 metrics and 1,000,000 requests a month, is taken off only with
+  --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests.
+
+what if                            series  requests/month  requests/s  dollars/month
+------------------------------------------------------------------------------------
+as configured                      12,000       8,760,000        3.33       3,287.60
+--level basic (now)                12,000       8,760,000        3.33       3,287.60
+--level detailed                   12,400       8,760,000        3.33       3,327.60
+--level all                        13,400       8,760,000        3.33       3,427.60
+--window 10                        12,000      52,560,000          20       3,725.60
+--window 60 (now)                  12,000       8,760,000        3.33       3,287.60
+--window 300                       12,000       1,752,000       0.667       3,217.52
+--high-resolution-metrics          12,000      52,560,000          20       3,725.60
+--common-dims without instance_id      60       8,760,000        3.33         105.60
+
+A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as
+  instance_id gives each host series of its own. High resolution costs requests; a metric costs the
+  same.
+No host sends more than 500 series here: max_series of [sinks.cloudwatch].
+"""
+
+
+def test_the_text_for_google_as_a_whole():
+    google()
+    flags = {"sinks": {"google": {"include": ["fake.*"]}}, "collectors": {"fake": {"basic": 60}}}
+    text = plan_text.as_text(whole(sink=["google"], level="detailed", wishes=Wishes(hosts=200), **flags))
+    assert text.partition("\n== ")[2].splitlines() == WHOLE_OF_GOOGLE.strip("\n").splitlines()
+
+
+WHOLE_OF_GOOGLE = """
+google: Google Cloud Monitoring
+Level detailed; read every 5 s, a point of each series every 60 s, sent every 60 s.
+
+metric         series
+---------------------
+fake.basic         60
+fake.detailed       2
+---------------------
+2 metrics          62
+
+One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
+  points a month.
+200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
+  whatever the words.
+62 active series of the 200,000 that a monitored resource may have; 2 metrics of the 10,000 that a
+  project may have.
+3.33 requests/s of the 500/s that a project has by default: enough for 30,000 such hosts.
+
+a month                            count  dollars each   dollars
+----------------------------------------------------------------
+MiB of points, first 100,000   4,143.677         0.258  1,069.07
+MiB of points, next 150,000            0         0.151      0.00
+MiB of points, beyond 250,000          0         0.061      0.00
+----------------------------------------------------------------
+total                                                   1,069.07
+
+That is 5.35 dollars a host. A point counts as 8 bytes.
+Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
+  has today's.
+A billing account's first 150 MiB a month are free, and taken off only with --free-tier. To read the
+  points again, in dashboards and alerts, may cost too; that is not counted.
+
+what if                 series   MiB/month  requests/s  dollars/month
+---------------------------------------------------------------------
+as configured           12,400   4,143.677        3.33       1,069.07
+--level basic           12,000   4,010.010        3.33       1,034.58
+--level detailed (now)  12,400   4,143.677        3.33       1,069.07
+--level all             13,400   4,477.844        3.33       1,155.28
+--window 10             12,400  24,862.061          20       6,414.41
+--window 60 (now)       12,400   4,143.677        3.33       1,069.07
+--window 120            12,400   2,071.838        1.67         534.53
+--window 300            12,400     828.735       0.667         213.81
+
+Points are what is charged: words and labels cost nothing, half the points are half the bill. A
+  window twice as long does that (--window 120), and so does half the series: a lower level, include
+  and exclude of [sinks.google].
+Most of the series: fake.basic 97 %, fake.detailed 3 %.
+Two points of a series must be 10 s apart, so no window is shorter.
+No host sends more than 500 series here: max_series of [sinks.google].
+"""
+
+
+# -- the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_the_command_prints_the_plan_and_ends_well(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--collector", "fake", "--sink", "theirs", "--hosts", "3", "--pid", str(os.getpid())])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("Plan for 3 hosts like this one,")
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_the_command_prints_json_and_knows_the_forms_of_the_standard_output(capsys):
+    for form, found in (("json", None), ("text", None), ("emf", "priced")):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["plan", "--collector", "fake", "--sink", "stdout", "--format", form])
+        assert end.value.code == 0
+        out = capsys.readouterr().out
+        assert (out[0] == "{") == (form == "json")
+        assert ("logs ingested" in out) == (found == "priced")
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+def test_a_plan_in_which_series_are_missing_is_no_success(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", "--collector", "broken", "--sink", "stdout"])
+    assert end.value.code == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_logging_as_before")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--hosts", "0"], "--hosts: expected a whole number from 1 to 1000000, got '0'"),
+        (["--hosts", "-3"], "--hosts: expected a whole number from 1 to 1000000, got '-3'"),
+        (["--hosts", "many"], "--hosts: expected a whole number, got 'many'"),
+        (["--price-per-metric", "-0.1"], "--price-per-metric: expected a number of dollars, got '-0.1'"),
+        (["--price-per-metric", "nan"], "--price-per-metric: expected a number of dollars, got 'nan'"),
+        (["--price-per-1000-requests", "x"], "--price-per-1000-requests: expected a number of dollars, got 'x'"),
+        (["--format", "xml"], "format"),
+        (["--sink", "clodwatch"], "sinks.clodwatch: no such sink; did you mean cloudwatch"),
+        (["--", "true"], "plan takes no command after --"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(words, line, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", *words])
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    assert line in said.err
+
+
+def test_the_real_command_plans_for_this_machine(agent):
+    done = agent.run("plan", "--sink", "stdout", "--level", "detailed", "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["sinks"][0]["metrics"]["cpu.utilization"] == 1

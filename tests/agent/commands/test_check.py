@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+import tomllib
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.openmetrics.endpoint import Endpoint
+from agent.commands import check as report
+from agent.commands.check import catalogue, check, columns, field_docs, listing, rows, sample_config
+from agent.config.load import Config, load
+from agent.datapoint import Level, gauge
+from agent.pipeline.self_metrics import AgentCollector
+from agent.spool.queue import Spool
+
+LOAD = gauge("x.load", "1", "The load.")
+
+SOURCE = """
+import threading, time
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import gauge
+from agent.errors import PartlyCollected, Refused, Retryable, Unavailable
+from agent.sink import Limits, Sink
+
+LOAD = gauge("x.load", "1", "The load.")
+
+class Base(Collector):
+    metrics = (LOAD,)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def collect(self, at):
+        yield LOAD.point(at, 1.0)
+
+class Well(Base):
+    def describe(self):
+        return "3 things"
+
+class Absent(Base):
+    def open(self):
+        raise Unavailable("no /dev/x; load its driver")
+
+class Broken(Base):
+    def collect(self, at):
+        raise ValueError("odd answer")
+
+class Partly(Base):
+    def collect(self, at):
+        yield LOAD.point(at, 1.0)
+        raise PartlyCollected(["x 3 is lost"])
+
+class Stammering(Base):
+    said = False
+
+    def collect(self, at):
+        first, self.said = not self.said, True
+        raise PartlyCollected(["its first words make no sense" if first else "it tells nothing"])
+        yield
+
+class Slow(Base):
+    def open(self):
+        time.sleep(0.7)
+
+class Hanging(Base):
+    def collect(self, at):
+        threading.Event().wait()
+
+class Kept(Sink):
+    limits = Limits(max_points=10)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        self.closed = False
+
+    def open(self):
+        pass
+
+    def write(self, batch):
+        raise AssertionError("a check sends nothing")
+
+    def describe(self):
+        return "a cloud"
+
+class Refusing(Kept):
+    def open(self):
+        raise Refused("no such role")
+
+class Unreachable(Kept):
+    def open(self):
+        raise Retryable("no route to host")
+"""
+COLLECTORS = ("Well", "Absent", "Broken", "Partly", "Stammering", "Slow", "Hanging")
+SINKS = ("Kept", "Refusing", "Unreachable")
+
+
+@pytest.fixture
+def checked(others, tmp_path):
+    """Check these plugins; return (fit, line) of each line but the identity's."""
+    others.add(
+        "theirs",
+        SOURCE,
+        collectors=[(name.lower(), name) for name in COLLECTORS],
+        sinks=[(name.lower(), name) for name in SINKS],
+    )
+
+    def run(*collectors, sink=("stdout",), **options):
+        config = load(
+            None, {"collector": [*collectors], "sink": [*sink], "spool": str(tmp_path), "format": "json", **options}, {}
+        )
+        lines = list(check(config))
+        return [(fit, re.sub(" +", " ", line)) for fit, line in lines if not line.startswith("identity")]
+
+    return run
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_told_with_its_series_and_what_it_found(checked):
+    assert checked("well") == [
+        (True, "collector well ok 1 series: 3 things"),
+        (True, "sink stdout ok standard output, json"),
+    ]
+
+
+def test_what_is_absent_is_no_fault_and_says_what_is_missing(checked):
+    assert checked("absent")[0] == (True, "collector absent absent no /dev/x; load its driver")
+
+
+def test_a_bug_is_a_fault_with_its_words(checked):
+    assert checked("broken")[0] == (False, "collector broken FAILED ValueError: odd answer")
+
+
+def test_what_could_be_read_in_part_is_told_with_what_could_not(checked):
+    assert checked("partly")[0] == (True, "collector partly ok 1 series; in part: x 3 is lost")
+
+
+def test_where_nothing_was_read_all_that_went_wrong_is_told(checked):
+    line = "collector stammering ok 0 series; in part: it tells nothing; its first words make no sense"
+    assert checked("stammering")[0] == (True, line)
+
+
+def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):
+    assert checked("slow")[0] == (True, "collector slow ok 1 series")
+
+
+def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(checked, monkeypatch):
+    monkeypatch.setattr("agent.pipeline.clock.PATIENCE", 0.3)
+    lines = checked("hanging", "well")
+    assert lines[:2] == [
+        (False, "collector hanging FAILED its reading does not come back"),
+        (True, "collector well ok 1 series: 3 things"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sink", "line"),
+    [
+        ("kept", (True, "sink kept ok a cloud")),
+        ("refusing", (False, "sink refusing FAILED no such role")),
+        ("unreachable", (False, "sink unreachable FAILED no route to host")),
+    ],
+)
+def test_a_sink_is_opened_and_nothing_is_sent(checked, sink, line, tmp_path):
+    assert checked("well", sink=[sink])[1:] == [line]
+    assert not list(tmp_path.glob("*.db"))
+
+
+def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
+    spool = Spool("kept", tmp_path / "kept.db")
+    spool.append([LOAD.point(7, 1.0)] * 5)
+    spool.take(3)
+    spool.settle({"sent": 1, "rejected:odd": 2})
+    line = (
+        True,
+        f"spool kept ok {tmp_path}/kept.db: collected 5 = sent 1 + rejected 2 (odd 2) + dropped 0 + spooled 2",
+    )
+    assert checked("well", sink=["kept"])[2] == line  # also while its agent runs
+    spool.close()
+    assert checked("well", sink=["kept"])[2] == line
+
+
+def test_what_a_spool_keeps_for_another_destination_is_told(checked, tmp_path):
+    with closing(Spool("kept", tmp_path / "kept.db", destination={"namespace": "Trial", "endpoint": ""})) as spool:
+        spool.append([LOAD.point(7, 1.0)] * 5)
+    line = "spool kept apart 5 points wait for another destination: namespace=Trial"
+    assert checked("well", sink=["kept"])[3] == (True, line)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+def test_a_spool_that_is_a_link_is_a_fault(checked, tmp_path):
+    (tmp_path / "kept.db").symlink_to(tmp_path / "nowhere")
+    fit, line = checked("well", sink=["kept"])[2]
+    assert not fit
+    assert "is a symbolic link, which is not followed: remove it" in line
+
+
+def test_a_spool_that_cannot_be_read_is_a_fault(checked, tmp_path):
+    (tmp_path / "kept.db").write_text("this is no database, and it is long enough to be looked at as one" * 50)
+    fit, line = checked("well", sink=["kept"])[2]
+    assert not fit
+    assert line.startswith(f"spool kept FAILED {tmp_path}/kept.db: ")
+
+
+def a_file(path):
+    path.write_text("")
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_link(path):
+    path.symlink_to("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "says"),
+    [
+        ("kept.db", Path.mkdir, "DIR/kept.db is not a regular file"),
+        ("kept.db", a_pipe, "DIR/kept.db is not a regular file"),
+        ("kept.db", a_link, "DIR/kept.db: is a symbolic link, which is not followed: remove it"),
+        ("kept.lock", Path.mkdir, "DIR/kept.lock is not a regular file"),
+        ("kept.db-wal", a_pipe, "DIR/kept.db-wal is not a regular file"),
+    ],
+)
+def test_a_spool_that_cannot_be_one_is_a_fault(checked, tmp_path, name, make, says):
+    make(tmp_path / name)
+    said = says.replace("DIR", str(tmp_path))
+    line = f"spool kept FAILED {said}; points would be kept in memory only: choose another --spool"
+    assert checked("well", sink=["kept"])[2] == (False, line)
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"), [("file", "Not a directory"), ("file/below", "Not a directory"), ("x" * 300, "too long")]
+)
+def test_a_folder_that_can_hold_no_spool_is_a_fault_and_nothing_is_made(checked, tmp_path, folder, says):
+    a_file(tmp_path / "file")
+    fit, line = checked("well", sink=["kept"], spool=str(tmp_path / folder))[2]
+    assert not fit
+    assert says in line
+    assert {path.name for path in tmp_path.iterdir()} <= {"file", "plugins"}
+
+
+@pytest.mark.skipif(os.path.realpath("/proc/self") == "/proc/self", reason="no /proc here")
+def test_a_folder_in_which_nobody_may_write_is_a_fault(checked):
+    assert checked("well", sink=["kept"], spool="/proc/self/below")[2][0] is False
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_is_there_before_any_hardware_is():
+    found = catalogue()
+    assert set(found) >= {"container", "cpu", "disk", "memory", "network", "pressure", "process", "agent"}
+    assert {name for name, metrics in found.items() if not metrics} == {"openmetrics"}  # it has the names that it finds
+    assert found["agent"] == list(AgentCollector.metrics)
+
+
+def test_a_plugin_whose_library_is_missing_is_left_out_of_the_list_and_of_the_sample(others, caplog):
+    others.add("needy", "import no_such_library", collectors=[("needy", "Needy")], sinks=[("alsoneedy", "Needy")])
+    assert "needy" not in catalogue()
+    line = "collectors.needy is left out: it cannot be loaded: No module named 'no_such_library'"
+    assert caplog.messages == [line]
+    sample = sample_config()
+    assert f"\n# {line}\n" in sample
+    assert "[collectors.needy]" not in sample
+    assert f"\n# {line.replace('collectors.needy', 'sinks.alsoneedy')}" in sample
+
+
+def test_a_row_tells_all_of_a_metric():
+    metric = gauge("x.load", "{thread}", "The load.", Level.ALL, ("b", "a"))
+    assert rows({"mine": [metric]}) == [("x.load", "gauge", "{thread}", "all", "b,a", "mine", "The load.")]
+
+
+def test_the_list_is_text_json_or_markdown_of_the_same_rows():
+    expected = rows(catalogue())
+    assert [tuple(row.values()) for row in json.loads(listing("json"))] == expected
+    lines = listing("markdown").splitlines()
+    assert lines[0] == "| name | kind | unit | level | dimensions | collector | help |"
+    assert [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in lines[2:]] == expected
+    assert [tuple(line.split()[:2]) for line in listing("text").splitlines()[1:]] == [row[:2] for row in expected]
+
+
+def test_no_cell_breaks_the_markdown():
+    assert not [cell for row in rows(catalogue()) for cell in row if "|" in cell or "\n" in cell]
+
+
+def test_columns_are_aligned_and_no_line_ends_in_blanks():
+    assert columns([("a", "b", "c"), ("aaa", "", "ccc"), ("", "bb", "")]) == "a    b   c\naaa      ccc\n     bb"
+
+
+# -- sample-config ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Documented:
+    """Options of all kinds."""
+
+    plain: int = 1
+    """A number."""
+    long: tuple[str, ...] = ("a", 'b"')
+    """A list
+    over two lines."""
+    bare: bool = True
+    table: Mapping[str, int] = field(default_factory=lambda: {"a": 1})
+    unset: float | None = None
+    """Not set."""
+    path: Path = Path("/x")
+    """A path."""
+
+
+def test_the_text_below_a_field_is_what_is_told_of_it():
+    assert field_docs(Documented) == {
+        "plain": "A number.",
+        "long": "A list over two lines.",
+        "unset": "Not set.",
+        "path": "A path.",
+    }
+
+
+def test_a_class_without_a_source_has_no_texts():
+    made = dataclasses.make_dataclass("Made", [("a", int, 1)])
+    assert field_docs(made) == {}
+    assert field_docs(int) == {}
+
+
+def test_every_kind_of_default_is_toml():
+    lines = list(report._options(Documented))
+    assert lines == [
+        "#   A number.",
+        "# plain = 1",
+        "#   A list over two lines.",
+        '# long = ["a", "b\\""]',
+        "# bare = true",
+        "# table = {a = 1}",
+        "#   Not set.",
+        '# unset = ""  # not set',
+        "#   A path.",
+        '# path = "/x"',
+    ]
+
+
+def test_every_option_of_the_sample_is_explained():
+    sample = sample_config().splitlines()
+    bare = [
+        line
+        for above, line in zip(["", *sample], sample, strict=False)
+        if re.match(r"# \w+ = ", line) and not above.startswith("#   ")
+    ]
+    assert bare == []
+
+
+def test_general_options_that_are_not_tables_come_first_and_once():
+    text = sample_config()
+    head = text.partition("[collectors.")[0]
+    for option in set(Config.__dataclass_fields__) - {"collectors", "sinks"}:
+        assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
+
+
+def test_the_sample_shows_the_options_of_tables_within_a_table():
+    text = sample_config()
+    block = text.partition("#   [collectors.openmetrics.endpoints.NAME]\n")[2].partition("\n\n")[0]
+    table = tomllib.loads("\n".join(line.removeprefix("#   ") for line in block.splitlines()))
+    assert {*table} == {field.name for field in dataclasses.fields(Endpoint)}
+
+
+def test_a_list_is_quick():
+    begun = time.monotonic()
+    listing("text")
+    assert time.monotonic() - begun < 5

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from agent.commands import wrapped
+from agent.commands.wrapped import FORWARDED, NotStarted, Watched
+
+LONG = 30.0
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
+
+
+def python(program: str) -> Watched:
+    return Watched([sys.executable, "-c", program])
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch):
+    monkeypatch.setattr(wrapped, "_from_terminal", lambda: False)
+
+
+@pytest.fixture
+def ready(tmp_path, until):
+    """A place where a child says that it has set up its signals."""
+    flag = tmp_path / "ready"
+
+    def wait():
+        until(flag.exists)
+
+    wait.flag = flag
+    return wait
+
+
+def child_with_handler(ready, number, then: str) -> Watched:
+    return python(
+        "import pathlib, signal, sys, time\n"
+        "def handler(number, frame):\n"
+        f"    {then}\n"
+        f"signal.signal({int(number)}, handler)\n"
+        f"pathlib.Path({str(ready.flag)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_the_exit_code_is_the_childs(code):
+    assert python(f"raise SystemExit({code})").code() == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_child_that_a_signal_ended_gives_128_and_its_number(number):
+    assert python(f"import os; os.kill(os.getpid(), {int(number)})").code() == 128 + number
+
+
+def test_a_command_that_is_not_there_is_127(tmp_path):
+    with pytest.raises(NotStarted) as caught:
+        Watched([str(tmp_path / "nothing")])
+    assert (caught.value.code, str(caught.value)) == (127, f"{tmp_path / 'nothing'}: command not found")
+
+
+def test_a_command_that_cannot_be_executed_is_126(tmp_path):
+    file = tmp_path / "data"
+    file.write_text("no program")
+    for path in (file, tmp_path):
+        with pytest.raises(NotStarted) as caught:
+            Watched([str(path)])
+        assert (caught.value.code, str(caught.value)) == (126, f"{path}: Permission denied")
+
+
+def test_words_reach_the_child_as_they_are_and_no_shell_reads_them(tmp_path):
+    out = tmp_path / "out"
+    program = f"import pathlib, sys; pathlib.Path({str(out)!r}).write_text(repr(sys.argv[1:]))"
+    words = ["a b", "$HOME", ";", "*", "", "'"]
+    assert Watched([sys.executable, "-c", program, *words]).code() == 0
+    assert out.read_text() == repr(words)
+
+
+def test_the_end_of_the_child_is_told_from_another_thread():
+    told = threading.Event()
+    threads = []
+
+    def call():
+        threads.append(threading.current_thread())
+        told.set()
+
+    python("pass").on_end(call)
+    assert told.wait(LONG)
+    assert threads[0] is not threading.current_thread()
+    assert threads[0].daemon
+
+
+def test_an_end_before_anybody_asked_is_told_all_the_same():
+    child, told = python("pass"), threading.Event()
+    assert child.code() == 0
+    child.on_end(told.set)
+    assert told.wait(LONG)
+
+
+def test_the_code_may_be_asked_while_the_end_is_awaited():
+    child, told = python("raise SystemExit(3)"), threading.Event()
+    child.on_end(told.set)
+    assert child.code() == 3
+    assert told.wait(LONG)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
+def test_a_signal_is_passed_on(ready, number):
+    child = child_with_handler(ready, number, "sys.exit(number + 50)")
+    ready()
+    child.forward(number, None)
+    assert child.code() == number + 50
+
+
+def test_every_signal_that_users_send_is_passed_on():
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2} <= set(
+        FORWARDED
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_what_the_terminal_has_sent_to_the_child_itself_is_not_sent_twice(ready, number, monkeypatch):
+    monkeypatch.setattr(wrapped, "_from_terminal", lambda: True)
+    child = child_with_handler(ready, number, "sys.exit(9)")
+    ready()
+    child.forward(number, None)
+    child.forward(signal.SIGTERM, None)
+    assert child.code() == 128 + signal.SIGTERM
+
+
+def test_a_signal_after_the_end_goes_nowhere():
+    child = python("pass")
+    child.code()
+    child.forward(signal.SIGTERM, None)
+
+
+def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
+    program = """
+import fcntl, pty, termios
+from agent.commands.wrapped import _from_terminal
+print(_from_terminal())
+master, slave = pty.openpty()
+fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+print(_from_terminal())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

@@ -1,0 +1,527 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from agent.config import plugins
+from agent.config.convert import ConfigError, convert
+from agent.config.load import (
+    SHARED,
+    SINK_KEYS,
+    Config,
+    from_environment,
+    level_of,
+    load,
+    merge,
+    plugin_config,
+    read_file,
+    sink_options,
+)
+from agent.datapoint import Level
+
+NOTHING: Mapping[str, str] = {}
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "agent.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refusal(call, *args, **kwargs) -> str:
+    """Return the one line that a wrong configuration is refused with."""
+    with pytest.raises(ConfigError) as caught:
+        call(*args, **kwargs)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    return text
+
+
+# -- where a value comes from -------------------------------------------------------------------------------------
+
+
+def test_without_anything_the_defaults_hold():
+    config = load(None, {}, NOTHING)
+    assert config == dataclasses.replace(Config(), sink=("stdout",), interval=5.0)
+
+
+def test_flags_beat_the_environment_which_beats_the_file(toml):
+    file = toml('interval = 7\nlevel = "all"\nnamespace = "file"\n')
+    env = {"CHIPWATCH_LEVEL": "detailed", "CHIPWATCH_NAMESPACE": "env"}
+    config = load(file, {"namespace": "flag"}, env)
+    assert (config.interval, config.level, config.namespace) == (7.0, "detailed", "flag")
+
+
+def test_tables_of_the_layers_are_merged_key_by_key(toml):
+    file = toml('[dims]\nteam = "file"\nrole = "file"\nzone = "file"\n')
+    env = {"CHIPWATCH_DIMS__ROLE": "env", "CHIPWATCH_DIMS__ZONE": "env"}
+    assert load(file, {"dims": {"zone": "flag"}}, env).dims == {"team": "file", "role": "env", "zone": "flag"}
+
+
+def test_a_list_of_a_higher_layer_replaces_that_of_a_lower_one(toml):
+    file = toml('collector = ["cpu", "memory"]\n')
+    assert load(file, {}, {"CHIPWATCH_COLLECTOR": "disk"}).collector == ("disk",)
+
+
+def test_the_file_may_be_named_by_the_environment_but_a_flag_wins(toml, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text("interval = 9\n")
+    env = {"CHIPWATCH_CONFIG": str(toml("interval = 8\n"))}
+    assert load(None, {}, env).interval == 8.0
+    assert load(other, {}, env).interval == 9.0
+
+
+def test_the_environment_speaks_in_the_types_of_the_options():
+    env = {
+        "CHIPWATCH_INTERVAL": "0.5",
+        "CHIPWATCH_PID": "12",
+        "CHIPWATCH_HIGH_RESOLUTION_METRICS": "true",
+        "CHIPWATCH_COMMON_DIMS": "hostname, run_id",
+        "CHIPWATCH_PROC": "/host/proc",
+    }
+    config = load(None, {}, env)
+    assert (config.interval, config.pid, config.high_resolution_metrics) == (0.5, 12, True)
+    assert config.common_dims == ("hostname", "run_id")
+    assert config.proc == Path("/host/proc")
+
+
+def test_an_empty_variable_is_as_good_as_none():
+    env = {"CHIPWATCH_PID": "", "CHIPWATCH_LEVEL": "", "CHIPWATCH_SINK": "", "CHIPWATCH_CONFIG": ""}
+    assert load(None, {}, env) == load(None, {}, NOTHING)
+
+
+def test_an_empty_text_in_the_file_leaves_an_option_unset(toml):
+    config = load(toml('interval = ""\npid = ""\nspool = ""\n'), {}, NOTHING)
+    assert (config.interval, config.pid, config.spool) == (5.0, None, None)
+
+
+def test_what_kubernetes_says_of_a_service_called_chipwatch_is_passed_over_in_silence(caplog):
+    env = {
+        "CHIPWATCH_SERVICE_HOST": "10.0.0.1",
+        "CHIPWATCH_SERVICE_PORT": "9090",
+        "CHIPWATCH_SERVICE_PORT_HEALTH": "9090",
+        "CHIPWATCH_PORT": "tcp://10.0.0.1:9090",
+        "CHIPWATCH_PORT_9090_TCP": "tcp://10.0.0.1:9090",
+        "CHIPWATCH_PORT_9090_TCP_PROTO": "tcp",
+        "CHIPWATCH_PORT_9090_TCP_PORT": "9090",
+        "CHIPWATCH_PORT_9090_TCP_ADDR": "10.0.0.1",
+        "CHIPWATCH_HEALTH_SERVICE_HOST": "10.0.0.2",
+        "CHIPWATCH_HEALTH_PORT": "tcp://10.0.0.2:80",
+    }
+    assert load(None, {}, env) == load(None, {}, NOTHING)
+    assert not caplog.records
+
+
+def test_any_other_unknown_variable_is_named_with_the_nearest_right_one_and_the_start_goes_on(caplog):
+    assert load(None, {}, {"CHIPWATCH_LEVLE": "all"}).level == "basic"
+    assert caplog.messages == ["CHIPWATCH_LEVLE is ignored: no such option; did you mean level?"]
+
+
+def test_a_group_of_tables_is_no_variable_by_itself(caplog):
+    load(None, {}, {"CHIPWATCH_COLLECTORS": "cpu"})
+    assert caplog.messages == [
+        "CHIPWATCH_COLLECTORS is ignored: no such option; did you mean collector or no_collector?"
+    ]
+
+
+# -- what is derived ----------------------------------------------------------------------------------------------
+
+
+def test_the_interval_is_a_second_with_high_resolution_and_five_without():
+    assert load(None, {}, NOTHING).interval == 5.0
+    assert load(None, {"high_resolution_metrics": True}, NOTHING).interval == 1.0
+    assert load(None, {"high_resolution_metrics": True, "interval": 3.0}, NOTHING).interval == 3.0
+
+
+def test_a_sink_that_has_a_table_in_the_file_is_used_unless_sinks_are_named(toml, mine):
+    file = toml("[sinks.mine]\n")
+    assert load(file, {}, NOTHING).sink == ("mine",)
+    assert load(file, {"sink": ["stdout"]}, NOTHING).sink == ("stdout",)
+
+
+def test_a_sink_named_twice_is_one():
+    assert load(None, {"sink": ["stdout", "stdout"]}, NOTHING).sink == ("stdout",)
+
+
+def test_levels_have_names():
+    assert [level_of(name) for name in ("basic", "detailed", "all")] == [Level.BASIC, Level.DETAILED, Level.ALL]
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("levle = 1", "levle: no such option; did you mean level?"),
+        ('level = "many"', "level: no such choice 'many'; choose from: basic, detailed, all"),
+        ("level = 3", "level: expected a text, got 3; choose from: basic, detailed, all"),
+        ('interval = "x"', "interval: expected a number from 0.1 to 86400, got 'x'"),
+        ("interval = 0.0", "interval: expected a number from 0.1 to 86400, got 0.0"),
+        ("interval = inf", "interval: expected a number from 0.1 to 86400, got inf"),
+        ("interval = nan", "interval: expected a number from 0.1 to 86400, got nan"),
+        ("window = -1", "window: expected a number from 0 to 86400, got -1"),
+        ('sink = "stdout"', "sink: expected a list, got 'stdout'"),
+        ('sink = ["stdout", 3]', "sink[1]: expected a text, got 3"),
+        ("dims = {a = 1}", "dims.a: expected a text, got 1"),
+        ("dims = 3", "dims: expected a table, got 3"),
+        ("collectors = 3", "collectors: expected a table, got 3"),
+        ("collectors.cpu = 3", "collectors.cpu: expected a table, got 3"),
+        ("spool_bytes = 3.5", "spool_bytes: expected a whole number of at least 65536, got 3.5"),
+        ("spool_bytes = 3", "spool_bytes: expected a whole number of at least 65536, got 3"),
+        ("pid = true", "pid: expected a whole number of at least 1, got true"),
+        ("high_resolution_metrics = 1", "high_resolution_metrics: expected true or false, got 1"),
+        ("proc = 1", "proc: expected a path, got 1"),
+        ("health = 8080", "health: expected a text, got 8080"),
+        ("names = [1]", "names: expected a text, got a list"),
+        ("collectors.disc = {}", "collectors.disc: no such collector; did you mean disk?"),
+        ("sinks.stdot = {}", "sinks.stdot: no such sink; did you mean stdout?"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_path(toml, text, line):
+    assert refusal(load, toml(text), {}, NOTHING) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("INTERVAL", "x", "CHIPWATCH_INTERVAL: expected a number from 0.1 to 86400, got 'x'"),
+        ("LEVEL", "many", "CHIPWATCH_LEVEL: no such choice 'many'; choose from: basic, detailed, all"),
+        ("PID", "1.5", "CHIPWATCH_PID: expected a whole number of at least 1, got '1.5'"),
+        ("HIGH_RESOLUTION_METRICS", "maybe", "CHIPWATCH_HIGH_RESOLUTION_METRICS: expected true or false, got 'maybe'"),
+        ("DIMS", "a=b", "CHIPWATCH_DIMS: expected a table, got 'a=b'"),
+    ],
+)
+def test_a_wrong_type_in_the_environment_is_refused_by_the_name_of_the_variable(name, value, line):
+    assert refusal(load, None, {}, {f"CHIPWATCH_{name}": value}) == line
+
+
+@pytest.mark.parametrize("key", ["collector", "no_collector"])
+def test_an_unknown_collector_is_refused_with_the_nearest(key):
+    line = refusal(load, None, {key: ["memroy"]}, NOTHING)
+    assert line == "collectors.memroy: no such collector; did you mean memory?"
+
+
+def test_where_nothing_is_near_all_right_words_are_listed():
+    line = refusal(load, None, {"collector": ["xyzzy"]}, NOTHING)
+    assert (
+        line == f"collectors.xyzzy: no such collector; choose from: {', '.join(plugins.installed(plugins.COLLECTORS))}"
+    )
+
+
+def test_an_unknown_word_of_common_dims_is_refused_with_the_nearest():
+    line = refusal(load, None, {"common_dims": ["hostnam"]}, NOTHING)
+    assert line == "common_dims: no such word 'hostnam'; did you mean hostname?"
+
+
+def test_an_unknown_word_of_common_dims_is_refused_with_all_where_none_is_near():
+    line = refusal(load, None, {"common_dims": ["xyzzy"]}, NOTHING)
+    assert line.startswith("common_dims: no such word 'xyzzy'; choose from: account_id, ami_id, ")
+    assert line.endswith(", slurm_job, slurm_rank")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    assert refusal(read_file, tmp_path / "no.toml") == f"{tmp_path / 'no.toml'}: No such file or directory"
+    assert refusal(read_file, tmp_path).startswith(f"{tmp_path}: ")
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_line(toml):
+    path = toml("interval = 5\n[sinks.stdout\n")
+    line = refusal(read_file, path)
+    assert line.startswith(f"{path}: not TOML: ")
+    assert "line 2" in line
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_bytes(b'namespace = "\xff"\n')
+    assert refusal(read_file, path).startswith(f"{path}: not TOML: ")
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Secretive:
+    """A sink's options, some of them secret."""
+
+    token: int = 0
+    password: str = ""
+    api_key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    url: int = 0
+    timeout: float = 1.0
+    names: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"token": "hunter2"}, "sinks.x.token: expected a whole number, got a text"),
+        ({"password": 31337}, "sinks.x.password: expected a text, got a whole number"),
+        ({"api_key": ["hunter2"]}, "sinks.x.api_key: expected a text, got a list"),
+        ({"headers": "Authorization: hunter2"}, "sinks.x.headers: expected a table, got a text"),
+        ({"headers": {"X": 31337}}, "sinks.x.headers.X: expected a text, got a whole number"),
+        ({"url": "https://me:hunter2@host/"}, "sinks.x.url: expected a whole number, got 'https://...@host/'"),
+        ({"timeout": {"token": "hunter2"}}, "sinks.x.timeout: expected a number, got a table"),
+        ({"names": [{"token": "hunter2"}]}, "sinks.x.names[0]: expected a text, got a table"),
+    ],
+)
+def test_a_secret_is_never_told(table, line):
+    text = refusal(convert, Secretive, table, "sinks.x")
+    assert text == line
+    assert "hunter2" not in text
+    assert "31337" not in text
+
+
+def test_a_secret_of_the_environment_is_never_told():
+    line = refusal(from_environment, Secretive, {"P_TOKEN": "hunter2"}, "P_")
+    assert line == "P_TOKEN: expected a whole number, got a text"
+
+
+def test_a_long_value_is_cut():
+    line = refusal(convert, Secretive, {"timeout": "x" * 500}, "sinks.x")
+    assert line.endswith("xxx...")
+    assert len(line) < 120
+
+
+# -- options of plugins -----------------------------------------------------------------------------------------------
+
+
+SOURCE = """
+from __future__ import annotations
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from agent.sink import Limits, Sink
+
+class Mine(Sink):
+    limits = Limits(max_points=10, durable=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        region: str = "here"
+        tries: int = 3
+        mode: Literal["fast", "slow"] = "fast"
+        labels: Mapping[str, str] = field(default_factory=dict)
+        format: str = "own"
+        namespace: str = "Own"
+        high_resolution: bool = False
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        root: Path = Path("/")
+        pid: int | None = None
+
+        def __post_init__(self):
+            if self.tries > 100:
+                raise ValueError("tries and patience have an end")
+
+    def __init__(self, config):
+        self.config = config
+
+    def write(self, batch):
+        return ()
+"""
+
+
+@pytest.fixture
+def mine(others):
+    """A sink of somebody else's, installed as `mine`."""
+    others.add("mine_module", SOURCE, sinks=[("mine", "Mine"), ("my-other", "Mine")])
+    return plugins.load(plugins.SINKS, "mine")
+
+
+def options(cls, config: Config, env: Mapping[str, str] = NOTHING, name: str = "mine"):
+    return plugin_config(cls, "sinks", name, config, env)
+
+
+def test_a_plugin_has_its_defaults(mine):
+    assert options(mine, Config()) == mine.Config()
+
+
+def test_a_plugin_has_a_table_of_its_own(mine, toml):
+    config = load(toml('[sinks.mine]\nregion = "there"\ntries = 5\nwindow = 3\n'), {}, NOTHING)
+    assert options(mine, config) == mine.Config(region="there", tries=5)
+
+
+def test_the_environment_of_a_plugin_beats_its_table(mine):
+    config = Config(sinks={"mine": {"region": "file", "tries": 5}})
+    env = {"CHIPWATCH_SINKS__MINE__REGION": "env", "CHIPWATCH_SINKS__MINE__LABELS__TEAM": "ml"}
+    assert options(mine, config, env) == mine.Config(region="env", tries=5, labels={"team": "ml"})
+
+
+def test_a_dash_in_a_plugins_name_is_an_underscore_in_the_environment(mine):
+    env = {"CHIPWATCH_SINKS__MY_OTHER__REGION": "env"}
+    assert options(mine, Config(), env, "my-other").region == "env"
+
+
+def test_general_options_reach_every_plugin_that_has_such_a_field(mine):
+    general = {
+        "proc": Path("/host/proc"),
+        "sys": Path("/host/sys"),
+        "root": Path("/host"),
+        "pid": 12,
+        "format": "general",
+        "namespace": "General",
+    }
+    assert set(general) <= set(SHARED)
+    made = options(mine, Config(**general, high_resolution_metrics=True))
+    assert made == mine.Config(**general, high_resolution=True)
+
+
+def test_a_plugins_own_table_beats_the_general_options(mine):
+    config = Config(format="general", sinks={"mine": {"format": "mine"}})
+    assert options(mine, config).format == "mine"
+    assert options(mine, config, {"CHIPWATCH_SINKS__MINE__FORMAT": "env"}).format == "env"
+
+
+def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
+    made = options(mine, Config())
+    assert (made.format, made.namespace, made.high_resolution) == ("own", "Own", False)
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"regoin": "x"}, "sinks.mine.regoin: no such option; did you mean region?"),
+        ({"tries": "x"}, "sinks.mine.tries: expected a whole number, got 'x'"),
+        ({"mode": "x"}, "sinks.mine.mode: no such choice 'x'; choose from: fast, slow"),
+        ({"labels": {"a": 1}}, "sinks.mine.labels.a: expected a text, got 1"),
+        ({"tries": 101}, "sinks.mine: tries and patience have an end"),
+    ],
+)
+def test_a_wrong_option_of_a_plugin_is_refused_by_path(mine, table, line):
+    assert refusal(options, mine, Config(sinks={"mine": table})) == line
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("REGOIN", "x", "CHIPWATCH_SINKS__MINE__REGOIN: no such option; did you mean region?"),
+        ("TRIES", "x", "CHIPWATCH_SINKS__MINE__TRIES: expected a whole number, got 'x'"),
+        ("MODE", "x", "CHIPWATCH_SINKS__MINE__MODE: no such choice 'x'; choose from: fast, slow"),
+    ],
+)
+def test_a_wrong_variable_of_a_plugin_is_refused_by_name(mine, variable, value, line):
+    assert refusal(options, mine, Config(), {f"CHIPWATCH_SINKS__MINE__{variable}": value}) == line
+
+
+def test_what_the_environment_says_of_a_sink_that_is_not_used_is_not_even_looked_at(mine, caplog):
+    env = {"CHIPWATCH_SINKS__MINE__TRIES": "x", "CHIPWATCH_SINKS__ABSENT__A": "b"}
+    config = load(None, {}, env)
+    assert config.sink == ("stdout",)
+    sink_options("stdout", config, env)
+    plugin_config(plugins.load(plugins.SINKS, "stdout"), "sinks", "stdout", config, env)
+    assert not caplog.records
+
+
+# -- what the frame does for a sink ---------------------------------------------------------------------------------
+
+
+def test_a_sinks_own_options_beat_the_general_ones():
+    config = Config(window=10, flush=20, level="all", sinks={"stdout": {"window": 1, "level": "detailed"}})
+    made = sink_options("stdout", config, NOTHING)
+    assert (made.window, made.flush, made.level) == (1, 20, "detailed")
+
+
+def test_a_window_of_zero_is_a_choice_and_not_a_gap():
+    assert sink_options("stdout", Config(window=10, sinks={"stdout": {"window": 0}}), NOTHING).window == 0
+    assert sink_options("stdout", Config(window=0, high_resolution_metrics=True, interval=2), NOTHING).window == 0
+
+
+def test_with_high_resolution_a_window_is_the_interval():
+    assert sink_options("stdout", Config(high_resolution_metrics=True, interval=2), NOTHING).window == 2
+
+
+def test_globs_come_from_the_table_or_the_environment():
+    config = Config(sinks={"stdout": {"include": ["cpu.*"]}})
+    assert sink_options("stdout", config, NOTHING).include == ("cpu.*",)
+    env = {"CHIPWATCH_SINKS__STDOUT__EXCLUDE": "disk.*, network.*"}
+    assert sink_options("stdout", config, env).exclude == ("disk.*", "network.*")
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"window": -1}, "sinks.stdout.window: expected a number from 0 to 86400, got -1"),
+        ({"level": "x"}, "sinks.stdout.level: no such choice 'x'; choose from: basic, detailed, all"),
+        ({"include": "cpu.*"}, "sinks.stdout.include: expected a list, got 'cpu.*'"),
+    ],
+)
+def test_a_wrong_option_of_the_frame_for_a_sink_is_refused_by_path(table, line):
+    assert refusal(sink_options, "stdout", Config(sinks={"stdout": table}), NOTHING) == line
+
+
+def test_no_option_of_the_frame_hides_a_general_option_that_a_sink_shares():
+    assert not SINK_KEYS & set(SHARED)
+
+
+# -- the parts ------------------------------------------------------------------------------------------------------
+
+
+def test_merging_lays_later_layers_on_top():
+    below, above = {"a": 1, "t": {"x": 1, "y": 1}}, {"b": 2, "t": {"y": 2}}
+    assert merge(below, above) == {"a": 1, "b": 2, "t": {"x": 1, "y": 2}}
+    assert merge({"t": {"x": 1}}, {"t": 3}) == {"t": 3}
+    assert merge() == {}
+
+
+def test_merging_leaves_the_layers_as_they_are():
+    below = {"t": {"x": 1}}
+    merge(below, {"t": {"y": 2}})
+    assert below == {"t": {"x": 1}}
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Types that are rare in options."""
+
+    ways: Mapping[str, tuple[Literal["up", "down"], ...]] = field(default_factory=dict)
+    limit: int | str = 0
+
+
+def test_the_one_wrong_item_deep_inside_is_named():
+    line = refusal(convert, Nested, {"ways": {"a": ["up"], "b": ["up", "left"]}}, "c")
+    assert line == "c.ways.b[1]: no such choice 'left'; choose from: up, down"
+
+
+def test_a_choice_of_types_is_spelt_out():
+    assert refusal(convert, Nested, {"limit": 1.5}, "c") == "c.limit: expected a whole number or a text, got 1.5"
+
+
+ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (ENDPOINT | {"intervall": 3}, "endpoints.a.intervall: no such option; did you mean interval?"),
+        (ENDPOINT | {"interval": "x"}, "endpoints.a.interval: expected a number, got 'x'"),
+        ({"url": 3}, "endpoints.a.url: expected a text, got 3"),
+        (3, "endpoints.a: expected"),
+    ],
+)
+def test_a_table_within_a_table_is_refused_by_its_whole_path(table, says):
+    cls = plugins.load(plugins.COLLECTORS, "openmetrics")
+    config = Config(collectors={"openmetrics": {"endpoints": {"a": table}}})
+    with pytest.raises(ConfigError) as told:
+        plugin_config(cls, "collectors", "openmetrics", config, {})
+    assert str(told.value).startswith(f"collectors.openmetrics.{says}")
+
+
+def test_a_table_within_a_table_is_built():
+    cls = plugins.load(plugins.COLLECTORS, "openmetrics")
+    config = Config(collectors={"openmetrics": {"endpoints": {"a": ENDPOINT | {"interval": 3}}}})
+    (endpoint,) = plugin_config(cls, "collectors", "openmetrics", config, {}).endpoints.values()
+    assert (endpoint.url, endpoint.interval) == (ENDPOINT["url"], 3.0)

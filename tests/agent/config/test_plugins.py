@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from agent.config import plugins
+
+MODULE = """
+class Thing:
+    pass
+"""
+
+
+def test_every_plugin_of_this_project_is_installed():
+    assert set(plugins.installed(plugins.COLLECTORS)) >= {
+        "container", "cpu", "disk", "memory", "network", "pressure", "process",
+    }  # fmt: skip
+    assert "stdout" in plugins.installed(plugins.SINKS)
+
+
+def test_plugins_come_sorted_by_name():
+    assert list(plugins.installed(plugins.COLLECTORS)) == sorted(plugins.installed(plugins.COLLECTORS))
+
+
+def test_a_class_is_loaded_by_its_name():
+    from agent.collectors.memory import MemoryCollector
+
+    assert plugins.load(plugins.COLLECTORS, "memory") is MemoryCollector
+
+
+def test_an_unknown_name_is_refused_with_those_that_are_installed(others):
+    others.add("thing", MODULE, sinks=[("thing", "Thing")])
+    with pytest.raises(plugins.UnknownPlugin) as caught:
+        plugins.load(plugins.SINKS, "nothing")
+    line = str(caught.value)
+    assert line.startswith("no sink 'nothing'; installed: ")
+    assert {"stdout", "thing"} <= set(line.partition("installed: ")[2].split(", "))
+
+
+def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(others):
+    assert "thing" not in plugins.installed(plugins.COLLECTORS)
+    others.add("thing", MODULE, collectors=[("thing", "Thing")])
+    assert plugins.load(plugins.COLLECTORS, "thing").__module__ == "thing"
+
+
+def test_no_plugin_is_imported_before_it_is_loaded():
+    program = """
+import sys
+from agent.config import plugins
+plugins.installed(plugins.COLLECTORS), plugins.installed(plugins.SINKS)
+loaded = {"agent.collectors", "sinks"} & set(sys.modules)
+plugins.load(plugins.COLLECTORS, "memory")
+print(loaded, sorted(m for m in sys.modules if m.startswith("agent.collectors.")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set() ['agent.collectors.memory']\n"

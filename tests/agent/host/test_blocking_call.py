@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agent.host.blocking_call import Lane
+
+LONG = 30.0
+
+
+class Blocking:
+    """A call that returns when it is told to, and counts how often it was begun."""
+
+    def __init__(self):
+        self.begun = 0
+        self.gates: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.threads: set[threading.Thread] = set()
+
+    def __call__(self):
+        self.begun += 1
+        self.threads.add(threading.current_thread())
+        return self.gates.get()
+
+
+def ask_until_it_works(lane, limit=LONG):
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            return lane.ask(LONG)
+        except TimeoutError:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+
+def end_of(thread):
+    thread.join(LONG)
+    assert not thread.is_alive()
+
+
+def test_the_answer_is_returned():
+    assert Lane(lambda: 42).ask(LONG) == 42
+
+
+def test_an_answer_of_none_is_an_answer():
+    assert Lane(lambda: None).ask(LONG) is None
+
+
+def test_an_exception_is_the_askers_and_the_lane_goes_on():
+    answers = iter([ValueError("first"), 2])
+
+    def call():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    lane = Lane(call)
+    with pytest.raises(ValueError, match="first"):
+        lane.ask(LONG)
+    assert lane.ask(LONG) == 2
+
+
+def test_no_thread_is_made_before_the_first_question():
+    before = threading.active_count()
+    Lane(lambda: 1)
+    assert threading.active_count() == before
+
+
+def test_every_call_is_made_on_one_and_the_same_daemon_thread():
+    lane = Lane(threading.current_thread, "my lane")
+    first = lane.ask(LONG)
+    assert first is lane.ask(LONG)
+    assert first is not threading.current_thread()
+    assert first.daemon
+    assert first.name == "my lane"
+
+
+def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
+    call = Blocking()
+    lane = Lane(call)
+    with pytest.raises(TimeoutError):
+        lane.ask(0.01)
+    started = time.monotonic()
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            lane.ask(LONG)
+    assert time.monotonic() - started < LONG / 2
+    assert call.begun == 1
+    assert len(call.threads) == 1
+    call.gates.put("late")
+
+
+def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
+    call = Blocking()
+    lane = Lane(call)
+    with pytest.raises(TimeoutError):
+        lane.ask(0.01)
+    call.gates.put("late")
+    call.gates.put("fresh")
+    assert ask_until_it_works(lane) == "fresh"
+    assert call.begun == 2
+    assert len(call.threads) == 1
+
+
+def test_a_late_exception_is_thrown_away_too():
+    gate = threading.Event()
+    answers = iter([OSError("late"), "fresh"])
+
+    def call():
+        gate.wait(LONG)
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    lane = Lane(call)
+    with pytest.raises(TimeoutError):
+        lane.ask(0.01)
+    gate.set()
+    assert ask_until_it_works(lane) == "fresh"
+
+
+def test_closing_lets_the_thread_end_and_asking_again_starts_another():
+    lane = Lane(threading.current_thread)
+    first = lane.ask(LONG)
+    lane.close()
+    lane.close()
+    end_of(first)
+    second = lane.ask(LONG)
+    assert second is not first
+    lane.close()
+    end_of(second)
+
+
+def test_closing_does_not_wait_for_a_stuck_call_nor_starts_a_second_one():
+    call = Blocking()
+    lane = Lane(call)
+    with pytest.raises(TimeoutError):
+        lane.ask(0.01)
+    (thread,) = call.threads
+    lane.close()
+    with pytest.raises(TimeoutError):
+        lane.ask(LONG)
+    assert call.begun == 1
+    call.gates.put("late")
+    call.gates.put("fresh")
+    end_of(thread)
+    assert ask_until_it_works(lane) == "fresh"
+
+
+def test_closing_an_unused_lane_is_safe():
+    Lane(lambda: 1).close()
+
+
+def test_a_stuck_call_does_not_keep_the_process_from_ending():
+    program = """
+import threading
+from agent.host.blocking_call import Lane
+lane = Lane(threading.Event().wait)
+try:
+    lane.ask(0.01)
+except TimeoutError:
+    print("left")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG, check=True)
+    assert done.stdout == "left\n"

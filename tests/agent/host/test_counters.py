@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.host.counters import ChangingSum, counting_since
+
+PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
+
+
+def test_the_sum_begins_with_the_total_and_adds_what_each_gained():
+    total = ChangingSum()
+    assert total.add({"a": 10, "b": 5}) == 15
+    assert total.add({"a": 12, "b": 5}) == 17
+    assert total.total == 17
+
+
+def test_a_member_that_is_new_is_only_a_base():
+    total = ChangingSum()
+    total.add({"a": 10})
+    assert total.add({"a": 10, "b": 1000}) == 10
+    assert total.add({"a": 10, "b": 1001}) == 11
+
+
+def test_a_member_that_vanishes_takes_nothing_with_it_and_returns_as_a_base():
+    total = ChangingSum()
+    total.add({"a": 10, "b": 500})
+    assert total.add({"a": 11}) == 511
+    assert total.add({"a": 11, "b": 9000}) == 511
+    assert total.add({"a": 11, "b": 9001}) == 512
+
+
+def test_a_member_that_goes_back_is_only_a_base():
+    total = ChangingSum()
+    total.add({"a": 1000})
+    assert total.add({"a": 3}) == 1000
+    assert total.add({"a": 5}) == 1002
+
+
+def test_members_that_are_there_from_no_first_reading_add_only_what_they_gain():
+    total = ChangingSum()
+    assert total.add({}) == 0
+    assert total.add({"a": 7}) == 0
+    assert total.add({"a": 9}) == 2
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2**64)), min_size=1))
+def test_the_sum_never_falls_and_never_rises_by_more_than_the_present_members_gained(readings):
+    total = ChangingSum()
+    before = total.add(readings[0])
+    assert before == sum(readings[0].values())
+    for last, now in itertools.pairwise(readings):
+        after = total.add(now)
+        assert 0 <= after - before <= sum(max(0, now[name] - last[name]) for name in now.keys() & last.keys())
+        before = after
+
+
+def test_counters_of_linux_count_since_boot():
+    assert counting_since(PROC) == 1418183276 * 10**9
+
+
+def test_the_boot_is_unknown_where_there_is_no_stat(tmp_path):
+    assert counting_since(tmp_path) is None
+
+
+def test_elsewhere_psutil_knows_the_boot(monkeypatch, tmp_path):
+    expected = psutil.boot_time()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert counting_since(tmp_path) == pytest.approx(expected * 1e9, abs=2e9)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.host import mounts as module
+from agent.host.mounts import Mount, MountTable, may_hang, mount_of, mounts
+
+PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
+TABLE = mounts((PROC / "self/mountinfo").read_bytes())
+NFS = Mount("/mnt/nfs/test", "nfs4", "192.168.1.1:/srv/test")
+ROOT = Mount("/", "ext4", "/dev/sda1")
+
+
+def test_a_mount_is_its_point_type_and_source():
+    assert TABLE[:3] == [Mount("/sys", "sysfs", "sysfs"), Mount("/proc", "proc", "proc"), ROOT]
+    assert len(TABLE) == 8
+
+
+def test_a_blank_in_a_name_is_unescaped():
+    assert TABLE[-1].point.startswith("/var/lib/kubelet/plugins/kubernetes.io/vsphere-volume/mounts/[vsanDatastore] b")
+
+
+def test_a_line_that_is_no_mount_is_left_out():
+    table = b"odd\n1 2 - ext4\n1 2 8:1 / /data rw - xfs /dev/sdb rw\n1 2 8:1 / /cut rw - ext4\n"
+    assert mounts(table) == [Mount("/data", "xfs", "/dev/sdb")]
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [("/", ROOT), ("/mnt/nfs", ROOT), ("/mnt/nfs/test", NFS), ("/mnt/nfs/test/a/b", NFS), ("/mnt/nfs/tests", ROOT)],
+)
+def test_a_path_is_on_the_mount_with_the_longest_point(path, mount):
+    assert mount_of(path, TABLE) == mount
+
+
+def test_of_mounts_on_one_point_the_last_lies_on_top():
+    table = [ROOT, Mount("/data", "autofs", "systemd-1"), Mount("/data", "nfs4", "server:/x")]
+    assert mount_of("/data", table) == table[2]
+
+
+def test_without_a_table_nothing_is_known(tmp_path):
+    assert mount_of("/", []) is None
+    assert MountTable(tmp_path).find("/") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "mount", "answer"),
+    [
+        ("/", ROOT, False),
+        ("/mnt/nfs/test", NFS, True),
+        ("/run/user/1000/gvfs", Mount("/run/user/1000/gvfs", "fuse.gvfsd-fuse", "gvfsd-fuse"), True),
+        ("/new", Mount("/new", "a type of tomorrow", "x"), True),
+        ("/home/me", ROOT, True),
+        ("/", None, True),
+    ],
+)
+def test_only_a_mount_point_of_a_local_file_system_is_safe_to_ask(path, mount, answer):
+    assert may_hang(path, mount) is answer
+
+
+def test_the_table_is_read_anew_after_a_minute(monkeypatch, tmp_path):
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    (tmp_path / "self").mkdir()
+    file = tmp_path / "self/mountinfo"
+    file.write_text("21 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n")
+    table = MountTable(tmp_path)
+    assert table.find("/data") == ROOT
+    file.write_text(file.read_text() + "22 21 0:42 / /data rw - nfs4 server:/x rw\n")
+    now += 59
+    assert table.find("/data") == ROOT
+    now += 1
+    assert table.find("/data") == Mount("/data", "nfs4", "server:/x")
+    file.unlink()
+    now += 60
+    assert table.find("/data") is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="no /proc here")
+def test_every_line_of_this_machines_table_is_understood():
+    data = Path("/proc/self/mountinfo").read_bytes()
+    assert len(mounts(data)) == len(data.splitlines())

@@ -1,0 +1,165 @@
+"""Tools that answer and end."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.host import supervised_process as limits
+from agent.host.oneshot import Answer, Errand, Trouble
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
+
+
+class Tool:
+    """A shell script with a log of its starts, as an errand."""
+
+    def __init__(self, folder):
+        self.path, self.log = folder / "tool", folder / "log"
+        self.errand = None
+
+    def make(self, body, *, pace=15.0, patience=10.0):
+        self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
+        self.path.chmod(0o755)
+        self.errand = Errand(pace, patience)
+        return self.errand
+
+    def poll(self, now=0.0, **more):
+        return self.errand.poll([self.path, "-x"], now, **more)
+
+    def starts(self):
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def tool(tmp_path):
+    made = Tool(tmp_path)
+    yield made
+    if made.errand:
+        made.errand.close()
+
+
+def gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_an_answer_is_whole_and_given_once(tool, until):
+    tool.make("seq 3; echo; printf end")
+    assert until(tool.poll) == Answer(b"1\n2\n3\n\nend", "")
+    assert tool.poll() is None
+    assert tool.starts() == 1
+
+
+def test_the_next_run_begins_after_the_pace_or_at_once_if_that_is_said(tool, until):
+    tool.make("echo 1", pace=15.0)
+    until(lambda: tool.poll(100.0))
+    assert tool.poll(114.9) is None
+    assert tool.errand._child is None
+    tool.poll(115.0)
+    until(lambda: tool.poll(115.0))
+    assert tool.starts() == 2
+    tool.errand.again()
+    until(lambda: tool.poll(115.0))
+    assert tool.starts() == 3
+
+
+def test_it_is_heard_but_not_started_where_that_is_not_allowed(tool, until):
+    tool.make("echo 1")
+    assert tool.poll(start=False) is None
+    assert tool.errand._child is None
+    tool.poll()
+    assert until(lambda: tool.poll(start=False)).data == b"1\n"
+
+
+def test_how_it_ended_is_told_with_what_it_said(tool, until):
+    tool.make("echo half; echo 'no device 7' >&2; exit 3")
+    assert until(tool.poll) == Answer(b"half\n", " (ended with 3) (it said: no device N)")
+
+
+def test_asking_never_waits_and_one_that_hangs_is_ended_and_said_once(tool, until):
+    tool.make("exec sleep 60", patience=10.0)
+    tool.poll(0.0)
+    until(tool.starts)
+    begun = time.monotonic()
+    for now in range(11):
+        assert tool.poll(float(now)) is None
+    with pytest.raises(Trouble, match="tool gave no answer in 10 s"):
+        tool.poll(10.1)
+    assert tool.poll(10.2, start=False) is None
+    assert time.monotonic() - begun < 5
+    assert until(lambda: tool.poll(10.3, start=False) or tool.errand._child is None)
+    assert tool.starts() == 1
+
+
+def test_no_other_one_begins_as_long_as_a_deaf_one_lives_and_it_is_killed(tool, until):
+    tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done", pace=1.0, patience=1.0)
+    tool.poll(0.0)
+    until(lambda: tool.poll(0.5) or tool.errand._data)
+    pid = tool.errand._child.pid
+    with pytest.raises(Trouble):
+        tool.poll(5.0)
+    assert tool.poll(5.5) is None
+    assert not gone(pid)
+    until(lambda: tool.poll(6.5, start=False) or tool.errand._child is None)
+    assert gone(pid)
+    assert tool.starts() == 1
+
+
+def test_a_flood_is_ended_and_said(tool, until):
+    tool.make("exec cat /dev/zero")
+
+    def told():
+        try:
+            return tool.poll()
+        except Trouble as trouble:
+            return str(trouble)
+
+    assert until(told) == "tool printed too much"
+    assert len(tool.errand._data) <= limits.MOST + limits.CHUNK
+
+
+def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
+    tool.make(f"exec head -c {1 << 20} /dev/zero", patience=1.0)
+    tool.poll(0.0)
+    pid, pipe = tool.errand._child.pid, tool.errand._child.stdout
+
+    def waits_or_ended():
+        held = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
+        return int.from_bytes(held, sys.byteorder) >= limits.CHUNK or gone(pid)
+
+    now, answer = 0.0, None
+    while answer is None:
+        until(waits_or_ended)
+        now += 60.0  # a tick a minute
+        answer = tool.poll(now, start=False)
+    assert len(answer.data) == 1 << 20
+
+
+def test_a_program_that_cannot_be_started_is_said_at_the_pace(tool, tmp_path):
+    errand = Errand(15.0, 10.0)
+    with pytest.raises(Trouble, match="nothing cannot be started: No such file"):
+        errand.poll([tmp_path / "nothing"], 0.0)
+    assert errand.poll([tmp_path / "nothing"], 14.0) is None
+
+
+def test_closing_kills_it_with_its_own_children_and_leaves_no_file_open(tool, until):
+    files = Path("/proc/self/fd")
+    if not files.exists():
+        pytest.skip("no /proc")
+    before = len(list(files.iterdir()))
+    tool.make("sleep 60 & echo $!; wait")
+    tool.poll()
+    until(lambda: tool.poll() or tool.errand._data)
+    pids = tool.errand._child.pid, int(tool.errand._data)
+    tool.errand.close()
+    tool.errand.close()
+    assert until(lambda: all(gone(pid) for pid in pids))
+    assert len(list(files.iterdir())) == before

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.host import procfs
+from agent.host.procfs import KeptFile, boot_time
+
+PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
+
+
+def test_a_kept_file_is_read_as_it_is_now(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    kept = KeptFile(path)
+    assert kept.read() == b"old"
+    path.write_bytes(b"newer")
+    assert kept.read() == b"newer"
+    path.write_bytes(b"")
+    assert kept.read() == b""
+    kept.close()
+
+
+def test_a_file_larger_than_a_chunk_is_read_whole(tmp_path):
+    path = tmp_path / "file"
+    content = os.urandom(procfs.CHUNK * 3 + 17)
+    path.write_bytes(content)
+    assert KeptFile(path).read() == content
+
+
+def test_a_file_that_the_kernel_hands_out_in_pieces_is_read_whole(monkeypatch, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    kept = KeptFile(path)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 3), offset))
+    assert kept.read() == b"0123456789"
+
+
+def test_reading_ends_at_the_limit(monkeypatch, tmp_path):
+    monkeypatch.setattr(procfs, "MOST", 8)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    monkeypatch.setattr(procfs, "CHUNK", 4)
+    assert KeptFile(path).read() == b"x" * 8
+
+
+def test_a_file_that_is_not_there_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        KeptFile(tmp_path / "absent")
+
+
+def test_closing_twice_is_safe_and_reading_afterwards_is_an_os_error(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    kept = KeptFile(path)
+    kept.close()
+    kept.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        kept.read()
+
+
+def test_the_file_of_a_dropped_reader_is_closed(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    kept = KeptFile(path)
+    descriptor = kept._fd
+    del kept
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+def test_a_file_of_proc_is_read_as_a_fresh_open_reads_it():
+    for name in ("version", "self/mountinfo", "cpuinfo"):
+        path = Path("/proc") / name
+        assert len(KeptFile(path).read()) == pytest.approx(len(path.read_bytes()), rel=0.1)
+
+
+def test_the_boot_time_is_read_from_stat():
+    assert boot_time(PROC) == 1418183276 * 10**9
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")
+def test_the_boot_time_of_this_machine_is_what_psutil_says():
+    assert boot_time(Path("/proc")) == pytest.approx(psutil.boot_time() * 1e9, abs=2e9)
+
+
+@pytest.mark.parametrize("content", [b"", b"cpu 1 2 3\n", b"btime \n", b"btime soon\n"])
+def test_a_boot_time_that_cannot_be_had_is_none(tmp_path, content):
+    (tmp_path / "stat").write_bytes(content)
+    assert boot_time(tmp_path) is None
+
+
+def test_without_a_stat_there_is_no_boot_time(tmp_path):
+    assert boot_time(tmp_path) is None

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Unavailable
+from agent.host import supervised_process as module
+from agent.host.supervised_process import LONGEST, Child, find, quoted
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
+
+
+class Tool:
+    """A shell script with a log of its starts, as a child."""
+
+    def __init__(self, folder):
+        self.path, self.log = folder / "tool", folder / "log"
+        self.child = None
+
+    def make(self, body, *, silence=15.0, every=None):
+        self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
+        self.path.chmod(0o755)
+        self.child = Child([self.path, "-x"], silence=silence, every=every)
+        return self.child
+
+    def starts(self):
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def tool(tmp_path):
+    made = Tool(tmp_path)
+    yield made
+    if made.child:
+        made.child.close()
+
+
+def gather(child, until, number, now=0.0):
+    """Return so many lines, as they come."""
+    lines = []
+
+    def enough():
+        lines.extend(child.lines(now))
+        return len(lines) >= number
+
+    until(enough)
+    return lines
+
+
+def gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_lines_come_as_they_are_printed_without_blank_ones(tool, until):
+    child = tool.make("printf 'one\\n\\ntwo\\nthr'; exec sleep 60")
+    child.start(0.0)
+    assert gather(child, until, 2) == [b"one", b"two"]
+    assert child.lines(0.0) == []
+    assert child.problems() == []
+
+
+def test_reading_never_waits(tool):
+    child = tool.make("exec sleep 60")
+    child.start(0.0)
+    assert child.lines(0.0) == []
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 300), max_size=6))
+def test_lines_are_the_same_wherever_the_pipe_cuts(pieces, cuts):
+    data = b"\n".join(pieces)
+    child = Child(["tool"], silence=1.0)
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    lines = [line for a, b in itertools.pairwise(ends) for line in child._cut(data[a:b])]
+    assert lines == [line for line in data.split(b"\n")[:-1] if line.strip()]
+
+
+def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_read(tool, until):
+    child = tool.make(f"head -c {3 * LONGEST} /dev/zero | tr '\\0' x; echo; echo next; exec sleep 60")
+    child.start(0.0)
+    assert gather(child, until, 1) == [b"next"]
+    assert child.problems() == ["tool printed a line above 1 MiB, which was passed over"]
+    assert len(child._rest) == 0
+
+
+def test_a_flood_is_read_a_part_at_a_time(tool, until, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 1 << 16)
+    child = tool.make("exec yes")
+    child.start(0.0)
+    assert len(gather(child, until, 1)) < 1 << 17
+
+
+def test_one_that_ends_is_started_again_later_and_later(tool, until):
+    child = tool.make("echo 'no device 7' >&2; exit 3")
+    child.start(0.0)
+    why = "tool ended with 3; it is started again later (it said: no device N)"
+    until(lambda: child.lines(0.0) or child.problems() == [why])
+    assert child.failures == 1
+    for now, starts in ((1.9, 1), (2.0, 2)):
+        assert child.lines(now) == []
+        assert tool.starts() <= starts
+    until(lambda: child.lines(2.0) or child.failures == 2)
+    assert tool.starts() == 2
+    child.problems()
+    assert child.lines(5.9) == []
+    assert child.problems() == [why]
+    until(lambda: child.lines(6.0) or child.failures == 3)
+    assert tool.starts() == 3
+
+
+def test_the_wait_has_a_limit(tool):
+    child = tool.make("exit 1")
+    child.failures = 5000
+    child._fail(0.0, "ended")
+    assert child._start_at == 300.0
+
+
+def test_one_that_has_worked_for_a_while_is_started_again_soon(tool, until):
+    child = tool.make("seq 10; exit 1")
+    child.failures = 6
+    child.start(0.0)
+    gather(child, until, 10)
+    until(lambda: child.lines(0.0) or child._child is None)
+    assert child._start_at == 2.0
+
+
+def test_what_was_printed_last_is_read_before_the_end_is_noted(tool, until):
+    child = tool.make("seq 10000; exit 0")
+    child.start(0.0)
+    assert gather(child, until, 10000)[-1] == b"10000"
+
+
+def test_one_that_says_nothing_for_long_is_started_again(tool, until):
+    child = tool.make("echo ready >&2; exec sleep 60", silence=15.0)
+    child.start(0.0)
+    pid = child._child.pid
+    until(lambda: child.lines(24.9) or child._tail)
+    assert child.problems() == []
+    assert child.lines(25.0) == []
+    assert child.problems() == ["tool says nothing; it is started again later (it said: ready)"]
+    assert gone(pid)
+
+
+def test_one_that_closes_its_output_but_goes_on_is_ended(tool, until, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    child = tool.make("exec >&- 2>&-; exec sleep 60")
+    child.start(0.0)
+    until(lambda: child.lines(0.0) or child._child is None)
+    assert child.problems() == ["tool closed its output; it is started again later"]
+
+
+def test_a_child_of_it_that_holds_the_pipe_does_not_hide_its_end(tool, until):
+    child = tool.make("sleep 60 & echo last; exit 1")
+    child.start(0.0)
+    group = child._child.pid
+    assert gather(child, until, 1) == [b"last"]
+    until(lambda: child.lines(0.0) or child._child is None)
+    os.killpg(group, 9)
+
+
+def test_a_termination_from_outside_is_told_only_if_we_are_still_there_at_the_next_tick(tool, until):
+    child = tool.make("exec sleep 60")
+    child.start(0.0)
+    child._child.terminate()
+    until(lambda: child.lines(0.0) or child._child is None)
+    assert child.problems() == []
+    child.lines(1.0)
+    assert child.problems() == ["tool was ended by signal 15; it is started again later"]
+
+
+def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    child = tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done")
+    child.start(0.0)
+    gather(child, until, 1)
+    pid = child._child.pid
+    child.close()
+    assert until(lambda: gone(pid))
+    child.close()
+
+
+DEAF = """
+import sys, threading, time
+from agent.host.supervised_process import Child
+child = Child([sys.argv[1]], silence=60)
+child.open(0.0)
+while not (lines := child.lines(0.0)):
+    time.sleep(0.01)
+print(lines[0].decode())
+threading.Thread(target=child.close, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_one_that_is_deaf_to_sigterm_does_not_outlive_us_where_nobody_waits_for_its_end(tool, until):
+    tool.make("trap '' TERM; echo $$; while :; do sleep 0.1; done")
+    ran = subprocess.run([sys.executable, "-c", DEAF, tool.path], capture_output=True, text=True, check=True)
+    assert until(lambda: gone(int(ran.stdout)))
+
+
+def test_one_that_is_to_end_runs_again_after_a_while(tool, until):
+    child = tool.make("printf 'a\\nb'", every=10.0)
+    child.start(100.0)
+    lines = []
+    until(lambda: lines.extend(child.lines(100.5)) or child.finished)
+    assert lines == [b"a", b"b"]
+    assert child.lines(109.9) == []
+    assert not child.finished
+    assert child.problems() == []
+    assert tool.starts() == 1
+    assert gather(child, until, 2, 110.0) == [b"a", b"b"]
+    assert tool.starts() == 2
+
+
+def test_what_had_no_end_of_line_is_dropped_where_lines_should_go_on(tool, until):
+    child = tool.make("printf 'a\\n12'")
+    child.start(0.0)
+    assert gather(child, until, 1) == [b"a"]
+    until(lambda: child.lines(0.0) or child._child is None)
+    assert child.problems() == ["tool ended with 0; it is started again later"]
+
+
+def test_a_program_that_has_vanished_is_said_and_tried_again(tool, until):
+    child = tool.make("exit 1")
+    child.start(0.0)
+    until(lambda: child.lines(0.0) or child._child is None)
+    tool.path.unlink()
+    child.problems()
+    assert child.lines(2.0) == []
+    assert child.problems() == ["tool cannot be started: No such file or directory; it is started again later"]
+
+
+def test_a_talker_on_standard_error_is_heard_and_bounded(tool, until):
+    child = tool.make(f"head -c {1 << 20} /dev/zero | tr '\\0' x >&2; echo done; exec sleep 60")
+    child.start(0.0)
+    assert gather(child, until, 1) == [b"done"]
+    assert len(child._tail) <= module.TAIL
+
+
+def test_no_file_stays_open_after_closing(tool, until):
+    files = Path("/proc/self/fd")
+    if not files.exists():
+        pytest.skip("no /proc")
+    before = len(list(files.iterdir()))
+    child = tool.make("echo 1; exec sleep 60")
+    child.start(0.0)
+    gather(child, until, 1)
+    child.close()
+    assert len(list(files.iterdir())) == before
+
+
+def test_a_program_is_found_in_the_path_or_where_it_is_known_to_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(shutil.which("sh")).parent))
+    assert find("sh", None).name == "sh"
+    assert find("macmon", None, Path(shutil.which("sh"))).name == "sh"
+    assert find("sh", tmp_path) == tmp_path
+    with pytest.raises(Unavailable, match=f"{tmp_path}/no is absent"):
+        find("sh", tmp_path / "no")
+    with pytest.raises(Unavailable, match="no nothing: neither in PATH nor /a nor /b"):
+        find("nothing", None, Path("/a"), Path("/b"))
+
+
+def test_foreign_text_is_quoted_on_one_line_and_without_numbers():
+    assert quoted(b"pid 12:\n\x1b[31m  0x7f \xff") == "pid N: [Nm NxNf \ufffd"
+    assert len(quoted(b"x" * 10_000)) == 120

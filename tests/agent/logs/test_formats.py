@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+import threading
+
+import pytest
+
+from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
+from agent.logs.text import LONGEST
+from agent.logs.throttled import Sayer
+
+
+class Hands:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def hands():
+    return Hands()
+
+
+@pytest.fixture
+def logged(hands):
+    """A logger, and the lines that its handler wrote."""
+    stream = io.StringIO()
+    logger = logging.Logger("library.part", logging.DEBUG)  # noqa: LOG001  # of this test alone
+    logger.addHandler(Handler(stream, hands))
+    return logger, lambda: stream.getvalue().splitlines()
+
+
+def test_a_record_is_one_line_whatever_its_text(logged):
+    log, lines = logged
+    log.warning("%s", "bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" + "x" * 9999)
+    (line,) = lines()
+    assert r"bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" in line
+    assert len(line) < LONGEST + 50
+
+
+def test_a_password_is_not_logged(logged):
+    log, lines = logged
+    log.warning("no answer of %s", "http://user:S3CRET@host/")
+    assert lines()[0].endswith("WARNING no answer of http://...@host/")
+
+
+def fail(depth):
+    if depth:
+        fail(depth - 1)
+    raise ValueError("first\nsecond\x1b[2J http://user:S3CRET@host/" + "x" * 999)
+
+
+def deep(depth):
+    return deep(depth - 1) if depth % 2 else odd(depth)
+
+
+def odd(depth):
+    return deep(depth - 1) if depth else 1 / 0
+
+
+def test_the_lines_of_a_traceback_are_indented_escaped_and_without_secrets(logged):
+    log, lines = logged
+    try:
+        fail(1)
+    except ValueError:
+        Sayer(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+    head, *rest = lines()
+    assert head.endswith("ERROR sink x: failed")
+    assert all(line.startswith("    ") and line.isprintable() and len(line) < WIDTH + 20 for line in rest)
+    assert "S3CRET" not in "".join(rest)
+    assert any("ValueError: first" in line for line in rest)
+
+
+def test_a_long_traceback_shows_its_beginning_and_its_end(logged):
+    log, lines = logged
+    try:
+        deep(100)
+    except ZeroDivisionError:
+        Sayer(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+    assert len(lines()) == 1 + HEAD + 1 + TAIL
+    assert lines()[-1].endswith("ZeroDivisionError: division by zero")
+
+
+def test_the_traceback_of_a_library_is_left_out_since_it_may_hold_what_is_secret(logged):
+    log, lines = logged
+    try:
+        fail(0)
+    except ValueError:
+        log.warning("refresh failed", exc_info=True)
+    assert [line[24:] for line in lines()] == ["WARNING refresh failed (ValueError)"]
+
+
+def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_many_were_not(logged, hands):
+    log, lines = logged
+    sayer = Sayer(log, "collector x", hands)
+    for n in range(1000):
+        sayer.say(logging.WARNING, f"cause {n}", f"text {n}")
+    assert len(lines()) == BURST
+    hands.now = REFILL
+    sayer.say(logging.WARNING, "later", "later")
+    assert lines()[BURST:] == [lines()[-1]]
+    assert lines()[-1].endswith(f"collector x: later ({1000 - BURST} messages before this one were not shown)")
+
+
+def test_what_flaps_is_bounded_too(logged, hands):
+    log, lines = logged
+    sayer = Sayer(log, "sink x", hands)
+    for tick in range(3600):
+        hands.now = float(tick)
+        sayer.say(logging.WARNING, "wire", "no answer")
+        sayer.over("wire", "delivers again")
+    assert len(lines()) <= BURST + 3600 / REFILL
+
+
+def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
+    log, lines = logged
+    loud, calm = Sayer(log, "collector loud", hands), Sayer(log, "collector calm", hands)
+    for n in range(100):
+        loud.say(logging.WARNING, f"{n}", "x")
+    calm.say(logging.WARNING, "one", "a word")
+    assert lines()[-1].endswith("collector calm: a word")
+
+
+@pytest.fixture
+def hooked(monkeypatch, capsys):
+    """Put logging and hooks back when the test ends."""
+    root, raising = logging.getLogger(), logging.raiseExceptions
+    handlers, level = root.handlers[:], root.level
+    for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    yield capsys
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.raiseExceptions = raising
+
+
+def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
+    to_stderr("warning")
+    thread = threading.Thread(target=fail, args=(0,), name="timer")
+    thread.start()
+    thread.join()
+    try:
+        fail(0)
+    except ValueError as bug:
+        sys.excepthook(ValueError, bug, bug.__traceback__)
+    lines = hooked.readouterr().err.splitlines()
+    heads = [line[24:] for line in lines if not line.startswith("    ")]
+    assert heads == ["ERROR bug: thread timer has ended", "CRITICAL bug: the program ends"]
+    assert "S3CRET" not in "".join(lines)
+
+
+def test_debugging_has_no_bound(logged):
+    log, lines = logged
+    for _ in range(5 * BURST):
+        log.debug("x")
+    assert len(lines()) == 5 * BURST
+
+
+NOISY = """
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import gauge
+
+LOAD = gauge("x.load", "1", "The load.")
+
+class Noisy(Collector):
+    metrics = (LOAD,)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        self.n = 0
+
+    def collect(self, at):
+        self.n += 1
+        raise type(f"New{self.n}", (Exception,), {})(f"text {self.n}\\nforged \\x1b[2J http://user:S3CRET@host/")
+        yield LOAD.point(at, 1.0)
+"""
+
+
+def test_a_collector_that_fails_in_a_new_way_each_tick_does_not_fill_the_log(agent, others):
+    others.add("their_noise", NOISY, collectors=[("noisy", "Noisy")])
+    words = ("--collector", "noisy", "--interval", "0.1", "--duration", "4")
+    done = agent.run(*words, env={"PYTHONPATH": others.folder})
+    records = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
+    assert 1 < len(records) <= BURST + 1
+    assert all(re.match(r"\d{4}-.* ERROR collector noisy: failed: text \d+\\nforged \\x1b", line) for line in records)
+    assert "S3CRET" not in done.stderr
+    assert len(done.stderr) < 60_000

@@ -1,0 +1,41 @@
+"""What W&B's release 0.31 was seen to send is what the profile `wandb` sends, key by key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.commands.check import catalogue as installed
+from agent.datapoint import Dimensions
+from agent.naming.profiles import WANDB, WANDB_COPIES
+from agent.naming.rename import Copier, Renamer
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "wandb"
+RUN, HARDWARE = (set((FOLDER / f"keys_0.31.0{part}.txt").read_text().splitlines()) for part in ("", "_hardware"))
+WITHOUT_COUNTERPART = {"network.tcpRetransmits", "gpu.0.pipeTensorHmmaActive"}
+CATEGORIES = {
+    "neuron.host.memory.category.used": ("application_memory", "constants", "dma_buffers", "tensors"),
+    "neuron.core.memory.used": ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors"),
+}
+
+
+def sent(limit: float = 0.0) -> set[str]:
+    """Return our keys for all that the profile names, device 0 being the only one."""
+    words = {"path": "/", "device": "vda"}
+    points = [
+        metric.point(7, limit, Dimensions({key: words.get(key, "0") for key in metric.dims} | more))
+        for metrics in installed().values()
+        for metric in metrics
+        for more in ([{"category": word} for word in CATEGORIES.get(metric.name, ())] or [{}])
+    ]
+    rename, copy = Renamer(WANDB), Copier(WANDB_COPIES, 8.0)
+    named = {rename(point).metric.name for point in points if point.metric.name in WANDB}
+    return named | {point.metric.name for point in copy(points)}
+
+
+@pytest.mark.parametrize("limit", [1.0, 8.0])
+def test_each_key_that_it_sends_is_sent_and_none_that_it_does_not(limit):
+    theirs = {re.sub(r"^(trn|tpu)\.1\.", r"\1.0.", key) for key in RUN | HARDWARE}
+    assert sent(limit) == theirs - WITHOUT_COUNTERPART

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.config import plugins
+from agent.config.convert import ConfigError
+from agent.config.load import Config, SinkOptions, load
+from agent.datapoint import Dimensions, Level
+from agent.pipeline.build import (
+    NotLoaded,
+    assemble,
+    build_collectors,
+    build_filter,
+    build_plugin,
+    build_samplers,
+    build_sinks,
+    level_wanted,
+    spool_folder,
+    spool_path,
+    validate,
+    view,
+    window_length,
+)
+from agent.pipeline.self_metrics import SPOOL_BYTES
+from agent.sink import Limits, Sink
+
+LONG = 30.0
+
+SINKS = """
+from dataclasses import dataclass
+from agent.errors import Gone
+from agent.sink import Limits, Sink
+
+class Kept(Sink):
+    limits = Limits(max_points=3, max_age=60, window=0, flush=0)
+
+    @dataclass(frozen=True)
+    class Config:
+        size: int = 1
+
+        def __post_init__(self):
+            if self.size > 9:
+                raise ValueError("size is at most 9")
+
+    def __init__(self, config):
+        self.config, self.points, self.batches = config, [], []
+
+    def write(self, batch):
+        self.points += batch
+        self.batches.append(len(batch))
+        return ()
+
+class Brief(Kept):
+    limits = Limits(max_points=100, durable=False, window=0, flush=0)
+
+class Leaving(Brief):
+    def write(self, batch):
+        raise Gone("enough")
+"""
+COLLECTOR = """
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import gauge, Level
+
+LOAD = gauge("x.load", "1", "The load.")
+DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)
+
+class Load(Collector):
+    metrics = (LOAD, DETAIL)
+
+    @dataclass(frozen=True)
+    class Config:
+        load: float = 1.0
+
+    def __init__(self, config):
+        self.config = config
+
+    def collect(self, at):
+        yield LOAD.point(at, self.config.load)
+        yield DETAIL.point(at, 2.0)
+"""
+
+
+@pytest.fixture
+def installed(others):
+    """Sinks and a collector of somebody else's."""
+    others.add("their_sinks", SINKS, sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving")])
+    others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
+    others.add("needy", "import no_such_library\n", collectors=[("needy", "Needy")], sinks=[("needy", "Needy")])
+    others.add("broken", "raise ImportError('no libthing.so')\n", collectors=[("broken", "Broken")])
+    return others
+
+
+def config(**options) -> Config:
+    return load(None, {"interval": 3600.0, **options}, {})
+
+
+class Ran:
+    """A pipeline that is closed at the end."""
+
+    def __init__(self, made):
+        self.pipeline = made
+
+    def sink(self, name):
+        return next(o.worker.sink for o in self.pipeline.outlets if o.name == name)
+
+
+@pytest.fixture
+def start(installed):
+    made = []
+
+    def make(common=Dimensions, **options):
+        pipeline = assemble(config(**options), common)
+        made.append(pipeline)
+        pipeline.start()
+        return Ran(pipeline)
+
+    yield make
+    for pipeline in made:
+        pipeline.stop()
+        pipeline.close(LONG)
+
+
+# -- building plugins -------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_is_built_from_its_options(installed):
+    made = build_plugin(plugins.COLLECTORS, "load", config(collectors={"load": {"load": 2.5}}))
+    assert made.config.load == 2.5
+
+
+def test_a_missing_library_is_told_with_what_to_install(installed):
+    with pytest.raises(NotLoaded) as caught:
+        build_plugin(plugins.SINKS, "needy", config())
+    line = "sink needy cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
+    assert str(caught.value) == line
+
+
+def test_another_fault_of_an_import_gives_no_such_advice(installed):
+    with pytest.raises(NotLoaded) as caught:
+        build_plugin(plugins.COLLECTORS, "broken", config())
+    assert str(caught.value) == "collector broken cannot be loaded: no libthing.so"
+
+
+def test_all_collectors_are_built_unless_some_are_named_and_those_that_cannot_be_loaded_are_left_out(installed, caplog):
+    built = build_collectors(config())
+    assert set(built) == set(plugins.installed(plugins.COLLECTORS)) - {"needy", "broken"}
+    assert [r.levelno for r in caplog.records] == [logging.WARNING] * 2
+    assert set(build_collectors(config(collector=["load", "cpu"]))) == {"load", "cpu"}
+
+
+def test_a_collector_that_was_named_and_cannot_be_loaded_is_an_error(installed):
+    with pytest.raises(NotLoaded, match="collector needy"):
+        build_collectors(config(collector=["needy"]))
+
+
+def test_what_is_not_wanted_is_not_even_imported(installed, caplog):
+    assert "needy" not in build_collectors(config(no_collector=["needy", "broken"]))
+    assert not caplog.records
+    assert build_collectors(config(collector=["needy", "load"], no_collector=["needy"])).keys() == {"load"}
+
+
+def test_sinks_are_built_as_configured(installed):
+    made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}))
+    assert list(made) == ["brief", "kept"]
+    assert made["kept"].config.size == 3
+
+
+def test_the_level_is_the_highest_that_any_sink_wants(installed):
+    assert level_wanted(config(sink=["brief"])) is Level.BASIC
+    assert level_wanted(config(sink=["brief"], level="detailed")) is Level.DETAILED
+    both = config(sink=["brief", "kept"], sinks={"kept": {"level": "all"}})
+    assert level_wanted(both) is Level.ALL
+    lower = config(sink=["brief"], level="all", sinks={"brief": {"level": "basic"}})
+    assert level_wanted(lower) is Level.BASIC
+
+
+def test_samplers_collect_at_that_level(installed):
+    made = config(sink=["brief"], level="detailed")
+    (sampler,) = build_samplers(
+        build_collectors(dataclasses.replace(made, collector=("load",))).items(), made, queue.SimpleQueue()
+    )
+    assert (sampler.name, sampler.collector.level) == ("load", Level.DETAILED)
+
+
+# -- where spools live ------------------------------------------------------------------------------------------------
+
+
+def test_the_spool_lives_where_it_was_told_to_first_of_all(monkeypatch, tmp_path):
+    monkeypatch.setenv("STATE_DIRECTORY", "/elsewhere")
+    assert spool_folder(Config(spool=tmp_path)) == tmp_path
+
+
+def test_the_spool_lives_in_systemds_state_folder_then(monkeypatch):
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/one:/var/lib/two")
+    assert spool_folder(Config()) == Path("/var/lib/one")
+
+
+def test_the_spool_of_root_lives_in_var_lib(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 0, raising=False)
+    assert spool_folder(Config()) == Path("/var/lib/chipwatch")
+
+
+def test_the_spool_of_a_user_lives_in_the_users_state_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr("os.geteuid", lambda: 1000, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert spool_folder(Config()) == tmp_path / ".local/state/chipwatch"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert spool_folder(Config()) == tmp_path / "state/chipwatch"
+
+
+def test_only_a_durable_sink_has_a_file(installed, tmp_path):
+    made = config(sink=["kept", "brief"], spool=str(tmp_path))
+    sinks = build_sinks(made)
+    assert spool_path("kept", sinks["kept"], made) == tmp_path / "kept.db"
+    assert spool_path("brief", sinks["brief"], made) is None
+
+
+# -- validating -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"sink": ["kept"], "sinks": {"kept": {"size": 10}}}, "sinks.kept: size is at most 9"),
+        ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
+        ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
+        ({"collector": ["load"], "names": "nobodys"}, "names: no such profile 'nobodys'"),
+        ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "dim: 'team'='caf\\udce9' is not UTF-8"),
+    ],
+)  # fmt: skip
+def test_validating_finds_what_assembling_would(installed, tmp_path, options, line):
+    made = config(**{"collector": ["load"], "spool": str(tmp_path / "spool"), **options})
+    for step in (lambda: validate(made), lambda: assemble(made, Dimensions)):
+        with pytest.raises(ConfigError) as caught:
+            step()
+        assert str(caught.value).startswith(line)
+
+
+def test_validating_touches_nothing(installed, tmp_path):
+    validate(config(collector=["load"], sink=["kept"], spool=str(tmp_path / "spool")))
+    assert not (tmp_path / "spool").exists()
+
+
+# -- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_the_agent_watches_itself_whatever_was_chosen(start):
+    ran = start(sink=["brief"], collector=["load"])
+    assert [s.name for s in ran.pipeline.samplers] == ["load", "agent"]
+
+
+def test_points_go_to_every_sink_as_it_wants_them(start, until, tmp_path):
+    ran = start(
+        sink=["brief", "kept"], collector=["load"], level="detailed", spool=str(tmp_path),
+        sinks={"kept": {"include": ["x.*"]}, "brief": {"level": "basic"}},
+    )  # fmt: skip
+    ran.pipeline.tick()
+    until(lambda: ran.sink("brief").points and len(ran.sink("kept").points) == 2)
+    assert {p.metric.name for p in ran.sink("brief").points} == {"x.load"}
+    assert {p.metric.name for p in ran.sink("kept").points} == {"x.load", "x.detail"}
+
+
+def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, tmp_path):
+    ran = start(sink=["kept"], collector=["load"], level="detailed", spool=str(tmp_path / "new"))
+    ran.pipeline.tick()
+    ran.pipeline.tick()
+    sink = ran.sink("kept")
+    until(lambda: len([p for p in sink.points if p.metric.name == "x.load"]) == 2)
+    assert max(sink.batches) <= 3
+    assert (tmp_path / "new/kept.db").exists()
+
+
+def test_nothing_is_on_disk_where_nothing_is_to_be_kept(installed, tmp_path):
+    made = config(sink=["kept"], collector=["load"], spool=str(tmp_path / "new"))
+    (outlet,) = assemble(made, Dimensions, keep=False).outlets
+    outlet.close_window()
+    outlet.spool.close()
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_machines_dimensions_and_the_naming_profile_reach_every_point(start, until):
+    ran = start(lambda: Dimensions(host="h"), sink=["brief"], collector=["memory"], names="wandb")
+    ran.pipeline.tick()
+    points = until(lambda: ran.sink("brief").points)
+    assert {p.dims["host"] for p in points} == {"h"}
+    assert {"memory_percent", "proc.memory.availableMB"} <= {p.metric.name for p in points}
+
+
+def test_nothing_is_sent_before_the_machine_is_known(start, until):
+    known = []
+    ran = start(lambda: known[0] if known else None, sink=["brief"], collector=["load"])
+    ran.pipeline.tick()
+    ran.pipeline.tick()
+    until(lambda: ran.pipeline.outlets[0].spool.ledger.spooled == 2)
+    assert ran.sink("brief").points == []
+    known.append(Dimensions(host="h"))
+    until(lambda: len(ran.sink("brief").points) == 2)
+    assert {p.dims["host"] for p in ran.sink("brief").points} == {"h"}
+
+
+def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
+    ran = start(sink=["brief"], collector=["load"], window=3600.0)
+    for _ in range(3):
+        ran.pipeline.tick()
+    assert ran.sink("brief").points == []
+    ran.pipeline.close(LONG)
+    point = next(p for p in ran.sink("brief").points if p.metric.name == "x.load")
+    assert point.summary.count == 3
+
+
+def test_it_stops_by_itself_when_the_last_sink_has_gone_and_not_before(start, until):
+    ran = start(sink=["leaving", "brief"], collector=["load"])
+    ran.pipeline.tick()
+    until(lambda: ran.sink("brief").points and ran.pipeline.outlets[0].spool.ledger.spooled == 0)
+    assert not ran.pipeline._stop.is_set()
+    alone = start(sink=["leaving"], collector=["load"])
+    alone.pipeline.tick()
+    until(alone.pipeline._stop.is_set)
+
+
+def test_the_agents_own_counts_are_of_these_parts(start, until):
+    ran = start(sink=["brief"], collector=["load"], level="detailed")
+    ran.pipeline.tick()
+    ran.pipeline.tick()
+    until(lambda: {p.dims.get("collector") for p in ran.sink("brief").points} >= {"load", "agent"})
+
+
+@pytest.mark.parametrize(
+    ("limits", "include", "wanted"),
+    [
+        (Limits(1), (), True),
+        (Limits(1, max_series=9), (), False),
+        (Limits(1, max_series=9), ("agent.spool.*", "cpu.*"), True),
+    ],
+    ids=["free", "paid", "paid and asked for"],
+)
+def test_a_sink_where_each_series_costs_gets_the_agents_own_only_on_request(limits, include, wanted):
+    options = SinkOptions(level="all", include=include)
+    chosen = build_filter(options, limits, Config())
+
+    assert chosen.wants(SPOOL_BYTES) is wanted
+
+
+class Plain(Sink):
+    limits = Limits(max_points=3)
+
+
+class Spaced(Sink):
+    limits = Limits(max_points=3, spacing=10.0, window=60.0)
+    hints = ("hostname", "region")
+
+
+@pytest.mark.parametrize(
+    ("options", "length"), [({}, 60), ({"window": 10.0}, 10), ({"sinks": {"kept": {"window": 20}}}, 20)]
+)
+def test_a_window_may_be_as_short_as_the_spacing_of_its_sink(installed, options, length):
+    assert window_length("kept", Spaced(), config(**options)) == length
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"window": 9.9},
+            "sinks.kept.window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
+        ),
+        ({"high_resolution_metrics": True, "interval": 1.0}, "1 s is too short: high_resolution_metrics asks for it"),
+    ],
+)
+def test_a_window_shorter_than_the_spacing_is_refused_with_the_reason(installed, options, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        window_length("kept", Spaced(), config(**options))
+
+
+def test_what_a_sink_needs_to_know_of_the_machine_is_hidden_from_the_others(installed):
+    machine = Dimensions(hostname="h", region="r", team="t")
+    asked = config(common_dims=["hostname"], dims={"team": "t"})
+    sought = ("hostname", "region")
+
+    hinted = view(lambda: machine, Spaced(), asked, sought)()
+    plain = view(lambda: machine, Plain(), asked, sought)()
+
+    assert dict(hinted) == {"hostname": "h", "team": "t", "@hostname": "h", "@region": "r"}
+    assert dict(plain) == {"hostname": "h", "team": "t"}
+
+
+def test_what_is_seen_of_the_machine_changes_when_it_does_and_is_made_once(installed):
+    known = [None]
+    common = view(lambda: known[-1], Spaced(), config(), ("region",))
+    assert common() is None
+    known.append(Dimensions())
+    assert dict(common()) == {}
+    known.append(Dimensions(region="r"))
+    assert dict(common()) == {"@region": "r"}
+    assert common() is common()

@@ -1,0 +1,974 @@
+from __future__ import annotations
+
+import logging
+import math
+import random
+import sqlite3
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datapoint import Dimensions, counter, gauge
+from agent.errors import BadBatch, Gone, Refused, Retryable
+from agent.pipeline.delivery import MOST_REASONS, SUSPECT, Worker, first_batch
+from agent.sink import Limits, Rejected
+from agent.spool import codec
+from agent.spool.queue import Spool
+from agent.testing import MemorySink
+
+LONG = 30.0
+LOAD = gauge("cpu.load", "1", "The load.")
+HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
+QUICK = {"base": 0.0, "cap": 0.0, "refused_base": 0.0, "refused_cap": LONG}
+
+
+def until(condition):
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for does not come"
+        time.sleep(0.001)
+
+
+def points(ids, dims=Dimensions()):  # noqa: B008  # immutable
+    return [LOAD.point(1, float(n), dims) for n in ids]
+
+
+def ids(batch):
+    return [int(point.value) for point in batch]
+
+
+class Sink(MemorySink):
+    """Keeps every batch that it was asked to write, also those that failed."""
+
+    def __init__(self, *failures, **limits):
+        super().__init__(Limits(**{"max_points": 100, "window": 0, "flush": 0} | limits))
+        self.failures = list(failures)
+        self.asked = []
+        self.threads = set()
+
+    def open(self):
+        super().open()
+        self.threads.add(threading.current_thread())
+
+    def write(self, batch):
+        assert self.opened
+        self.asked.append(ids(batch))
+        self.threads.add(threading.current_thread())
+        return super().write(batch)
+
+    def close(self):
+        super().close()
+        self.threads.add(threading.current_thread())
+
+    @property
+    def got(self):
+        return ids(self.points)
+
+
+@pytest.fixture
+def start():
+    """Start a worker over a spool in memory that owes `owed` points already; all are stopped at the end."""
+    started = []
+
+    def make(sink, owed=0, spool=None, **settings):
+        spool = spool or Spool("mem")
+        if owed:
+            spool.append(points(range(owed)))
+        worker = Worker("mem", sink, spool, **QUICK | settings)
+        worker.start()
+        started.append(worker)
+        return worker
+
+    yield make
+    for worker in started:
+        worker.stop()
+    for worker in started:
+        assert worker.join(LONG)
+        assert worker.spool.ledger.balance() == 0
+
+
+def idle(worker):
+    until(lambda: worker.spool.ledger.spooled == 0)
+
+
+# -- what one request may hold --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes", "expected"),
+    [
+        (Limits(max_points=3), [1] * 5, 3),
+        (Limits(max_points=3), [1] * 2, 2),
+        (Limits(max_points=9, max_bytes=10), [4, 4, 4, 4], 2),
+        (Limits(max_points=9, max_bytes=10), [5, 5, 5], 2),
+        (Limits(max_points=1, max_bytes=10), [1, 1, 1], 1),
+        (Limits(max_points=9, max_bytes=10), [50, 1], 1),  # too large alone: it is for the sink to say so
+        (Limits(max_points=9, max_bytes=10), [9], 1),
+    ],
+)
+def test_a_batch_ends_where_points_or_bytes_reach_the_limit(limits, sizes, expected):
+    batch = [LOAD.point(1, float(size), Dimensions(n=str(n))) for n, size in enumerate(sizes)]
+    assert first_batch(batch, limits, lambda p: int(p.value)) == expected
+
+
+def test_a_batch_of_one_point_a_series_ends_before_the_first_repetition():
+    limits = Limits(max_points=100, one_per_series=True)
+    heat = gauge("cpu.heat", "Cel", "The heat.")
+    a, b = Dimensions(core="a"), Dimensions(core="b")
+    batch = [LOAD.point(1, 1.0, a), LOAD.point(1, 1.0, b), heat.point(1, 1.0, a), LOAD.point(2, 1.0, b)]
+    assert first_batch(batch, limits, lambda _: 0) == 3
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), min_size=1, max_size=30),
+    st.integers(1, 10),
+    st.none() | st.integers(1, 30),
+    st.booleans(),
+)
+def test_batches_obey_every_limit_at_once_and_waste_nothing(series, most, most_bytes, one_per_series):
+    limits = Limits(max_points=most, max_bytes=most_bytes, one_per_series=one_per_series)
+    batch = [LOAD.point(1, float(size), Dimensions(n=str(n))) for n, size in series]
+
+    def fits(some):
+        return (
+            len(some) <= most
+            and (most_bytes is None or sum(p.value for p in some) <= most_bytes)
+            and not (one_per_series and len({p.dims for p in some}) < len(some))
+        )
+
+    n = first_batch(batch, limits, lambda p: int(p.value))
+    assert 1 <= n <= len(batch)
+    assert n == 1 or fits(batch[:n])
+    assert n == len(batch) or not fits(batch[: n + 1])
+
+
+# -- delivery -------------------------------------------------------------------------------------------------------
+
+
+def test_points_are_delivered_oldest_first_in_batches_within_the_limits(start):
+    sink = Sink(max_points=30)
+    worker = start(sink, 100)
+    idle(worker)
+    assert [len(batch) for batch in sink.asked] == [30, 30, 30, 10]
+    assert sink.got == list(range(100))
+    assert worker.spool.ledger.sent == 100
+
+
+def test_points_that_come_later_wake_the_worker(start):
+    sink = Sink()
+    worker = start(sink)
+    for n in range(5):
+        worker.spool.append(points([n]))
+        worker.wake()
+        idle(worker)
+    assert sink.got == [0, 1, 2, 3, 4]
+
+
+def test_bytes_and_series_split_requests_too(start):
+    class Sized(Sink):
+        def size(self, point):
+            return 10
+
+    sink = Sized(max_points=100, max_bytes=55)
+    idle(start(sink, 12))
+    assert [len(batch) for batch in sink.asked] == [5, 5, 2]
+    single = Sink(one_per_series=True)
+    idle(start(single, 4))
+    assert [len(batch) for batch in single.asked] == [1, 1, 1, 1]
+
+
+def test_every_method_of_a_sink_runs_on_one_and_the_same_thread_and_open_comes_once(start):
+    sink = Sink()
+    worker = start(sink, 5)
+    idle(worker)
+    worker.stop()
+    assert worker.join(LONG)
+    assert (sink.opened, sink.closed, len(sink.threads)) == (1, 1, 1)
+    assert threading.current_thread() not in sink.threads
+
+
+def test_a_flush_gathers_what_came_in_the_meantime(start):
+    sink = Sink()
+    worker = start(sink, 3, flush=3600.0, offset=(time.monotonic() / 3600.0 + 0.5) % 1)
+    worker.spool.append(points(range(3, 6)))
+    worker.wake()
+    assert sink.asked == []
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.asked == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_flushes_come_period_after_period(start):
+    sink = Sink()
+    worker = start(sink, flush=0.01, offset=0.3)
+    for n in range(3):
+        worker.spool.append(points([n]))
+        worker.wake()
+        idle(worker)
+    assert sink.got == [0, 1, 2]
+
+
+@given(st.floats(0, 1), st.floats(0.01, 1000))
+def test_the_next_flush_is_less_than_a_period_away(offset, flush):
+    worker = Worker("mem", MemorySink(), Spool("mem"), flush=flush, offset=offset)
+    assert 0 <= worker._until_flush() <= flush
+
+
+# -- dimensions -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_before_the_machine_is_known_and_then_all_of_it_under_its_name(start, monkeypatch):
+    monkeypatch.setattr("agent.pipeline.delivery.CATCH_UP", 0.001)
+    known, asked = [], threading.Event()
+
+    def common():
+        if worker_asks():
+            asked.set()
+        return known[0] if known else None
+
+    def worker_asks():
+        return threading.current_thread().name.startswith("sink-")
+
+    sink, spool = Sink(), Spool("mem")
+    spool.append(points([0, 1]), None)
+    worker = start(sink, spool=spool, common=common)
+    assert asked.wait(LONG)
+    spool.append(points([2]), None)
+    worker.wake()
+    assert sink.asked == []
+    assert sink.opened == 0
+    known.append(HERE)
+    idle(worker)
+    assert sink.got == [0, 1, 2]
+    assert {p.dims for p in sink.points} == {HERE}
+
+
+def test_a_stop_while_the_machine_is_not_known_sends_nothing_and_keeps_all(start):
+    sink, spool = Sink(), Spool("mem")
+    spool.append(points([0, 1]), None)
+    worker = start(sink, spool=spool, common=lambda: None)
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.asked == []
+    assert spool.ledger.spooled == 2
+
+
+def test_the_machines_dimensions_lie_under_the_points_own(start):
+    sink, spool = Sink(), Spool("mem")
+    spool.append(points([0], Dimensions(core="1")) + points([1], Dimensions(host="guest")), HERE)
+    idle(start(sink, spool=spool))
+    assert [dict(p.dims) for p in sink.points] == [{"core": "1", "host": "here"}, {"host": "guest"}]
+
+
+def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(start, tmp_path):
+    first = Spool("mem", tmp_path / "mem.db")
+    first.append(points([0]), THERE)
+    first.append(points([1]), None)
+    first.close()
+    sink, spool = Sink(), Spool("mem", tmp_path / "mem.db")
+    spool.append(points([2]), HERE)
+    idle(start(sink, spool=spool, common=lambda: HERE))
+    assert [(int(p.value), dict(p.dims)["host"]) for p in sink.points] == [(0, "there"), (1, "here"), (2, "here")]
+    spool.close()
+
+
+def test_points_keep_all_else_when_they_are_dressed_and_renamed(start):
+    sent = counter("net.sent", "By", "Bytes sent.")
+    point = sent.point(7, 5.0, since=3)._replace(start=4, increase=2.0)
+    renamed = counter("network.bytes", "By", "Bytes sent.")
+    sink, spool = Sink(), Spool("mem")
+    spool.append([point], HERE)
+    idle(start(sink, spool=spool, rename=lambda p: p._replace(metric=renamed)))
+    assert sink.points == [point._replace(metric=renamed, dims=HERE)]
+
+
+# -- who is to blame decides ------------------------------------------------------------------------------------------
+
+
+def test_what_may_succeed_later_is_kept_and_tried_again(start, caplog):
+    caplog.set_level(logging.INFO)
+    sink = Sink(Retryable("no answer"), Retryable("no answer"))
+    worker = start(sink, 3)
+    idle(worker)
+    until(lambda: "delivers again" in caplog.text)
+    assert sink.asked == [[0, 1, 2]] * 3
+    assert worker.counts == {"retried": 2}
+    assert worker.spool.ledger.sent == 3
+    assert [r.levelname for r in caplog.records] == ["WARNING", "INFO"]
+    assert "no answer; 3 points are kept" in caplog.text
+
+
+def test_a_connection_that_cannot_be_opened_is_tried_again(start):
+    class Shy(Sink):
+        def open(self):
+            super().open()
+            if self.opened < 3:
+                raise Retryable("no route")
+
+    sink = Shy()
+    idle(start(sink, 3))
+    assert sink.opened == 3
+    assert sink.asked == [[0, 1, 2]]
+
+
+KINDS = {"retried": Retryable, "refused": Refused, "bug": KeyError}
+
+
+@pytest.mark.parametrize(("kind", "base", "cap"), [("retried", 1.0, 60.0), ("refused", 30.0, 60.0), ("bug", 1.0, 60.0)])
+def test_the_back_off_is_random_grows_and_ends_at_a_minute(kind, base, cap):
+    worker = Worker("mem", MemorySink(), Spool("mem"))
+    for failures in (1, 2, 3, 6, 50, 10_000):
+        most, waits = min(cap, base * 2.0 ** min(failures - 1, 30)), []
+        for _ in range(300):
+            worker._failures[kind] = failures - 1
+            waits.append(worker._delay(KINDS[kind]("x")))
+        assert 0 <= min(waits) < most / 4
+        assert most * 3 / 4 < max(waits) <= most
+
+
+def test_each_kind_of_failure_has_its_own_back_off():
+    worker = Worker("mem", MemorySink(), Spool("mem"))
+    refused = []
+    for _ in range(300):
+        worker._failures.clear()
+        for _ in range(5):
+            worker._delay(Retryable("no answer"))
+        refused.append(worker._delay(Refused("no such role")))
+    assert 20 < max(refused) <= 30
+
+
+def test_a_success_begins_the_back_off_anew(start):
+    sink = Sink(*[Retryable("no answer")] * 5)
+    worker = start(sink, 3)
+    idle(worker)
+    until(lambda: not worker._failures)
+    assert worker.counts == {"retried": 5}
+
+
+def test_after_a_failure_the_next_attempt_does_not_wait_for_the_period_of_sending_too(start):
+    sink = Sink(Retryable("no answer"))
+    worker = start(sink, flush=3600.0, offset=((time.monotonic() + 0.3) / 3600.0) % 1)
+    worker.spool.append(points([1]))
+    worker.wake()
+    idle(worker)
+    assert sink.asked == [[1], [1]]
+
+
+def test_a_delay_that_the_far_side_names_is_obeyed_up_to_a_bound():
+    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=2.0)
+    assert worker._delay(Retryable("slow down", after=7.5)) == 7.5
+    assert worker._delay(Retryable("slow down", after=10**9)) == 900.0
+
+
+@pytest.mark.parametrize("after", [0, 0.0, -5.0, math.nan])
+def test_a_delay_of_nothing_does_not_make_a_storm(after):
+    worker = Worker("mem", MemorySink(), Spool("mem"), base=1.0, cap=60.0)
+    waits = [worker._delay(Retryable("now", after=after)) for _ in range(300)]
+    assert min(waits) >= 0
+    assert max(waits) > 4
+
+
+def test_the_worker_waits_as_long_as_the_far_side_asks(start):
+    sink = Sink(Retryable("slow down", after=0.05))
+    begun = time.monotonic()
+    idle(start(sink, 1))
+    assert time.monotonic() - begun >= 0.05
+
+
+def test_what_is_refused_for_the_setup_is_kept_and_said_once_until_it_is_taken(start, caplog):
+    sink = Sink(*[Refused("role may not put metrics")] * 5)
+    gate, goes_on = threading.Event(), threading.Event()
+    write = sink.write
+
+    def held(batch):
+        if len(sink.asked) == 4:
+            goes_on.set()
+            assert gate.wait(LONG)
+        return write(batch)
+
+    sink.write = held
+    worker = start(sink, 3)
+    assert goes_on.wait(LONG)
+    assert worker.refused == "role may not put metrics"
+    assert worker.spool.ledger.spooled == 3
+    gate.set()
+    idle(worker)
+    until(lambda: worker.refused is None)
+    assert worker.counts == {"refused": 5}
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert sink.got == [0, 1, 2]
+
+
+class Allergic(Sink):
+    """Refuses a batch with a poison point in it, and does not say which."""
+
+    poison = frozenset({617})
+
+    def write(self, batch):
+        if self.poison & set(ids(batch)):
+            self.asked.append(ids(batch))
+            raise BadBatch("something is wrong")
+        return super().write(batch)
+
+
+def test_one_poison_point_among_a_thousand_is_found_by_halving(start, caplog):
+    sink = Allergic(max_points=1000)
+    worker = start(sink, 1000)
+    idle(worker)
+    assert sink.got == [n for n in range(1000) if n != 617]
+    assert len(sink.asked) <= 2 * math.ceil(math.log2(1000)) + 2
+    assert worker.spool.ledger.rejected == {"refused by the service": 1}
+    assert "something is wrong: cpu.load" in caplog.text
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("poison", [{0}, {999}, {0, 1, 500, 998}, set(range(50, 149)), set(range(999))])
+def test_poison_anywhere_costs_only_itself(start, poison):
+    sink = Allergic(max_points=1000)
+    sink.poison = frozenset(poison)
+    worker = start(sink, 1000)
+    idle(worker)
+    assert sink.got == [n for n in range(1000) if n not in poison]
+    assert worker.spool.ledger.rejected.total() == len(poison)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_wire_that_fails_while_poison_is_searched_doubles_nothing(start, seed):
+    dice = random.Random(seed)
+
+    class Flaky(Allergic):
+        def write(self, batch):
+            if dice.random() < 0.3:
+                self.asked.append([])
+                raise Retryable("no answer")
+            return super().write(batch)
+
+    sink = Flaky(max_points=64)
+    sink.poison = frozenset({0, 5, 6, 40, 64, 100})
+    worker = start(sink, 128)
+    idle(worker)
+    assert sorted(sink.got) == [n for n in range(128) if n not in sink.poison]
+    assert worker.spool.ledger.rejected.total() == 6
+
+
+def failing(count, owed, problem):
+    """Return a sink that fails on every batch for a while, and then on the point 7."""
+
+    class Failing(Sink):
+        def write(self, batch):
+            if len(self.asked) < count or 7 in ids(batch):
+                self.asked.append(ids(batch))
+                raise problem("something is wrong")
+            return super().write(batch)
+
+    return Failing(max_points=owed)
+
+
+@pytest.mark.parametrize("problem", [BadBatch, KeyError, SystemExit, RecursionError])
+def test_a_sink_that_fails_on_every_point_loses_none_and_is_not_ready(start, caplog, problem):
+    sink = failing(10**9, 50, problem)
+    worker = start(sink, 1000)
+    until(lambda: len(sink.asked) > 2000)
+    assert "something is wrong" in worker.refused
+    assert worker.spool.ledger.spooled == 1000
+    assert worker.spool.ledger.dropped.total() == worker.spool.ledger.rejected.total() == 0
+    assert len(caplog.records) == 1
+    assert "1000 points are kept" in caplog.text
+
+
+@pytest.mark.parametrize("problem", [BadBatch, KeyError, SystemExit])
+def test_what_failed_on_every_point_for_a_while_costs_only_the_points_that_still_fail(start, problem):
+    sink = failing(500, 50, problem)
+    worker = start(sink, 1000)
+    idle(worker)
+    until(lambda: worker.refused is None)
+    assert sorted(sink.got) == [n for n in range(1000) if n != 7]
+    assert worker.spool.ledger.sent == 999
+
+
+@pytest.mark.parametrize("bad", [250, 1500])
+def test_more_bad_points_in_a_row_than_a_pass_doubts_or_takes_are_got_over(start, bad):
+    class Picky(Sink):
+        def write(self, batch):
+            self.asked.append(len(batch))
+            if min(ids(batch)) < bad:
+                raise BadBatch("something is wrong")
+            return MemorySink.write(self, batch)
+
+    worker = start(Picky(max_points=200), bad + 500)
+    idle(worker)
+    assert worker.sink.got == list(range(bad, bad + 500))
+    assert worker.spool.ledger.rejected.total() == bad
+
+
+def test_a_sink_that_refuses_every_point_is_asked_ever_less_than_twice_a_point(start):
+    sink = failing(10**9, 1000, BadBatch)
+    worker = start(sink, 10_000)
+    until(lambda: worker.counts["refused"] >= 64)
+    assert len(sink.asked) < 64 * 100
+
+
+def test_rejected_points_are_counted_by_reason_and_each_reason_is_said_once(start, caplog):
+    sink = Sink(max_points=10)
+    sink.reject = lambda p: {0: "too old", 1: "bad unit"}.get(int(p.value) % 5)
+    worker = start(sink, 100)
+    idle(worker)
+    assert worker.spool.ledger.rejected == {"too old": 20, "bad unit": 20}
+    assert worker.spool.ledger.sent == 60
+    assert sorted(r.levelname for r in caplog.records) == ["ERROR", "ERROR"]
+    assert "for one, cpu.load" in caplog.text
+
+
+@pytest.mark.parametrize("most", [7, 1000])
+def test_reasons_without_end_are_counted_together(start, most):
+    sink = Sink(max_points=most)
+    sink.reject = lambda p: f"request {p.value}"
+    worker = start(sink, 300)
+    idle(worker)
+    assert len(worker.spool.ledger.rejected) <= MOST_REASONS + 1
+    assert worker.spool.ledger.rejected.total() == 300
+    assert worker.spool.ledger.rejected["other"] >= 300 - MOST_REASONS
+
+
+def test_a_bug_that_passes_costs_nothing_and_is_said_once_with_its_traceback(start, caplog):
+    sink = Sink(KeyError("x"), KeyError("y"), max_points=10)
+    worker = start(sink, 50)
+    idle(worker)
+    assert sink.got == list(range(50))
+    assert worker.counts == {"bug": 2}
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info[0]) == ("ERROR", KeyError)
+
+
+def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, caplog, tmp_path):
+    with closing(Spool("mem", tmp_path / "mem.db")) as spool:
+        for n in range(0, 100, 10):
+            spool.append(points(range(n, n + 10)), HERE)
+        worker = start(failing(0, 25, KeyError), spool=spool)
+        idle(worker)
+        assert worker.sink.got == [n for n in range(100) if n != 7]
+        assert spool.ledger.dropped == {"set aside": 1}
+        assert worker.counts["bug"] == SUSPECT
+        assert "1 points are set aside" in caplog.text
+    with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
+        ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
+    (point,), _ = codec.decode(body, 1)
+    assert (point.value, point.dims, "something is wrong" in why) == (7.0, HERE, True)
+
+
+def test_a_bad_series_in_every_window_costs_only_itself(start):
+    class Picky(Sink):
+        def write(self, batch):
+            if any(point.dims.get("bad") for point in batch):
+                raise KeyError("bad")
+            return super().write(batch)
+
+    spool = Spool("mem")
+    worker = start(Picky(one_per_series=True), spool=spool)
+    for n in range(20):
+        spool.append([LOAD.point(n, float(n)), LOAD.point(n, -1.0, Dimensions(bad="yes"))])
+        worker.wake()
+    spool.append(points([20]))
+    worker.wake()
+    idle(worker)
+    assert worker.sink.got == list(range(21))
+    assert spool.ledger.dropped == {"set aside": 20}
+
+
+def test_a_bad_point_that_is_alone_waits_for_another_to_be_taken(start):
+    worker = start(failing(0, 10, KeyError), spool=Spool("mem"))
+    worker.spool.append(points([7]))
+    worker.wake()
+    until(lambda: worker.counts["bug"] > 10)
+    assert worker.spool.ledger.spooled == 1
+    worker.spool.append(points([8]))
+    idle(worker)
+    assert worker.sink.got == [8]
+    assert worker.spool.ledger.dropped == {"set aside": 1}
+
+
+def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start):
+    class Turning(Sink):
+        def write(self, batch):
+            if len(self.asked) > 20:
+                self.asked.append(ids(batch))
+                raise BadBatch("something is wrong")
+            return super().write(batch)
+
+    sink = Turning(one_per_series=True)
+    worker = start(sink, 60)
+    until(lambda: worker.counts["refused"] >= 8)
+    assert sink.got == list(range(21))
+    assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
+
+
+def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    sink = Sink(Mute(), Mute())
+    idle(start(sink, 3))
+    assert sink.got == [0, 1, 2]
+    assert "failed by a bug: Mute" in caplog.text
+
+
+def test_a_bug_while_opening_costs_no_point(start, caplog):
+    class Clumsy(Sink):
+        def open(self):
+            super().open()
+            if self.opened == 1:
+                raise ZeroDivisionError
+
+    sink = Clumsy()
+    idle(start(sink, 5))
+    assert sink.got == [0, 1, 2, 3, 4]
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, 5, "no", [None], ["no"], [Rejected(None, "x")], [Rejected(LOAD.point(1, 1.0), None)], iter(())],
+    ids=["nothing", "number", "text", "list of nothing", "list of text", "no point", "no reason", "iterator"],
+)
+def test_a_return_value_that_is_rubbish_is_said_once_and_nothing_is_sent_twice(start, answer, caplog):
+    class Rubbish(Sink):
+        def write(self, batch):
+            super().write(batch)
+            return answer if len(self.asked) == 1 else []
+
+    sink = Rubbish(max_points=10)
+    worker = start(sink, 30)
+    idle(worker)
+    assert sink.got == list(range(30))
+    assert worker.spool.ledger.sent == 30
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+def test_more_rejections_than_points_are_no_more_than_the_points(start):
+    class Eager(Sink):
+        def write(self, batch):
+            super().write(batch)
+            return [Rejected(batch[0], "bad")] * 1000
+
+    worker = start(Eager(max_points=10), 30)
+    idle(worker)
+    assert worker.spool.ledger.rejected == {"bad": 30}
+
+
+def test_a_reason_that_is_no_text_a_disk_can_hold_does_no_harm(start, tmp_path):
+    sink, spool = Sink(), Spool("mem", tmp_path / "mem.db")
+    sink.reject = lambda _: "bad \udcff"
+    spool.append(points(range(3)))
+    worker = start(sink, spool=spool)
+    idle(worker)
+    spool.append(points(range(3)))
+    worker.wake()
+    idle(worker)
+    assert spool.ledger.rejected.total() == 6
+    assert not spool.faults
+    spool.close()
+
+
+def test_a_bug_in_the_size_of_a_point_does_not_hold_up_the_rest(start, caplog):
+    class Sized(Sink):
+        def size(self, point):
+            return 10 // abs(int(point.value - 5))
+
+    sink = Sized(max_points=10, max_bytes=10**6)
+    worker = start(sink, 40)
+    idle(worker)
+    assert sink.got == list(range(40))
+    assert [5] in sink.asked
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+def test_a_spool_that_cannot_be_read_for_a_moment_is_asked_again(start, tmp_path, monkeypatch):
+    spool, sink, failed = Spool("mem", tmp_path / "mem.db"), Sink(), []
+    for n in range(3):
+        spool.append(points([n]))
+    take = spool.take
+
+    def moody(most):
+        if len(failed) < 3:
+            failed.append(most)
+            raise Retryable("the spool's file cannot be read now")
+        return take(most)
+
+    monkeypatch.setattr(spool, "take", moody)
+    worker = start(sink, spool=spool)
+    idle(worker)
+    assert sink.got == [0, 1, 2]
+    assert worker.counts == {"retried": 3}
+    spool.close()
+
+
+# -- the end ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_far_side_that_left_for_good_ends_quietly(start, caplog):
+    gone = threading.Event()
+    sink = Sink(Gone("the reader closed the pipe"))
+    worker = start(sink, 250, on_gone=gone.set)
+    assert gone.wait(LONG)
+    idle(worker)
+    assert worker.spool.ledger.dropped == {"reader gone": 250}
+    assert caplog.records == []
+
+
+def test_what_comes_after_the_far_side_left_takes_no_memory(start, caplog):
+    worker = start(Sink(Gone("left")), 1)
+    idle(worker)
+    for n in range(5):
+        worker.spool.append(points([n]))
+        worker.wake()
+        idle(worker)
+    assert worker.spool.ledger.dropped == {"reader gone": 6}
+    worker.spool.append(points([7]))
+    worker.stop()
+    assert worker.join(LONG)
+    assert worker.spool.ledger.spooled == 0
+    assert worker.sink.closed == 1
+    assert caplog.records == []
+
+
+def test_a_stop_delivers_what_is_owed(start):
+    sink = Sink(max_points=10)
+    worker = start(sink, 95, flush=3600.0, offset=(time.monotonic() / 3600.0 + 0.5) % 1)
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.got == list(range(95))
+    assert sink.closed == 1
+
+
+@pytest.mark.parametrize("problem", [Retryable("no answer", after=600), Refused("no")])
+def test_a_stop_cuts_the_back_off_short_tries_once_more_and_keeps_the_rest(start, problem):
+    sink = Sink(*[problem] * 100)
+    worker = start(sink, 5, base=600.0, cap=600.0, refused_base=600.0, refused_cap=600.0)
+    until(lambda: sink.asked)
+    worker.stop()
+    assert worker.join(LONG)
+    assert 2 <= len(sink.asked) <= 3
+    assert worker.spool.ledger.spooled == 5
+    assert sink.closed == 1
+
+
+def test_a_stop_gives_up_in_time_on_a_sink_that_hangs(start):
+    gate = threading.Event()
+
+    class Hung(Sink):
+        def write(self, batch):
+            self.asked.append(ids(batch))
+            gate.wait(LONG)
+            return []
+
+    sink = Hung()
+    worker = start(sink, 5)
+    until(lambda: sink.asked)
+    worker.stop()
+    begun = time.monotonic()
+    assert not worker.join(0.05)
+    assert time.monotonic() - begun < LONG / 2
+    assert worker.spool.ledger.spooled == 5
+    gate.set()
+
+
+def test_a_sink_that_hangs_is_said_once_and_so_is_that_it_answers_again(start, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("agent.pipeline.delivery.HANG", 0.05)
+    gate = threading.Event()
+
+    class Hung(Sink):
+        def write(self, batch):
+            assert gate.wait(LONG)
+            return super().write(batch)
+
+    worker = start(Hung(), 5)
+    assert worker.stuck is None
+    until(lambda: worker.stuck)
+    for _ in range(3):
+        worker.watch()
+    assert worker.stuck.startswith("hangs: no answer for ")
+    gate.set()
+    idle(worker)
+    until(lambda: worker.stuck is None)
+    for _ in range(3):
+        worker.watch()
+    assert [(r.levelname, r.getMessage().partition(" for ")[0]) for r in caplog.records] == [
+        ("ERROR", "sink mem: hangs: no answer"),
+        ("INFO", "sink mem: answers again"),
+    ]
+    time.sleep(0.1)
+    assert worker.stuck is None, "a sink that waits for points does not hang"
+
+
+def test_a_thread_that_ended_is_said(caplog):
+    worker = Worker("mem", Sink(), Spool("mem"))
+    worker._thread = threading.Thread(target=int)
+    worker.spool.append(points([1]))
+    assert worker.stuck is None
+    worker.start()
+    until(lambda: worker.stuck)
+    worker.watch()
+    worker.watch()
+    assert [r.getMessage() for r in caplog.records] == [
+        "sink mem: its thread has ended; restart the agent; 1 points are kept"
+    ]
+
+
+@pytest.mark.parametrize("method", ["open", "write", "state", "close"])
+def test_a_plugin_that_wants_to_end_the_program_ends_nothing(start, method):
+    class Exiting(Sink):
+        pass
+
+    sink, asked = Exiting(), []
+
+    def leave(*_):
+        asked.append(method)
+        if len(asked) < 3:
+            raise SystemExit(3)
+        return getattr(Sink, method)(sink, *_)
+
+    setattr(sink, method, leave)
+    worker = start(sink, 5)
+    idle(worker)
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.got == [0, 1, 2, 3, 4]
+    assert asked
+
+
+def test_while_the_worker_waits_it_has_nothing_in_hand_so_the_oldest_may_go(start, tmp_path):
+    spool = Spool("mem", tmp_path / "mem.db", max_bytes=1)
+    spool.append(points([0]))
+    sink = Sink(Retryable("no answer", after=600))
+    worker = start(sink, spool=spool)
+    until(lambda: worker.counts["retried"])
+    spool.append(points([1]))
+    assert spool.ledger.dropped == {"spool full": 1}
+    worker.stop()
+    assert worker.join(LONG)
+    assert sink.got == [1]
+    spool.close()
+
+
+def test_a_worker_that_was_never_started_is_joined_at_once():
+    assert Worker("mem", MemorySink(), Spool("mem")).join(LONG)
+
+
+def test_a_failure_in_mid_delivery_goes_on_after_the_batches_already_sent(start):
+    class Third(Sink):
+        def write(self, batch):
+            if len(self.asked) == 2:
+                self.asked.append(ids(batch))
+                raise Retryable("no answer")
+            return super().write(batch)
+
+    sink = Third(max_points=100, one_per_series=True)
+    spool = Spool("mem")
+    for n in range(6):
+        spool.append(points([n]))
+    idle(start(sink, spool=spool))
+    assert sink.asked == [[0], [1], [2], [2], [3], [4], [5]]
+    assert sink.got == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sink_that_fails_to_close_is_said_and_ends_all_the_same(start, caplog):
+    class Clingy(Sink):
+        def close(self):
+            super().close()
+            raise OSError("still here")
+
+    worker = start(Clingy(), 1)
+    idle(worker)
+    worker.stop()
+    assert worker.join(LONG)
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+class Mindful(Sink):
+    """Counts what it sent, over restarts."""
+
+    def __init__(self, *failures, **limits):
+        super().__init__(*failures, **limits)
+        self.sent, self.told, self.recalled = 0, 0, []
+
+    def recall(self, state):
+        assert not self.opened
+        self.recalled.append(state)
+        self.sent = self.told = int(state)
+
+    def write(self, batch):
+        rejected = super().write(batch)
+        self.sent += len(batch)
+        return rejected
+
+    def state(self):
+        if self.sent == self.told:
+            return None
+        self.told = self.sent
+        return str(self.sent).encode()
+
+
+def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Mindful(Retryable("away"), max_points=3)
+        worker = start(sink, 5, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+        assert sink.recalled == []
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        sink = Mindful()
+        worker = start(sink, 2, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+        assert sink.recalled == [b"5"]
+        assert spool.recall() == b"7"
+
+
+def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
+    """A kill in the midst of a long catching up must not cost what the sink has to know."""
+    monkeypatch.setattr("agent.pipeline.delivery.REMEMBER", 0.0)
+    remembered = []
+
+    class Watchful(Mindful):
+        def write(self, batch):
+            remembered.append(spool.recall())
+            return super().write(batch)
+
+    with closing(Spool("s", tmp_path / "s.db")) as spool:
+        worker = start(Watchful(max_points=2), 6, spool)
+        until(lambda: spool.ledger.spooled == 0)
+        worker.stop()
+        assert worker.join(LONG)
+    assert remembered == [b"", b"2", b"4"]
+
+
+def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
+    sink = Allergic()
+    sink.poison = frozenset({1})
+    spool = Spool("mem")
+    spool.append(points([1, 2], Dimensions({"@gcp_project": "hidden", "team": "shown"})))
+    idle(start(sink, spool=spool))
+    assert "{'team': 'shown'}" in caplog.text
+    assert "hidden" not in caplog.text
+
+
+def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
+    class Broken(Sink):
+        def state(self):
+            raise RuntimeError("oh")
+
+    sink = Broken()
+    worker = start(sink, 3)
+    until(lambda: sink.got == [0, 1, 2])
+    worker.spool.append(points([3]))
+    worker.wake()
+    until(lambda: sink.got == [0, 1, 2, 3])
+    assert "cannot tell its state: oh" in caplog.text

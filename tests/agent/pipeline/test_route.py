@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.datapoint import Dimensions, Level, counter, gauge
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
+from agent.testing import MemorySink
+
+S = 10**9
+LOAD = gauge("cpu.load", "1", "The load.")
+IDLE = gauge("cpu.idle", "%", "Idle.", Level.DETAILED)
+SENT = counter("net.sent", "By", "Bytes sent.")
+EVERY = gauge("net.every", "1", "Everything.", Level.ALL)
+HERE = Dimensions(host="h")
+
+
+class Woken(Worker):
+    """A worker that does nothing but count how often it was woken."""
+
+    def __init__(self, spool):
+        super().__init__("mem", MemorySink(), spool)
+        self.woken = 0
+
+    def wake(self):
+        self.woken += 1
+
+
+def outlet(seconds=0, chosen=None, common=lambda: HERE):
+    spool = Spool("mem")
+    return Outlet(chosen or Filter(Level.ALL), Window(seconds, born=0), spool, Woken(spool), common)
+
+
+def owed(out):
+    points, under = out.spool.take(1000)
+    return [(p.metric.name, p.value) for p in points], under
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wanted"),
+    [
+        (Filter(Level.BASIC), ["cpu.load", "net.sent"]),
+        (Filter(Level.DETAILED), ["cpu.load", "cpu.idle", "net.sent"]),
+        (Filter(Level.ALL), ["cpu.load", "cpu.idle", "net.sent", "net.every"]),
+        (Filter(Level.ALL, include=["cpu.*"]), ["cpu.load", "cpu.idle"]),
+        (Filter(Level.BASIC, include=["cpu.*"]), ["cpu.load"]),
+        (Filter(Level.ALL, exclude=["*.s*", "cpu.idle"]), ["cpu.load", "net.every"]),
+        (Filter(Level.ALL, include=["cpu.*", "net.sent"], exclude=["cpu.load"]), ["cpu.idle", "net.sent"]),
+        (Filter(Level.ALL, include=["nothing"]), []),
+    ],
+)
+def test_a_filter_wants_up_to_its_level_what_is_included_and_not_excluded(chosen, wanted):
+    metrics = [LOAD, IDLE, SENT, EVERY]
+    for _ in range(2):  # asked twice, the second answer comes from memory
+        assert [m.name for m in metrics if chosen.wants(m)] == wanted
+
+
+def test_two_metrics_of_one_name_and_two_levels_are_told_apart():
+    chosen = Filter(Level.BASIC)
+    assert chosen.wants(gauge("a.b", "1", "A."))
+    assert not chosen.wants(gauge("a.b", "1", "A.", Level.ALL))
+
+
+def test_samples_are_spooled_under_the_dimensions_of_the_machine_and_the_worker_is_woken():
+    out = outlet()
+    out.take([LOAD.point(S, 1.0)], S)
+    assert out.worker.woken == 1
+    assert owed(out) == ([("cpu.load", 1.0)], HERE)
+
+
+def test_what_is_not_wanted_is_neither_spooled_nor_counted():
+    out = outlet(chosen=Filter(Level.BASIC))
+    out.take([EVERY.point(S, 1.0)], S)
+    assert out.worker.woken == 0
+    assert out.spool.ledger.collected == 0
+
+
+def test_a_window_in_progress_is_not_spooled_and_wakes_nobody_until_it_is_closed():
+    out = outlet(seconds=60)
+    out.take([LOAD.point(60 * S, 1.0)], 60 * S)
+    out.take([LOAD.point(61 * S, 3.0)], 61 * S)
+    assert (out.worker.woken, out.spool.ledger.collected) == (0, 0)
+    out.close_window()
+    assert out.worker.woken == 1
+    assert owed(out)[0] == [("cpu.load", 2.0)]
+    out.close_window()
+    assert out.worker.woken == 1
+
+
+def test_dimensions_that_are_not_known_yet_are_asked_for_again_each_time():
+    known = [None, HERE]
+    out = outlet(common=lambda: known.pop(0))
+    out.take([LOAD.point(S, 1.0)], S)
+    out.take([LOAD.point(2 * S, 2.0)], 2 * S)
+    points, under = out.spool.take(10)
+    assert ([p.value for p in points], under) == ([1.0], None)
+    out.spool.settle({"sent": 1})
+    assert owed(out) == ([("cpu.load", 2.0)], HERE)
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_priming_gives_counters_a_base_and_hands_nothing_out(seconds):
+    out = outlet(seconds=seconds)
+    out.prime([SENT.point(60 * S, 100, since=-S), LOAD.point(60 * S, 1.0)], 60 * S)
+    assert (out.worker.woken, out.spool.ledger.collected) == (0, 0)
+    out.take([SENT.point(61 * S, 107, since=-S), LOAD.point(61 * S, 3.0)], 61 * S)
+    out.close_window()
+    points, _ = out.spool.take(10)
+    assert {p.metric.name: (p.value, p.increase) for p in points} == {"cpu.load": (3.0, None), "net.sent": (107, 7)}
+
+
+def test_what_a_stop_leaves_too_near_to_the_last_window_is_spooled_under_the_next_moment_allowed():
+    spool = Spool("mem")
+    out = Outlet(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    for second in (55, 59, 63):
+        out.take([LOAD.point(second * S, 1.0), SENT.point(second * S, second, since=0)], second * S)
+    out.close_window()
+
+    assert (spool.ledger.collected, spool.ledger.spooled) == (4, 4)
+    points, _ = spool.take(10)
+    assert [(p.metric.name, p.at, p.value) for p in points] == [
+        ("cpu.load", 59 * S, 1.0), ("net.sent", 59 * S, 59), ("cpu.load", 69 * S, 1.0), ("net.sent", 69 * S, 63),
+    ]  # fmt: skip
+    assert points[-1].increase == 4
+
+
+def test_what_a_stop_leaves_far_enough_from_the_last_window_is_sent():
+    spool = Spool("mem")
+    out = Outlet(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    for second in (55, 59, 70):
+        out.take([LOAD.point(second * S, 1.0)], second * S)
+    out.close_window()
+
+    assert (spool.ledger.collected, spool.ledger.dropped.total()) == (2, 0)
+
+
+def test_the_samples_of_the_open_window_are_noted_and_none_where_each_sample_is_a_point():
+    for seconds, expected in ((60, [1, 3, 1, 0]), (0, [0])):
+        out, noted = outlet(seconds), []
+        out.spool.note_samples = noted.append
+        out.take([LOAD.point(60 * S, 1.0)], 60 * S)
+        out.take([LOAD.point(61 * S, 1.0), SENT.point(61 * S, 1.0, since=0)], 61 * S)
+        out.take([LOAD.point(120 * S, 1.0)], 120 * S)
+        out.close_window()
+        assert noted == expected

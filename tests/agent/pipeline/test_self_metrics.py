@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import queue
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.collector import Collector
+from agent.datapoint import Dimensions, Kind, Level, gauge
+from agent.errors import PartlyCollected, Retryable, Unavailable
+from agent.pipeline import self_metrics
+from agent.pipeline.delivery import Worker
+from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.sampler import Sampler
+from agent.pipeline.self_metrics import AgentCollector
+from agent.pipeline.window import Window
+from agent.spool.queue import Spool
+from agent.testing import MemorySink, check_collector
+
+LOAD = gauge("x.load", "1", "The load.")
+BORN = 1_800_000_000_000_000_000
+S = 10**9
+LONG = 30.0
+FILES = Path("/proc/self/fd")
+
+
+class Plain(Collector):
+    metrics = (LOAD,)
+
+    def __init__(self, *problems):
+        self.problems = list(problems)
+
+    def collect(self, at):
+        yield LOAD.point(at, float("nan"))
+        yield LOAD.point(at, 1.0)
+        if self.problems:
+            raise self.problems.pop(0)
+
+
+class Absent(Plain):
+    def open(self):
+        raise Unavailable("not here")
+
+
+class Parts:
+    """Samplers and outlets whose counts are read."""
+
+    def __init__(self):
+        self.tray: queue.SimpleQueue = queue.SimpleQueue()
+        self.samplers: list[Sampler] = []
+        self.outlets: list[Outlet] = []
+        self.own = AgentCollector(since=BORN)
+        self.missed = 0
+
+    def sampler(self, name, collector, readings=1):
+        made = Sampler(name, collector, Level.ALL, self.tray)
+        self.samplers.append(made)
+        made.start()
+        for _ in range(readings):
+            made.offer(7)
+            self.tray.get(timeout=LONG)
+        return made
+
+    def outlet(self, name, sink=None, path=None):
+        spool = Spool(name, path)
+        worker = Worker(name, sink or MemorySink(), spool, common=Dimensions, base=0.001, cap=0.001)
+        made = Outlet(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+        self.outlets.append(made)
+        return made
+
+    def watch(self):
+        self.own.watch(self.samplers, self.outlets, lambda: self.missed)
+        self.own.open()
+
+    def read(self, at=BORN + S):
+        """Return the values by name and dimensions."""
+        return {
+            (p.metric.name.removeprefix("agent."), *(value for _, value in p.dims.items_sorted)): p.value
+            for p in self.own.collect(at)
+        }
+
+    def close(self):
+        self.own.close()
+        for sampler in self.samplers:
+            sampler.stop()
+            sampler.join(LONG)
+        for outlet in self.outlets:
+            outlet.worker.stop()
+            outlet.worker.join(LONG)
+            outlet.spool.close()
+
+
+@pytest.fixture
+def parts():
+    made = Parts()
+    yield made
+    made.close()
+
+
+def test_it_keeps_the_contract():
+    points = check_collector(AgentCollector(since=BORN))
+    assert {p.metric.name for p in points} == {
+        "agent.memory.rss",
+        "agent.cpu",
+        "agent.ticks.missed",
+        "agent.ticks.failed",
+    }
+
+
+def test_all_of_it_is_detailed_so_that_a_paid_sink_gets_it_only_on_request():
+    assert {metric.level for metric in AgentCollector.metrics} == {Level.DETAILED}
+
+
+def test_memory_and_cpu_are_those_of_this_process(parts):
+    parts.watch()
+    read = parts.read()
+    assert read["memory.rss",] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    assert 0 < read["cpu",] <= time.process_time()
+
+
+def test_memory_is_known_where_there_is_no_proc(parts, monkeypatch, tmp_path):
+    monkeypatch.setattr(self_metrics, "Path", lambda _: tmp_path / "none")
+    parts.watch()
+    assert parts.read()["memory.rss",] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+
+
+@pytest.mark.skipif(not FILES.exists(), reason="no /proc here")
+def test_no_file_stays_open(parts):
+    before = len([*FILES.iterdir()])
+    parts.watch()
+    parts.read()
+    parts.own.close()
+    parts.own.close()
+    assert len([*FILES.iterdir()]) == before
+
+
+def test_a_collectors_counts_are_told_under_its_name(parts):
+    parts.sampler("good", Plain(), readings=3)
+    parts.sampler("bad", Plain(ValueError("x"), ValueError("x"), PartlyCollected(["a", "b"])), readings=3)
+    parts.watch()
+    read = parts.read()
+    assert (read["collector.ok", "good"], read["collector.failed", "good"]) == (1, 0)
+    assert read["collector.not_finite", "good"] == 3
+    assert (read["collector.failed", "bad"], read["collector.partial", "bad"]) == (2, 2)
+    assert read["collector.skipped", "bad"] == 0
+    assert 0 <= read["collector.seconds", "good"] < LONG
+
+
+def test_a_collector_that_failed_is_not_ok(parts):
+    parts.sampler("bad", Plain(ValueError("x")))
+    parts.watch()
+    assert parts.read()["collector.ok", "bad"] == 0
+
+
+def test_of_a_collector_with_nothing_to_read_nothing_is_told(parts):
+    parts.sampler("absent", Absent())
+    parts.sampler("unasked", Plain(), readings=0)
+    parts.watch()
+    assert not [key for key in parts.read() if key[0].startswith("collector.")]
+
+
+def test_missed_ticks_are_told(parts):
+    parts.watch()
+    parts.missed = 4
+    assert parts.read()["ticks.missed",] == 4
+
+
+def test_a_sinks_counts_are_told_under_its_name_and_reason(parts, until):
+    sink = MemorySink()
+    sink.failures = [Retryable("no route")]
+    sink.reject = lambda point: "too odd" if point.value > 1 else None
+    outlet = parts.outlet("cloud", sink)
+    parts.watch()
+    outlet.worker.start()
+    outlet.take([LOAD.point(7, 1.0), LOAD.point(7, 2.0, Dimensions(a="b"))], 7)
+    until(lambda: outlet.spool.ledger.spooled == 0)
+    read = parts.read()
+    assert (read["sink.sent", "cloud"], read["sink.rejected", "too odd", "cloud"]) == (1, 1)
+    assert (read["sink.retried", "cloud"], read["sink.refused", "cloud"]) == (1, 0)
+    assert (read["spool.bytes", "cloud"], read["spool.oldest", "cloud"]) == (0, 0)
+    assert read["spool.faults", "cloud"] == 0
+    assert ("sink.dropped", "cloud") not in read
+
+
+def test_what_waits_is_told_with_its_age(parts):
+    outlet = parts.outlet("cloud")
+    parts.watch()
+    outlet.take([LOAD.point(BORN, 1.0)], BORN)
+    read = parts.read(BORN + 3 * S)
+    assert read["spool.bytes", "cloud"] > 0
+    assert read["spool.oldest", "cloud"] == 3
+
+
+def test_a_clock_that_went_back_makes_no_negative_age(parts):
+    outlet = parts.outlet("cloud")
+    parts.watch()
+    outlet.take([LOAD.point(BORN, 1.0)], BORN)
+    assert parts.read(BORN - 3 * S)["spool.oldest", "cloud"] == 0
+
+
+def test_what_earlier_processes_sent_is_not_ours(parts, tmp_path, until):
+    spool = Spool("cloud", tmp_path / "cloud.db")
+    spool.append([LOAD.point(7, 1.0)] * 5)
+    spool.take(3)
+    spool.settle({"sent": 2, "dropped:old": 1})
+    spool.close()
+    outlet = parts.outlet("cloud", path=tmp_path / "cloud.db")
+    parts.watch()
+    read = parts.read()
+    assert (read["sink.sent", "cloud"], read["sink.dropped", "old", "cloud"]) == (0, 0)
+    outlet.worker.start()
+    outlet.worker.wake()
+    until(lambda: outlet.spool.ledger.spooled == 0)
+    assert parts.read()["sink.sent", "cloud"] == 2
+
+
+def test_counters_count_since_the_agent_began(parts):
+    parts.sampler("good", Plain())
+    parts.outlet("cloud")
+    parts.watch()
+    counters = [p for p in parts.own.collect(BORN + S) if p.metric.kind is Kind.COUNTER]
+    assert counters
+    assert {p.since for p in counters} == {BORN}
+
+
+def test_a_point_has_just_the_dimensions_that_its_metric_declares(parts, until):
+    parts.sampler("good", Plain())
+    sink = MemorySink()
+    sink.reject = lambda _: "odd"
+    outlet = parts.outlet("cloud", sink)
+    parts.watch()
+    outlet.worker.start()
+    outlet.take([LOAD.point(7, 1.0)], 7)
+    until(lambda: outlet.spool.ledger.spooled == 0)
+    for point in parts.own.collect(BORN):
+        assert tuple(point.dims) == tuple(sorted(point.metric.dims)), point.metric.name
+        assert point.metric in AgentCollector.metrics

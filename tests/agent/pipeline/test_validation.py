@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import enum
+import itertools
+import logging
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from agent.errors import PartlyCollected
+from agent.logs.throttled import Sayer
+from agent.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Intake
+from agent.spool import codec
+
+NOW = 1_800_000_000_000_000_000
+LOAD = gauge("x.load", "1", "The load.")
+SENT = counter("x.sent", "By", "Bytes.")
+DIMS = Dimensions(a="b")
+GOOD = LOAD.point(NOW, 1.0, DIMS)
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class State(enum.StrEnum):
+    UP = "up"
+
+
+class Array:
+    """A number of another library, of which there are two."""
+
+    def __float__(self):
+        raise RuntimeError("more than one element")
+
+
+def take(*points, level=Level.ALL):
+    made, taken = Intake(level, Sayer(logging.getLogger("agent.test"), "collector x")), []
+    for _ in range(2):  # what is remembered of the first reading must not let anything pass in the second
+        taken.clear()
+        made.take(points, NOW, taken)
+    return taken, made
+
+
+BAD = {
+    "a tuple": ("point", tuple(GOOD)),
+    "None": ("point", None),
+    "text": ("point", "x.load 1"),
+    "with a summary": ("point", GOOD._replace(summary=Summary(1, 1, 1, 1, (1,), (1,)))),
+    "with an increase": ("point", GOOD._replace(increase=1.0)),
+    "with a start": ("point", GOOD._replace(start="now")),
+    "no metric": ("metric", GOOD._replace(metric="x.load")),
+    "a name that is no text": ("metric", GOOD._replace(metric=replace(LOAD, name=b"x.load"))),
+    "a name that is not UTF-8": ("metric", GOOD._replace(metric=replace(LOAD, name="x.\ud800"))),
+    "a name of another class": ("metric", GOOD._replace(metric=replace(LOAD, name=Word("x")))),
+    "no unit": ("metric", GOOD._replace(metric=replace(LOAD, unit=None))),
+    "no help": ("metric", GOOD._replace(metric=replace(LOAD, help=None))),
+    "a kind that is a text": ("metric", GOOD._replace(metric=replace(LOAD, kind="gauge"))),
+    "a level that is a number": ("metric", GOOD._replace(metric=replace(LOAD, level=7))),
+    "a level that is a text": ("metric", GOOD._replace(metric=replace(LOAD, level="basic"))),
+    "keys in a list": ("metric", GOOD._replace(metric=replace(LOAD, dims=["a"]))),
+    "keys that are numbers": ("metric", GOOD._replace(metric=replace(LOAD, dims=(1,)))),
+    "no value": ("value", GOOD._replace(value=None)),
+    "a text for a value": ("value", GOOD._replace(value="1")),
+    "bytes for a value": ("value", GOOD._replace(value=b"1")),
+    "a complex value": ("value", GOOD._replace(value=1j)),
+    "a value too large": ("value", GOOD._replace(value=10**400)),
+    "an array for a value": ("value", GOOD._replace(value=Array())),
+    "a dict for dims": ("dims", GOOD._replace(dims={"a": "b"})),
+    "None for dims": ("dims", GOOD._replace(dims=None)),
+    "an int in dims": ("dims", GOOD._replace(dims=Dimensions({"a": 1}))),
+    "None in dims": ("dims", GOOD._replace(dims=Dimensions({"a": None}))),
+    "bytes in dims": ("dims", GOOD._replace(dims=Dimensions({"a": b"b"}))),
+    "a key that is an int": ("dims", GOOD._replace(dims=Dimensions({1: "b"}))),
+    "dims that are not UTF-8": ("dims", GOOD._replace(dims=Dimensions({"a": "\udcff"}))),
+    "a float for at": ("at", GOOD._replace(at=1.5)),
+    "a bool for at": ("at", GOOD._replace(at=True)),
+    "None for at": ("at", GOOD._replace(at=None)),
+    "a late at": ("at", GOOD._replace(at=2**63)),
+    "a negative at": ("at", GOOD._replace(at=-1)),
+    "a float since": ("since", SENT.point(NOW, 1, DIMS, since=1e18)),
+    "a text since": ("since", SENT.point(NOW, 1, DIMS, since="boot")),
+    "a late since": ("since", SENT.point(NOW, 1, DIMS, since=2**63)),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_malformed_point_is_left_out_alone_and_counted_by_its_part(name, caplog):
+    part, bad = BAD[name]
+    taken, made = take(GOOD, bad, GOOD._replace(value=2.0))
+    assert [point.value for point in taken] == [1.0, 2.0]
+    assert made.malformed == {part: 2}
+    (record,) = caplog.records
+    assert record.getMessage().startswith("collector x: malformed points are left out: ")
+    assert f"{part}: " in record.getMessage()
+    assert list(made.problems) == [part]
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (True, 1.0),
+        (Decimal("1.5"), 1.5),
+        (Fraction(1, 4), 0.25),
+        (7, 7),
+        (2**64, 2.0**64),
+        (-1e300, -1e300),
+        (1e19, 1e19),
+    ],
+)
+def test_numbers_of_other_kinds_become_plain_ones(given, plain):
+    (point,), made = take(GOOD._replace(value=given))
+    assert point.value == plain
+    assert type(point.value) in (float, int)
+    assert not made.malformed
+
+
+def test_texts_of_other_kinds_in_dimensions_become_plain_ones():
+    (point,), made = take(GOOD._replace(dims=Dimensions({"a": Word("b"), "state": State.UP})))
+    assert point.dims == Dimensions(a="b", state="up")
+    assert {type(text) for pair in point.dims.items() for text in pair} == {str}
+    assert not made.malformed
+
+
+def test_what_is_not_finite_is_counted_apart():
+    taken, made = take(GOOD._replace(value=float("nan")), GOOD._replace(value=float("-inf")))
+    assert (taken, made.not_finite, made.malformed) == ([], 4, {})
+
+
+def test_what_is_above_the_level_is_left_out_without_a_word(caplog):
+    taken, made = take(gauge("x.detail", "1", "A detail.", Level.ALL).point(NOW, None), level=Level.BASIC)
+    assert (taken, made.malformed, caplog.records) == ([], {}, [])
+
+
+def test_a_collector_that_makes_new_metrics_for_ever_costs_no_memory():
+    taken, made = take(*(gauge(f"x.m{n}", "1", "M.").point(NOW, 1.0) for n in range(MOST_METRICS + 10)))
+    assert len(taken) == MOST_METRICS + 10
+    assert len(made._wanted) == len(made._metrics) <= MOST_METRICS
+
+
+@pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
+def test_a_reading_without_an_end_is_cut_and_told(endless):
+    made, taken = Intake(Level.BASIC, Sayer(logging.getLogger("agent.test"), "x")), []
+    with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
+        made.take(itertools.repeat(endless), NOW, taken)
+    assert len(taken) <= MOST_POINTS
+
+
+def test_a_reading_of_exactly_as_many_points_as_are_taken_is_whole():
+    made, taken = Intake(Level.ALL, Sayer(logging.getLogger("agent.test"), "x")), []
+    made.take([GOOD] * MOST_POINTS, NOW, taken)
+    assert len(taken) == MOST_POINTS
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(-(2**65), 2**65), st.floats(), st.text(), st.binary(max_size=3),
+    st.text(st.characters(codec=None), max_size=3), st.sampled_from([Kind.GAUGE, Level.ALL, Word("x"), State.UP, Array(), 2**63]),
+    st.dictionaries(st.text(max_size=2), st.text(max_size=2), max_size=2), st.tuples(st.text(max_size=2)), st.decimals(),
+)  # fmt: skip
+GOOD_OR = {
+    "metric": st.one_of(
+        st.sampled_from([LOAD, SENT]),
+        st.builds(Metric, *(ANYTHING | st.just(good) for good in ("x", Kind.GAUGE, "1", "X.", Level.BASIC, ("a",)))),
+        ANYTHING,
+    ),
+    "value": st.floats() | ANYTHING,
+    "dims": st.builds(Dimensions, st.dictionaries(st.text(max_size=2), ANYTHING.filter(lambda x: not isinstance(x, dict)), max_size=2)) | ANYTHING,
+    "at": st.just(NOW) | ANYTHING,
+    "since": st.none() | st.integers(0, LATEST) | ANYTHING,
+}  # fmt: skip
+
+
+@given(st.lists(st.builds(Datapoint, **GOOD_OR), max_size=5))
+def test_what_is_taken_can_be_written_and_is_read_back_as_it_was(points):
+    taken, _ = take(*points)
+    if taken:
+        found, _ = codec.decode(codec.encode(taken, DIMS), len(taken))
+        assert found == taken

@@ -1,0 +1,1334 @@
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import agent.spool.disk
+import agent.spool.queue
+from agent.datapoint import Dimensions, gauge
+from agent.errors import Retryable
+from agent.net.trusted_clock import SteadyClock
+from agent.spool import codec
+from agent.spool.queue import PATIENCE, POINT_BYTES, Spool
+from agent.spool.sqlite import Store
+from agent.testing import Clock
+
+LOAD = gauge("cpu.load", "1", "The load.")
+HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
+UNLIMITED = 1 << 30  # pages
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "sink.db"
+
+
+@pytest.fixture
+def spooled(path):
+    """Make a spool at `path`; what is still open at the end is closed."""
+    made = []
+
+    def make(**more):
+        spool = Spool("sink", path, **more)
+        made.append(spool)
+        return spool
+
+    yield make
+    for spool in made:
+        spool.close()
+
+
+@pytest.fixture(params=["disk", "memory"])
+def spool(request, path):
+    with closing(Spool("sink", path if request.param == "disk" else None)) as spool:
+        yield spool
+
+
+def points(ids, at=1):
+    return [LOAD.point(at, float(n)) for n in ids]
+
+
+def ids(taken):
+    return [int(point.value) for point in taken]
+
+
+def take(spool, most=10**6):
+    return ids(spool.take(most)[0])
+
+
+def drain(spool, most=7):
+    """Deliver everything, as a worker would; return the ids in the order of delivery."""
+    found = []
+    while taken := take(spool, most):
+        found += taken
+        spool.settle({"sent": len(taken)})
+    return found
+
+
+def in_file(path):
+    """Return the ledger in the file and how many points the file still owes, of one and the same moment."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        ledger = dict(db.execute("SELECT entry, points FROM ledger"))
+        (owed,) = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()
+    return ledger, owed
+
+
+def check_law(spool, path=None):
+    assert spool.ledger.balance() == 0
+    assert spool.ledger.spooled == sum(part.left for part in spool._queue)
+    if path is not None and path.exists():
+        ledger, owed = in_file(path)
+        ended = sum(n for entry, n in ledger.items() if entry != "collected")
+        assert ledger.get("collected", 0) == ended + owed
+
+
+def break_disk(spool):
+    """Fill the disk: SQLite gets no page more."""
+    spool._journal._store._db.execute("PRAGMA max_page_count=1")
+
+
+def mend_disk(spool):
+    spool._journal._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
+
+
+def kill(spool):
+    """Leave the file as a killed process would: nothing more is written."""
+    spool._journal.close()
+
+
+# -- a queue ------------------------------------------------------------------------------------------------------------
+
+
+def test_points_are_taken_oldest_first_whatever_the_chunks(spool):
+    for first in range(0, 30, 10):
+        spool.append(points(range(first, first + 10)))
+    assert take(spool, 5) == list(range(5))
+    assert take(spool, 25) == list(range(25))
+    assert drain(spool) == list(range(30))
+    assert take(spool) == []
+    check_law(spool)
+
+
+def test_nothing_appended_is_nothing_kept(spool):
+    spool.append([])
+    assert take(spool) == []
+    assert (spool.ledger.collected, spool.bytes, spool.oldest()) == (0, 0, None)
+
+
+def test_what_was_released_is_taken_again(spool):
+    spool.append(points(range(4)))
+    assert take(spool) == [0, 1, 2, 3]
+    spool.release()
+    assert take(spool) == [0, 1, 2, 3]
+    spool.settle({"sent": 1})
+    spool.release()
+    assert take(spool) == [1, 2, 3]
+
+
+def test_points_of_machines_with_other_dimensions_are_not_taken_together(spool):
+    spool.append(points([0]), HERE)
+    spool.append(points([1]), HERE)
+    spool.append(points([2]), None)
+    spool.append(points([3]), THERE)
+    spool.append(points([4]), Dimensions())
+    seen = []
+    while True:
+        taken, under = spool.take(100)
+        if not taken:
+            break
+        seen.append((ids(taken), under))
+        spool.settle({"sent": len(taken)})
+    assert seen == [([0, 1], HERE), ([2], None), ([3], THERE), ([4], Dimensions())]
+
+
+def test_ends_of_several_kinds_are_booked_across_chunks(spool, path):
+    for first in range(0, 12, 4):
+        spool.append(points(range(first, first + 4)))
+    take(spool)
+    spool.settle({"rejected:bad": 3, "sent": 4, "dropped:bug": 2, "rejected:old": 0})
+    check_law(spool, path)
+    ledger = spool.ledger
+    assert (ledger.sent, ledger.rejected, ledger.dropped) == (4, {"bad": 3}, {"bug": 2})
+    assert ledger.spooled == 3
+    assert take(spool) == [9, 10, 11]
+    if path.exists():
+        assert in_file(path) == ({"collected": 12, "rejected:bad": 3, "sent": 4, "dropped:bug": 2}, 3)
+
+
+def test_points_may_come_while_others_are_in_hand(spool):
+    spool.append(points([0, 1]))
+    assert take(spool) == [0, 1]
+    spool.append(points([2, 3]))
+    spool.settle({"sent": 2})
+    assert drain(spool) == [2, 3]
+    check_law(spool)
+
+
+def test_the_oldest_moment_that_is_owed_is_known(spool):
+    spool.append(points([0], at=5) + points([1], at=7))
+    spool.append(points([2], at=9))
+    assert spool.oldest() == 7
+    take(spool)
+    spool.settle({"sent": 2})
+    assert spool.oldest() == 9
+
+
+# -- a restart ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_goes_on_where_it_was_with_a_chunk_sent_by_half(spooled, path):
+    first = spooled()
+    for at in range(0, 30, 10):
+        first.append(points(range(at, at + 10)), HERE)
+    take(first, 14)
+    first.settle({"sent": 13, "rejected:bad": 1})
+    first.close()
+    again = spooled()
+    check_law(again, path)
+    assert (again.ledger.collected, again.ledger.sent, again.ledger.spooled) == (30, 13, 16)
+    assert again.take(1)[1] == HERE
+    again.append(points(range(30, 33)), HERE)
+    assert drain(again) == list(range(14, 33))
+    again.close()
+    assert spooled().ledger.sent == 13 + 19
+
+
+def test_what_was_in_hand_at_the_kill_comes_again(spooled):
+    first = spooled()
+    first.append(points(range(5)))
+    take(first)
+    kill(first)
+    assert drain(spooled()) == list(range(5))
+
+
+def test_a_closed_spool_can_be_closed_again_and_takes_points_into_memory(spooled):
+    spool = spooled()
+    spool.close()
+    spool.close()
+    spool.append(points([1]))
+    assert take(spool) == [1]
+    check_law(spool)
+
+
+def test_a_worker_that_returns_after_the_close_loses_nothing_and_alarms_nobody(spooled, caplog):
+    """Its sink hung over the deadline: the file owes all of it still, so the next life sends it."""
+    first = spooled()
+    for n in range(3):
+        first.append(points([n]))
+    take(first, 1)
+    first.close()
+    first.settle({"sent": 1})
+    assert take(first) == []
+    first.release()
+    assert caplog.messages == []
+    assert drain(spooled()) == [0, 1, 2]
+
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from agent.datapoint import gauge
+from agent.spool.queue import Spool
+load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
+n = 0
+while True:
+    spool.append([load.point(1, float(n + i)) for i in range(20)])
+    n += 20
+    os.write(1, b"%d\\n" % n)
+"""
+
+
+def test_a_kill_in_mid_append_loses_nothing_that_append_returned_from(path, spooled):
+    dice = random.Random(7)
+    for _ in range(3):
+        shutil.rmtree(path.parent, ignore_errors=True)
+        with subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE) as child:
+            said = [child.stdout.readline() for _ in range(dice.randrange(1, 300))]
+            child.kill()
+            said += child.stdout.read().splitlines()
+            written = int(said[-1])
+        spool = spooled()
+        found = drain(spool, 1000)
+        assert found == list(range(len(found)))
+        assert written <= len(found) <= written + 20
+        check_law(spool, path)
+        spool.close()
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_spool_drops_the_oldest_and_counts_them(spooled, path, caplog):
+    spool = spooled(max_bytes=20_000)
+    for first in range(0, 5000, 50):
+        spool.append(points(range(first, first + 50)))
+        assert spool.bytes <= 20_000 + 50 * POINT_BYTES
+        check_law(spool)
+    check_law(spool, path)
+    dropped = spool.ledger.dropped["spool full"]
+    assert dropped > 0
+    assert dropped % 50 == 0
+    assert drain(spool, 100) == list(range(dropped, 5000))
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+
+
+def test_memory_is_bounded_too(monkeypatch):
+    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 100 * POINT_BYTES)
+    spool = Spool("sink")
+    for first in range(0, 1000, 10):
+        spool.append(points(range(first, first + 10)))
+        assert spool.bytes <= 100 * POINT_BYTES
+    assert spool.ledger.dropped == {"memory full": 900}
+    assert drain(spool) == list(range(900, 1000))
+
+
+def test_points_in_hand_are_not_trimmed(spooled, path):
+    spool = spooled(max_bytes=1)
+    spool.append(points(range(10)))
+    assert take(spool, 5) == [0, 1, 2, 3, 4]
+    for first in range(10, 100, 10):
+        spool.append(points(range(first, first + 10)))
+    spool.settle({"sent": 5})
+    assert take(spool) == [5, 6, 7, 8, 9, *range(90, 100)]
+    spool.settle({"sent": 15})
+    assert spool.ledger.dropped == {"spool full": 80}
+    check_law(spool, path)
+
+
+def test_the_newest_window_stays_even_if_it_alone_is_above_the_bound(spooled):
+    spool = spooled(max_bytes=1)
+    spool.append(points(range(1000)))
+    assert drain(spool, 300) == list(range(1000))
+
+
+def test_points_too_old_for_the_far_side_are_dropped_and_counted(path, spooled):
+    clock = Clock()
+    spool = spooled(max_age=60, clock=clock)
+    for n in range(4):
+        spool.append(points([n], at=clock.now))
+        clock.forward(30)
+    assert take(spool) == [2, 3]
+    assert spool.ledger.dropped == {"too old": 2}
+    check_law(spool, path)
+    spool.close()
+    clock.forward(3600)
+    again = spooled(max_age=60, clock=clock)
+    assert take(again) == []
+    assert again.ledger.dropped == {"too old": 4}
+    check_law(again, path)
+
+
+def test_what_waits_on_disk_does_not_wait_in_memory_as_well(spooled):
+    spool = spooled()
+    for n in range(50):
+        spool.append(points(range(20)))
+        if n % 10 == 0:
+            take(spool, 40)
+            spool.release()
+    kept = sum(part.points is not None for part in spool._queue)
+    assert kept <= 4
+
+
+# -- a disk that fails --------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_said_once_and_the_points_wait_in_memory(spooled, path, caplog):
+    spool = spooled()
+    spool.append(points(range(10)))
+    break_disk(spool)
+    for first in range(10, 4010, 100):
+        spool.append(points(range(first, first + 100)))
+        check_law(spool)
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "lost if this process ends" in caplog.text
+    assert spool.faults["disk"] > 0
+    assert drain(spool, 100) == list(range(4010))
+    check_law(spool, path)
+
+
+def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, path, caplog):
+    caplog.set_level(logging.INFO)
+    spool = spooled()
+    break_disk(spool)
+    for first in range(0, 4000, 100):
+        spool.append(points(range(first, first + 100)))
+    take(spool, 150)
+    spool.settle({"sent": 150})
+    spool.release()
+    mend_disk(spool)
+    spool.append(points(range(4000, 4001)))
+    check_law(spool, path)
+    assert "the disk takes points again" in caplog.text
+    kill(spool)
+    again = spooled()
+    assert drain(again, 1000) == list(range(150, 4001))
+    assert again.ledger.sent == 4001
+    check_law(again, path)
+
+
+def test_points_kept_from_a_failing_disk_are_written_at_the_close(spooled, path):
+    spool = spooled()
+    break_disk(spool)
+    spool.append(points(range(4000)))
+    mend_disk(spool)
+    spool.close()
+    assert drain(spooled(), 1000) == list(range(4000))
+
+
+def test_points_kept_where_there_was_no_folder_are_written_at_the_close(spooled, path):
+    path.parent.touch()
+    spool = spooled()
+    spool.append(points(range(5)))
+    path.parent.unlink()
+    spool.close()
+    assert drain(spooled()) == list(range(5))
+
+
+def test_a_file_that_rots_while_points_from_memory_are_in_hand_confuses_no_count(spooled, path, monkeypatch):
+    spool = spooled()
+    break_disk(spool)
+    for n in range(3):
+        spool.append(points(range(1000 * n, 1000 * n + 1000)))
+    assert len(take(spool, 2500)) == 2500
+    mend_disk(spool)
+    spool.append(points([3000]))
+    settle = Store.settle
+
+    def rot(*_):
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(Store, "settle", rot)
+    spool.settle({"sent": 1500})
+    monkeypatch.setattr(Store, "settle", settle)
+    spool.settle({"sent": 1000})
+    check_law(spool)
+    spool.append(points([3001]))
+    check_law(spool, path)
+    assert drain(spool, 500) == list(range(2500, 3002))
+    assert spool.ledger.sent == 3002
+    check_law(spool, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such limit there")
+def test_a_disk_with_no_room_left_costs_nothing_but_the_safety(path):
+    program = """
+import resource, sys
+from pathlib import Path
+from agent.datapoint import gauge
+from agent.spool.queue import Spool
+load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+for n in range(200):
+    spool.append([load.point(1, float(n * 100 + i)) for i in range(100)])
+    assert spool.ledger.balance() == 0
+assert spool.faults["disk"]
+got = []
+while taken := spool.take(1000)[0]:
+    got += [p.value for p in taken]
+    spool.settle({"sent": len(taken)})
+assert got == [float(n) for n in range(20_000)], len(got)
+spool.close()
+print("fine")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr
+    assert "points wait in memory" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_means_memory_until_it_can(spooled, path, caplog):
+    path.parent.parent.mkdir(exist_ok=True)
+    path.parent.touch()  # a file where the folder should be: nobody can write below it, root neither
+    spool = spooled()
+    spool.append(points(range(5)))
+    assert take(spool, 2) == [0, 1]
+    spool.settle({"sent": 2})
+    spool.append(points(range(5, 10)))
+    spool.release()
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    path.parent.unlink()
+    spool.append(points(range(10, 12)))
+    check_law(spool, path)
+    assert in_file(path) == ({"collected": 12, "sent": 2}, 10)
+    kill(spool)
+    assert drain(spooled()) == list(range(2, 12))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_means_memory(spooled, path):
+    path.parent.mkdir()
+    path.parent.chmod(0o500)
+    spool = spooled()
+    spool.append(points(range(5)))
+    assert drain(spool) == list(range(5))
+    path.parent.chmod(0o700)
+
+
+def test_what_an_earlier_life_left_comes_before_what_waited_in_memory(spooled, path):
+    first = spooled()
+    first.append(points(range(3)))
+    first.close()
+    path.rename(path.with_suffix(".kept"))
+    path.mkdir()  # the file cannot be opened
+    spool = spooled()
+    spool.append(points(range(3, 5)))
+    assert take(spool) == [3, 4]
+    spool.settle({"sent": 1})
+    spool.append(points([5]))
+    spool.release()
+    path.rmdir()
+    path.with_suffix(".kept").rename(path)
+    spool.append(points([6]))
+    check_law(spool, path)
+    assert (spool.ledger.collected, spool.ledger.sent) == (7, 1)
+    assert drain(spool) == [0, 1, 2, 4, 5, 6]
+    check_law(spool, path)
+    spool.close()
+    assert spooled().ledger.sent == 7
+
+
+def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(path, monkeypatch):
+    path.parent.touch()
+    spool = Spool("sink", path)
+    for n in range(300):
+        spool.append([LOAD.point(1, float(n))])
+        take(spool)
+        spool.settle({"sent": 1})
+    assert len(spool._unsaved) == 0
+    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 10 * POINT_BYTES)
+    for n in range(300):
+        spool.append([LOAD.point(1, float(n))])
+    assert len(spool._unsaved) <= 10
+    assert spool.ledger.balance() == 0
+
+
+def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_fails(spooled, path, monkeypatch):
+    spool = spooled()
+    spool.append(points(range(1000)))
+    settle = Store.settle
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(Store, "settle", fail)
+    for n in range(500):
+        take(spool, 1)
+        spool.settle({"sent": 1} if n % 5 else {"rejected:bad": 1})
+    spool.append(points(range(1000, 1010)))
+    assert sys.getsizeof(spool._journal._debt[2]) < 1000
+    check_law(spool, path)
+    monkeypatch.setattr(Store, "settle", settle)
+    assert drain(spool) == list(range(500, 1010))
+    check_law(spool, path)
+    assert in_file(path) == ({"collected": 1010, "sent": 910, "rejected:bad": 100}, 0)
+
+
+def test_a_disk_that_cannot_be_read_for_a_moment_loses_nothing(spooled, path, monkeypatch):
+    spool = spooled()
+    for n in range(3):
+        spool.append(points([n]))
+    read = Store.read
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(Store, "read", fail)
+    with pytest.raises(Retryable):
+        spool.take(10)
+    check_law(spool, path)
+    monkeypatch.setattr(Store, "read", read)
+    assert take(spool, 1) == [0]
+    monkeypatch.setattr(Store, "read", fail)
+    assert take(spool) == [0]
+    spool.release()
+    monkeypatch.setattr(Store, "read", read)
+    assert drain(spool) == [0, 1, 2]
+    assert not spool.ledger.dropped
+
+
+def test_a_chunk_that_the_disk_withholds_for_ever_does_not_hold_up_the_others(spooled, path, monkeypatch):
+    spool = spooled()
+    for n in range(3):
+        spool.append(points([n]))
+    read = Store.read
+
+    def fail(store, key, *more):
+        if key == 0:
+            raise sqlite3.OperationalError("disk I/O error")
+        return read(store, key, *more)
+
+    monkeypatch.setattr(Store, "read", fail)
+    for _ in range(PATIENCE - 1):
+        with pytest.raises(Retryable):
+            spool.take(10)
+    assert drain(spool) == [1, 2]
+    assert spool.ledger.dropped == {"unreadable": 1}
+    check_law(spool, path)
+
+
+# -- a second agent -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no flock there")
+def test_a_second_agent_on_the_same_spool_keeps_to_memory_and_harms_nothing(spooled, path, caplog):
+    first = spooled()
+    first.append(points(range(3)))
+    second = spooled()
+    second.append(points(range(100, 103)))
+    assert set(second.faults) == {"busy"}
+    assert "in use by another agent" in caplog.text
+    assert drain(second) == [100, 101, 102]
+    second.close()
+    assert drain(first) == [0, 1, 2]
+    check_law(first, path)
+
+
+def test_an_agent_that_replaces_another_takes_its_spool_over_once_that_has_ended(spooled, path):
+    first = spooled()
+    first.append(points(range(3)))
+    second = spooled()
+    second.append(points(range(100, 103)))
+    first.close()
+    second.append(points(range(200, 203)))
+    check_law(second, path)
+    assert drain(second) == [0, 1, 2, 100, 101, 102, 200, 201, 202]
+
+
+# -- points that cannot be written ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "poison", [LOAD.point(1, 2**70), LOAD.point(1, 1.0, Dimensions(name="\udcff"))], ids=["value", "text"]
+)
+def test_points_that_cannot_be_written_are_dropped_and_counted_and_the_rest_goes_on(spooled, path, poison, caplog):
+    spool = spooled()
+    spool.append(points([0]))
+    spool.append([poison, *points([1])])
+    spool.append(points([2]))
+    spool.append([poison])
+    check_law(spool, path)
+    assert spool.ledger.dropped == {"unwritable": 2}
+    assert drain(spool) == [0, 1, 2]
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    check_law(spool, path)
+
+
+# -- a file that rots -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + bytes(4000)], ids=["text", "header"])
+def test_a_file_that_is_no_database_is_set_aside_and_a_new_one_begins(spooled, path, content, caplog):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    spool = spooled()
+    assert path.with_suffix(".corrupt").read_bytes() == content
+    assert spool.faults == {"corrupt": 1}
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    spool.append(points(range(3)))
+    spool.close()
+    again = spooled()
+    assert not again.faults
+    assert drain(again) == [0, 1, 2]
+
+
+def test_a_file_of_no_bytes_is_a_new_one(spooled, path):
+    path.parent.mkdir(parents=True)
+    path.touch()
+    spool = spooled()
+    spool.append(points([1]))
+    assert not spool.faults
+    check_law(spool, path)
+
+
+def filled(path, chunks=60):
+    """Leave a file of many pages at `path`, nothing of it in the log."""
+    with closing(Spool("sink", path)) as spool:
+        for n in range(chunks):
+            spool.append(points(range(n * 40, n * 40 + 40)))
+        spool._journal._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = spool._journal._store._db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'chunk'"
+        ).fetchone()
+    return root
+
+
+def test_a_file_cut_short_is_set_aside_and_a_new_one_begins(spooled, path):
+    filled(path)
+    os.truncate(path, path.stat().st_size // 2)
+    spool = spooled()
+    spool.append(points([1]))
+    check_law(spool)
+    drain(spool, 100)
+    spool.append(points([2]))
+    spool.close()
+    assert take(spooled())[-1:] == [2]
+
+
+def overwrite(path, page, content, at=0):
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096 + at)
+        file.write(content)
+
+
+@pytest.mark.parametrize("when", ["found at the start", "found while running"])
+def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_counted(spooled, path, when, caplog):
+    root = filled(path)
+    if when == "found at the start":
+        overwrite(path, root, b"\xff" * 4096)
+        spool = spooled()
+        assert path.with_suffix(".corrupt").exists()
+    else:
+        spool = spooled()
+        spool._journal._store._db.execute("PRAGMA cache_size=0")
+        spool.append(points([9000]))
+        spool._journal._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        overwrite(path, root, b"\xff" * 4096)
+        assert take(spool) == [9000]
+        spool.release()
+        assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    assert spool.faults == {"corrupt": 1} | ({"missing": 1} if when == "found at the start" else {})
+    assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    assert {r.levelname for r in caplog.records} == {"ERROR"}
+    check_law(spool)
+    spool.append(points([9001]))
+    check_law(spool, path)
+    found = drain(spool)
+    spool.append(points([9002]))
+    spool.close()
+    again = spooled()
+    assert found + drain(again) == ([] if when == "found at the start" else [9000]) + [9001, 9002]
+    assert not again.faults
+
+
+def test_a_file_in_which_a_name_rotted_is_set_aside(spooled, path):
+    """SQLite then quotes the name in its message, which is no text."""
+    filled(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
+    spool = spooled()
+    assert path.with_suffix(".corrupt").exists()
+    assert spool.faults == {"corrupt": 1, "missing": 1}
+    assert spool.ledger.dropped == {"unreadable": 60 * 40}
+    spool.append(points([1]))
+    check_law(spool, path)
+
+
+def test_a_file_that_rotted_and_cannot_be_set_aside_means_memory(spooled, path, monkeypatch):
+    """As where a disk that makes errors was mounted anew, read-only."""
+    root = filled(path)
+    spool = spooled()
+    spool._journal._store._db.execute("PRAGMA cache_size=0")
+    overwrite(path, root, b"\xff" * 4096)
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(agent.spool.disk, "set_file_aside", fail)
+    spool.append(points([9001]))
+    take(spool)
+    spool.release()
+    spool.append(points([9002]))
+    check_law(spool)
+    assert drain(spool) == [9001, 9002]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path, seed):
+    dice = random.Random(seed)
+    filled(path, 30)
+    size = path.stat().st_size
+
+    def rot():
+        for _ in range(dice.choice([1, 10, 100])):
+            overwrite(path, 1, dice.randbytes(dice.choice([1, 4, 200])), at=dice.randrange(size))
+
+    spool = None
+    if seed % 2:
+        spool = spooled()
+        spool._journal._store._db.execute("PRAGMA cache_size=0")
+    rot()
+    for life in range(3):
+        spool = spool or spooled()
+        began = spool.ledger.balance()  # a number that rotted in the ledger stays wrong, but gets no worse
+        fresh = list(range(5000 + life * 10, 5010 + life * 10))
+        spool.append(points(fresh))
+        found = []
+        for _ in range(30 * PATIENCE):
+            try:
+                if found[len(found) :] == (more := drain(spool, 100)):
+                    break
+                found += more
+            except Retryable:
+                pass
+        assert found[-10:] == fresh
+        assert spool.ledger.balance() in {0, began}
+        spool.append(points([1, 2, 3]))
+        spool.close()
+        spool = None
+
+
+def test_a_chunk_that_rotted_is_set_aside_and_the_others_are_delivered(spooled, path, caplog):
+    first = spooled()
+    for n in range(5):
+        first.append(points([2 * n, 2 * n + 1]))
+    first._journal._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
+    first._journal._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
+    first.close()
+    spool = spooled()
+    assert drain(spool) == [0, 1, 4, 5, 8, 9]
+    assert spool.ledger.dropped == {"unreadable": 4}
+    check_law(spool, path)
+    assert {r.levelname for r in caplog.records} == {"ERROR"}
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT key, body FROM aside").fetchall() == [(1, b"\x01\xc1\xc1"), (3, b"\x02")]
+
+
+def test_a_half_sent_chunk_that_rots_counts_only_its_rest_as_lost(spooled, path):
+    first = spooled()
+    first.append(points(range(10)))
+    take(first)
+    first.settle({"sent": 4})
+    first._journal._store._db.execute("UPDATE chunk SET body = x''")
+    first.close()
+    spool = spooled()
+    assert take(spool) == []
+    assert (spool.ledger.sent, spool.ledger.dropped) == (4, {"unreadable": 6})
+    check_law(spool, path)
+
+
+# -- all of it, at random ---------------------------------------------------------------------------------------------------
+
+ENTRIES = st.sampled_from(["sent", "rejected:bad", "rejected:old", "dropped:bug"])
+
+
+class Life(RuleBasedStateMachine):
+    """A spool in the hands of a clock, a worker, a moody disk and a killer, next to a list that does the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.path = self.folder / "sink.db"
+        self.spool = Spool("sink", self.path)
+        self.owed: list[int] = []
+        self.hand = 0
+        self.next = 0
+        self.full = False
+        self.unsafe = False
+        self.ended: dict[str, int] = {}
+
+    @rule(count=st.integers(1, 30))
+    def append(self, count):
+        self.spool.append(points(range(self.next, self.next + count)))
+        self.owed += range(self.next, self.next + count)
+        self.next += count
+        # what is in hand is written only when it is let go
+        self.unsafe = self.full or bool(self.spool._unsaved)
+
+    @rule(most=st.integers(1, 60))
+    def take(self, most):
+        assert take(self.spool, most) == self.owed[:most]
+        self.hand = min(most, len(self.owed))
+
+    @precondition(lambda self: self.hand)
+    @rule(data=st.data())
+    def settle(self, data):
+        change: dict[str, int] = {}
+        for entry in data.draw(st.lists(ENTRIES, min_size=1, max_size=3, unique=True)):
+            change[entry] = data.draw(st.integers(0, self.hand - sum(change.values())))
+        self.spool.settle(change)
+        count = sum(change.values())
+        self.hand -= count
+        del self.owed[:count]
+        for entry, n in change.items():
+            self.ended[entry] = self.ended.get(entry, 0) + n
+
+    @rule()
+    def release(self):
+        self.spool.release()
+        self.hand = 0
+
+    @rule()
+    def fill_the_disk(self):
+        break_disk(self.spool)
+        self.full = True
+
+    @rule()
+    def make_room(self):
+        mend_disk(self.spool)
+        self.full = False
+
+    @rule()
+    def restart(self):
+        mend_disk(self.spool)
+        self.spool.close()
+        self._again()
+
+    @precondition(lambda self: not self.unsafe)
+    @rule()
+    def kill(self):
+        kill(self.spool)
+        self._again()
+
+    def _again(self):
+        self.spool = Spool("sink", self.path)
+        self.hand, self.full, self.unsafe = 0, False, False
+
+    @invariant()
+    def the_law_holds(self):
+        check_law(self.spool, self.path)
+        ledger = self.spool.ledger
+        assert ledger.spooled == len(self.owed)
+        assert ledger.collected == self.next
+        assert {k: n for k, n in ledger.ended().items() if k != "collected"} == {
+            k: n for k, n in self.ended.items() if n
+        }
+
+    def teardown(self):
+        mend_disk(self.spool)
+        assert drain(self.spool) == self.owed
+        self.spool.close()
+        shutil.rmtree(self.folder)
+
+
+Life.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLife = Life.TestCase
+
+
+def test_it_knows_after_a_restart_when_the_newest_point_was_measured(tmp_path):
+    path = tmp_path / "sink.db"
+    with closing(Spool("s", path)) as spool:
+        assert spool.newest() is None
+        spool.append([LOAD.point(7, 1.0), LOAD.point(9, 1.0), LOAD.point(8, 1.0)])
+        spool.take(10)
+        spool.settle({"sent": 3})
+    with closing(Spool("s", path)) as spool:
+        assert spool.newest() == 9
+
+
+def test_it_keeps_what_the_sink_must_know_after_a_restart(tmp_path):
+    path = tmp_path / "sink.db"
+    with closing(Spool("s", path)) as spool:
+        assert spool.recall() == b""
+        spool.remember(b"this")
+    with closing(Spool("s", path)) as spool:
+        assert spool.recall() == b"this"
+
+
+def test_without_a_file_nothing_is_kept_and_nothing_fails():
+    spool = Spool("s")
+    spool.remember(b"this")
+    assert spool.recall() == b""
+    assert spool.newest() is None
+
+
+# -- a clock that jumps ---------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_there_ends_what_is_too_old(path):
+    wall, monotonic = Clock(), Clock()
+    steady = SteadyClock(wall, monotonic)
+    steady.hear(wall.now)
+    with closing(Spool("sink", path, max_age=3600, clock=steady)) as spool:
+        spool.append(points(range(5), at=wall.now))
+        wall.forward(20 * 86_400)
+        monotonic.forward(4)
+        assert take(spool, 2) == [0, 1]
+        wall.forward(-20 * 86_400)
+        assert take(spool) == [0, 1, 2, 3, 4]
+        assert not spool.ledger.dropped
+        wall.forward(20 * 86_400)
+        assert len(take(spool)) == 5
+        monotonic.forward(1000)
+        wall.forward(1000)
+        assert take(spool) == []
+        assert spool.ledger.dropped == {"too old": 5}
+        check_law(spool, path)
+
+
+# -- what is beside the file ----------------------------------------------------------------------------------------------
+
+
+def lost_samples(spool, caplog):
+    found = [r.getMessage() for r in caplog.records if "ended without a stop" in r.getMessage()]
+    return spool.faults["killed"], found
+
+
+def test_what_the_open_window_held_at_a_kill_is_told_at_the_next_start_and_after_a_stop_nothing_is(spooled, caplog):
+    first = spooled()
+    first.append(points(range(3)))
+    first.note_samples(40)
+    kill(first)
+    second = spooled()
+    count, said = lost_samples(second, caplog)
+    assert count == 1
+    assert "the 40 samples of its open window are lost" in said[0]
+    second.note_samples(50)
+    second.note_samples(0)
+    second.close()
+    caplog.clear()
+    assert lost_samples(spooled(), caplog) == (0, [])
+
+
+def test_a_log_that_was_torn_is_told_with_the_points_that_it_cost(spooled, path, caplog, tmp_path):
+    first = spooled()
+    for n in range(10):
+        first.append(points(range(100 * n, 100 * n + 100)))
+    kept = tmp_path / "kept"
+    shutil.copytree(path.parent, kept)  # as a kill leaves it: the log not yet in the database
+    first.close()
+    shutil.rmtree(path.parent)
+    kept.rename(path.parent)
+    log = path.with_name("sink.db-wal")
+    os.truncate(log, log.stat().st_size // 2)
+    spool = spooled()
+    found = drain(spool, 1000)
+    assert found == list(range(len(found)))
+    assert len(found) < 1000
+    assert spool.ledger.dropped == {"unreadable": 1000 - len(found)}
+    assert f"{1000 - len(found)} points that its file had taken are no longer there" in caplog.text
+    check_law(spool, path)
+    spool.close()
+    assert spooled().ledger.collected == 1000
+
+
+def test_a_file_that_somebody_deleted_between_two_runs_is_told(spooled, path, caplog):
+    first = spooled()
+    first.append(points(range(30)))
+    take(first)
+    first.settle({"sent": 10})
+    first.close()
+    path.unlink()
+    spool = spooled()
+    assert "20 points that its file had taken are no longer there" in caplog.text
+    assert spool.ledger.dropped == {"unreadable": 20}
+    check_law(spool, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+@pytest.mark.parametrize("what", ["file", "log", "all", "folder", "replaced"])
+def test_a_file_deleted_under_the_agent_is_noticed_and_made_anew_with_all_that_it_held(spooled, path, caplog, what):
+    spool = spooled()
+    spool.append(points(range(10)))
+    spool.append(points(range(10, 20)))
+    take(spool, 5)
+    spool.settle({"sent": 5})
+    spool.release()
+    if what == "folder":
+        shutil.rmtree(path.parent)
+    elif what == "log":
+        path.with_name("sink.db-wal").unlink()
+    else:
+        for file in [path] if what != "all" else [*path.parent.iterdir()]:
+            file.unlink()
+    if what == "replaced":
+        with closing(Spool("other", path.with_name("other.db"))) as other:
+            other.append(points([99]))
+        path.with_name("other.db").rename(path)
+    spool.append(points(range(20, 30)))
+    spool.append(points([30]))
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "was deleted or replaced while in use" in caplog.text
+    check_law(spool, path)
+    kill(spool)
+    again = spooled()
+    assert drain(again) == list(range(5, 31))
+    assert again.ledger.sent == 31
+    check_law(again, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+def test_where_a_deleted_file_cannot_be_made_anew_what_only_it_held_is_counted(spooled, path, caplog):
+    spool = spooled()
+    for n in range(4):
+        spool.append(points(range(10 * n, 10 * n + 10)))
+    shutil.rmtree(path.parent)
+    path.parent.touch()  # a file where the folder should be
+    spool.append(points([40]))
+    assert spool.ledger.dropped == {"unreadable": 40}
+    assert "cannot be made anew" in caplog.records[0].getMessage()
+    check_law(spool)
+    path.parent.unlink()
+    spool.append(points([41]))
+    check_law(spool, path)
+    assert drain(spool) == [40, 41]
+    check_law(spool, path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
+@pytest.mark.parametrize("name", ["sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"])
+def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
+    target = tmp_path / "precious"
+    target.write_bytes(b"")
+    path.parent.mkdir()
+    (path.parent / name).symlink_to(target)
+    spool = spooled()
+    spool.append(points(range(3)))
+    assert (target.read_bytes(), target.stat().st_nlink) == (b"", 1)
+    assert "is a symbolic link, which is not followed: remove it" in caplog.text
+    assert str(path.parent / name) in caplog.text
+    (path.parent / name).unlink()
+    spool.append(points([3]))
+    check_law(spool, path)
+    assert in_file(path)[1] == 4
+
+
+# -- what rots is not delivered -------------------------------------------------------------------------------------------
+
+
+def test_no_byte_that_rotted_in_a_chunk_is_delivered(path):
+    dice = random.Random(3)
+    filled(path, 12)
+    whole = path.read_bytes()
+    altered = 0
+    for _ in range(40):
+        with closing(sqlite3.connect(path)) as db:
+            key, content = dice.choice(db.execute("SELECT key, body FROM chunk").fetchall())
+            at = dice.randrange(len(content))
+            rotten = content[:at] + bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :]
+            db.execute("UPDATE chunk SET body = ? WHERE key = ?", (rotten, key))
+            db.commit()
+        with closing(Spool("sink", path)) as spool:
+            found = [(point.metric, point.at, point.value) for point in all_of(spool)]
+            assert found == [(LOAD, 1, float(n)) for n in range(480) if n // 40 != key]
+            altered += spool.ledger.dropped["unreadable"]
+            check_law(spool, path)
+        for file in path.parent.iterdir():
+            file.unlink()
+        path.write_bytes(whole)
+    assert altered == 40 * 40
+
+
+def all_of(spool):
+    taken = []
+    while more := spool.take(100)[0]:
+        taken += more
+        spool.settle({"sent": len(more)})
+    return taken
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "points = points + 20, rest = rest + 20",
+        "points = points - 20, rest = rest - 20",
+        "points = points + 1",
+        "done = 3",
+        "newest = newest + 1",
+        "crc = NULL",
+        "destination = x'7b7d'",
+        "key = 77",
+    ],
+)
+def test_a_number_that_rotted_costs_its_own_chunk_and_the_law_holds(spooled, path, change):
+    filled(path, 3)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE chunk SET {change} WHERE key = 1")
+        db.commit()
+    spool = spooled()
+    found = sorted(drain(spool))
+    assert found == [*range(40), *range(80, 120)]
+    assert spool.ledger.dropped == {"unreadable": 40}
+    check_law(spool, path)
+
+
+def test_a_state_that_rotted_is_as_good_as_none(spooled, path):
+    first = spooled()
+    first.remember(b"starts of counters")
+    first.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE memo SET body = replace(body, 'c', 'd')")
+        db.commit()
+    assert spooled().recall() == b""
+
+
+# -- other versions -------------------------------------------------------------------------------------------------------
+
+FIRST_VERSION = """
+CREATE TABLE chunk (
+    key INTEGER PRIMARY KEY, points INTEGER NOT NULL, done INTEGER NOT NULL, newest INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE aside (key INTEGER, why TEXT, body BLOB);
+CREATE TABLE ledger (entry TEXT PRIMARY KEY, points INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE memo (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO ledger VALUES ('collected', 6), ('sent', 1);
+INSERT INTO memo VALUES ('sink', x'01');
+"""
+
+
+def test_a_file_of_the_first_version_goes_on_where_it_was(spooled, path):
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(FIRST_VERSION)
+        rows = [(n, 3, 1 - n, 1, codec.encode(points(range(3 * n, 3 * n + 3)), HERE)) for n in range(2)]
+        db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", rows)
+        db.commit()
+    spool = spooled(destination={"region": "here"})
+    spool.bind({"region": "here"})
+    assert spool.recall() == b"\x01"
+    spool.append(points([6]), HERE)
+    assert drain(spool) == [1, 2, 3, 4, 5, 6]
+    assert not spool.faults
+    check_law(spool, path)
+
+
+def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
+    first = spooled()
+    first.append(points([0]))
+    first.close()
+    with closing(sqlite3.connect(path)) as db:
+        for table in ("chunk", "ledger", "memo", "aside"):
+            db.execute(f"ALTER TABLE {table} ADD COLUMN new TEXT DEFAULT 'new'")
+        db.execute("PRAGMA user_version=9")
+        db.commit()
+    spool = spooled()
+    spool.append(points([1]))
+    spool.append(points([2]))
+    spool.remember(b"state")
+    spool._journal._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
+    assert take(spool, 1) == [0]
+    spool.settle({"sent": 1})
+    spool.close()
+    again = spooled()
+    assert drain(again) == [2]
+    assert set(again.faults) == {"unreadable"}
+    check_law(again, path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (9,)
+
+
+# -- where it is sent to --------------------------------------------------------------------------------------------------
+
+TRIAL, REAL = (
+    {"namespace": "Trial", "region": "a", "endpoint": ""},
+    {"namespace": "Real", "region": "a", "endpoint": ""},
+)
+
+
+def sending(spooled, destination, **more):
+    """Begin a life that sends to `destination`."""
+    spool = spooled(destination=destination, **more)
+    spool.bind(destination)
+    return spool
+
+
+def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(spooled, path, caplog):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.append(points(range(5, 8)))
+    first.close()
+    second = sending(spooled, REAL)
+    assert not second.is_due
+    assert second.oldest() is None
+    assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
+    assert "are kept apart until it is set again" in caplog.text
+    assert take(second) == []
+    second.append(points([100]))
+    assert drain(second) == [100]
+    assert second.ledger.spooled == 8
+    second.append(points([101]))
+    assert second.ledger.balance() == 0
+    second.close()
+    third = sending(spooled, TRIAL)
+    assert drain(third) == list(range(8))
+    third.close()
+    fourth = sending(spooled, REAL)
+    assert drain(fourth) == [101]
+    assert in_file(path) == ({"collected": 10, "sent": 10}, 0)
+
+
+def test_points_for_another_destination_are_dropped_where_that_is_asked_for(spooled, path, caplog):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.close()
+    second = sending(spooled, REAL, drop_others=True)
+    second.append(points([5]))
+    assert drain(second) == [5]
+    assert second.ledger.dropped == {"other destination": 5}
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert in_file(path) == ({"collected": 6, "sent": 1, "dropped:other destination": 5}, 0)
+
+
+def test_what_was_not_known_of_a_destination_is_known_from_the_first_opening_on(spooled, path):
+    first = spooled(destination={"namespace": "Real", "endpoint": ""})  # the region is asked for, and nobody answers
+    first.append(points(range(3)))
+    kill(first)
+    trial = sending(spooled, TRIAL)
+    assert not trial.is_due
+    trial.close()
+    second = sending(spooled, REAL)
+    assert second.is_due
+    second.close()
+    elsewhere = sending(spooled, REAL | {"region": "b"})
+    assert not elsewhere.is_due
+    elsewhere.close()
+    assert drain(sending(spooled, REAL)) == [0, 1, 2]
+
+
+def test_each_destination_has_a_state_of_its_own(spooled):
+    first = sending(spooled, TRIAL)
+    first.remember(b"trial")
+    first.close()
+    second = sending(spooled, REAL)
+    assert second.recall() == b""
+    second.remember(b"real")
+    second.close()
+    assert sending(spooled, TRIAL).recall() == b"trial"
+
+
+def test_what_is_not_set_is_no_unknown(spooled):
+    first = sending(spooled, REAL)
+    first.append(points([0]))
+    first.close()
+    assert not sending(spooled, REAL | {"endpoint": "http://127.0.0.1:5000"}).is_due
+
+
+def test_points_for_another_destination_are_the_first_to_go_where_room_or_time_ends(spooled, path):
+    clock = Clock()
+    first = sending(spooled, TRIAL)
+    for _ in range(20):
+        first.append(points(range(50), at=clock.now))
+    size = first.bytes
+    first.close()
+    second = sending(spooled, REAL, max_bytes=size, max_age=60, clock=clock)
+    for n in range(5):
+        second.append(points(range(50 * n, 50 * n + 50), at=clock.now))
+    assert 50 <= second.ledger.dropped["spool full"] <= 300
+    assert take(second, 1000) == list(range(250))
+    second.settle({"sent": 250})
+    clock.forward(61)
+    assert take(second) == []
+    assert second.ledger.spooled == 0
+    assert second.ledger.dropped.total() == 1000
+    assert second.ledger.balance() == 0
+
+
+def test_a_file_that_rots_costs_what_is_kept_apart_too_and_it_is_counted(spooled, path):
+    first = sending(spooled, TRIAL)
+    first.append(points(range(5)))
+    first.close()
+    second = sending(spooled, REAL)
+    second.append(points([5]))
+    second._journal._rot(sqlite3.DatabaseError("database disk image is malformed"))
+    assert second.ledger.dropped == {"unreadable": 5}
+    second.append(points([6]))
+    assert drain(second) == [5, 6]
+    assert second.ledger.balance() == 0
+    check_law(second, path)

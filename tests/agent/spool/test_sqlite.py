@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from agent.spool.sqlite import ASIDE, Busy, Store, set_file_aside
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "spool" / "sink.db"
+
+
+def add(store, key, points=3, body=b"body", newest=7):
+    store.add(key=key, newest=newest, body=body, change={"collected": points}, destination=b'{"a": "b"}')
+
+
+def numbers(store):
+    """Return key, points, done, newest and bytes of each chunk."""
+    return [row[:5] for row in store.chunks()]
+
+
+def test_chunks_come_back_in_order_after_a_restart(path):
+    with closing(Store(path)) as store:
+        for key in (2, 0, 1):
+            add(store, key, points=key + 1, body=bytes(key), newest=10 * key)
+    with closing(Store(path)) as store:
+        assert numbers(store) == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
+        assert store.read(2, 3, 20) == b"\x00\x00"
+        assert store.ledger() == {"collected": 6}
+
+
+def test_settling_deletes_advances_and_books_at_once(path):
+    with closing(Store(path)) as store:
+        for key in range(3):
+            add(store, key)
+        store.settle([0, 1], (2, 2), {"sent": 5, "rejected:bad": 3})
+        assert numbers(store) == [(2, 3, 2, 7, 4)]
+        store.settle([], None, {"sent": 1})
+        assert store.ledger() == {"collected": 9, "sent": 6, "rejected:bad": 3}
+
+
+def test_a_change_that_fails_changes_nothing(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+        with pytest.raises(sqlite3.IntegrityError):
+            add(store, 0, points=50)
+        with pytest.raises(sqlite3.Error):
+            store.settle([0], None, {"sent": [1]})
+        assert numbers(store) == [(0, 3, 0, 7, 4)]
+        assert store.ledger() == {"collected": 3}
+        add(store, 1)
+
+
+def test_a_chunk_that_is_not_there_is_a_lookup_error(path):
+    with closing(Store(path)) as store, pytest.raises(LookupError):
+        store.read(5, 3, 7)
+
+
+def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
+    with closing(Store(path)) as store:
+        for key in range(ASIDE + 5):
+            add(store, key, body=b"%d" % key)
+            store.set_aside(key, f"why {key}")
+            store.settle([key], None, {})
+    with closing(sqlite3.connect(path)) as db:
+        kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
+    assert kept == [(key, f"why {key}", b"%d" % key) for key in range(5, ASIDE + 5)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
+def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
+    before = os.umask(0)
+    try:
+        with closing(Store(path)) as store:
+            add(store, 0)
+            modes = {p.name: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
+            folder = path.parent.stat().st_mode & 0o777
+    finally:
+        os.umask(before)
+    assert set(modes) == {"sink.db", "sink.db-wal", "sink.db-shm", "sink.lock"}
+    assert set(modes.values()) == {0o600}
+    assert folder == 0o700
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no flock there")
+def test_a_second_agent_on_the_same_file_is_told_so_until_the_first_has_closed(path):
+    with closing(Store(path)):
+        with pytest.raises(Busy, match="in use by another agent"):
+            Store(path)
+        with pytest.raises(Busy):
+            Store(path)
+    Store(path).close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no flock there")
+def test_the_lock_of_an_agent_that_was_killed_is_free(path):
+    program = "import sys, time; from pathlib import Path; from agent.spool.sqlite import Store\nstore = Store(Path(sys.argv[1])); print('have it', flush=True); time.sleep(100)"
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "have it\n"
+            with pytest.raises(Busy):
+                Store(path)
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait(30)
+    Store(path).close()
+
+
+def test_a_file_of_no_bytes_is_a_new_one(path):
+    path.parent.mkdir()
+    path.touch()
+    with closing(Store(path)) as store:
+        assert store.chunks() == []
+        add(store, 0)
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_file_that_is_no_database_is_a_database_error_and_leaves_no_lock(path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(sqlite3.DatabaseError) as caught:
+            Store(path)
+        assert not isinstance(caught.value, sqlite3.OperationalError)
+    assert path.read_bytes() == content
+
+
+def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
+    (tmp_path / "file").touch()
+    for below in ("file/sink.db", "file/further/sink.db"):
+        with pytest.raises(OSError, match="file"):
+            Store(tmp_path / below)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE chunk SET done = 3",
+        "UPDATE chunk SET done = 1",
+        "UPDATE chunk SET done = -1",
+        "UPDATE chunk SET points = 0",
+        "UPDATE chunk SET rest = NULL",
+        "UPDATE chunk SET newest = x'00'",
+        "UPDATE chunk SET points = 'three'",
+        "UPDATE chunk SET destination = x'00'",
+        "UPDATE chunk SET destination = CAST(replace(CAST(destination AS TEXT), 'b', 'c') AS BLOB)",
+        "UPDATE chunk SET destination = NULL",
+    ],
+)
+def test_a_row_that_makes_no_sense_is_set_aside_and_the_others_stay(path, change):
+    with closing(Store(path)) as store:
+        for key in range(3):
+            add(store, key)
+        store._db.execute(f"{change} WHERE key = 1")
+        assert [row.key for row in store.chunks()] == [0, 2]
+    with closing(Store(path)) as store:
+        assert [row.key for row in store.chunks()] == [0, 2]
+        assert store._db.execute("SELECT key, body FROM aside").fetchall() == [(1, b"body")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE ledger SET points = 'three'",
+        "UPDATE ledger SET entry = x'00'",
+        "UPDATE chunk SET key = -1",
+    ],
+)
+def test_rows_that_make_no_sense_are_a_database_error(path, change):
+    with closing(Store(path)) as store:
+        add(store, 0)
+        store._db.execute(change)
+        with pytest.raises(sqlite3.DatabaseError, match="makes no sense"):
+            (store.chunks(), store.ledger())
+
+
+def test_a_body_that_is_no_bytes_is_a_lookup_error(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+        store._db.execute("UPDATE chunk SET body = 1000000000000")
+        with pytest.raises(LookupError):
+            store.read(0, 3, 7)
+
+
+def test_closing_is_safe_twice(path):
+    store = Store(path)
+    store.close()
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        store.chunks()
+
+
+def test_a_file_set_aside_takes_its_log_along_and_replaces_an_older_one(tmp_path):
+    path = tmp_path / "sink.db"
+    for content in ("old", "new"):
+        for suffix in ("", "-wal"):
+            (tmp_path / f"sink.db{suffix}").write_text(content + suffix)
+        aside = set_file_aside(path)
+    assert aside == tmp_path / "sink.corrupt"
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"sink.corrupt": "new", "sink.corrupt-wal": "new-wal"}
+
+
+def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
+    with closing(Store(path)) as store:
+        for key in range(300):
+            add(store, key, body=bytes(20_000))
+            store.settle([key], None, {"sent": 3})
+        assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
+
+
+def test_notes_outlive_a_restart_and_the_last_one_counts(path):
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b""
+        store.note("sink", b"old")
+        store.note("sink", b"new")
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b"new"
+
+
+def test_a_spool_of_an_earlier_version_gains_its_notes(path):
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE chunk (key INTEGER PRIMARY KEY, points INT, done INT, newest INT, body BLOB)")
+        rows = [(0, 3, 1, 7, b"body"), (1, 3, 1, 7, "text"), (2, 3, 1, "seven", b"body")]
+        db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", rows)
+        db.commit()
+    with closing(Store(path)) as store:
+        assert store.noted("sink") == b""
+        add(store, 3)
+        assert numbers(store) == [(0, 3, 1, 7, 4), (3, 3, 0, 7, 4)]
+        assert store.read(0, 3, 7) == b"body"
+
+
+def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    path.write_bytes(path.read_bytes().replace(b"ADD COLUMN crc", b"ADD COLUMN crd").replace(b", crc", b", crd"))
+    with pytest.raises(sqlite3.DatabaseError, match="columns are missing"):
+        Store(path)
+
+
+def test_a_note_that_is_no_bytes_is_none(path):
+    with closing(Store(path)) as store:
+        store._db.execute("INSERT INTO memo (name, body) VALUES ('sink', 5)")
+        assert store.noted("sink") == b""

@@ -1,0 +1,71 @@
+"""What people import and run under the product's own name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import chipwatch
+
+BIN = Path(sys.executable).parent
+LONG = 60
+
+
+@pytest.fixture
+def crowded(tmp_path):
+    """Return the environment of a training container that has an `agent.py` and a `sinks` package of its own."""
+    (tmp_path / "agent.py").write_text("raise SystemExit('the wrong agent')\n")
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "sinks/__init__.py").write_text("raise SystemExit('the wrong sinks')\n")
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+def run(*words, env=None, cwd=None):
+    done = subprocess.run([*words], capture_output=True, text=True, timeout=LONG, env=env, cwd=cwd, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_importing_it_loads_nothing_else():
+    code = (
+        "import sys, chipwatch; print(sorted(n for n in sys.modules if n.partition('.')[0] in"
+        " {'agent', 'sinks', 'msgspec', 'psutil', 'rich', 'botocore', 'google'}))"
+    )
+    assert run(sys.executable, "-c", code) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("name", chipwatch.__all__)
+def test_each_name_is_that_of_the_contract(name):
+    home = sys.modules.get(chipwatch.MODULES[name]) or __import__(chipwatch.MODULES[name], fromlist=[name])
+    assert getattr(chipwatch, name) is getattr(home, name)
+
+
+def test_a_name_that_it_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        chipwatch.nonsense  # noqa: B018
+    assert "Collector" in dir(chipwatch)
+
+
+@pytest.mark.parametrize("words", [[BIN / "agent"], [BIN / "chipwatch"], [sys.executable, "-m", "chipwatch"]])
+def test_the_command_finds_its_own_packages_where_others_have_their_names(words, crowded, tmp_path):
+    assert run(*words, "version", env=crowded, cwd=tmp_path)[0] == 0
+    code, out, err = run(*words, "--once", "--collector", "cpu", env=crowded, cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert {json.loads(line)["name"] for line in out.splitlines()} >= {"cpu.utilization"}
+
+
+def test_a_plugin_author_finds_the_contract_where_others_have_the_names(crowded, tmp_path):
+    code = "from chipwatch import gauge; print(gauge('a.b', 'W', 'Power.').unit)"
+    assert run(sys.executable, "-c", code, env=crowded, cwd=tmp_path) == (0, "W\n", "")
+
+
+def test_a_process_that_has_imported_another_agent_is_told_so(tmp_path):
+    (tmp_path / "agent.py").write_text("")
+    code = "import agent\nfrom chipwatch import gauge"
+    status, _, err = run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert status == 1
+    assert f"this process has imported another package 'agent', from {tmp_path / 'agent.py'}" in err
