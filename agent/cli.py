@@ -29,7 +29,7 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 """What a shell ends with after Ctrl-C."""
 PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "free_tier")
-COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "list", "sample-config", "version")
+COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "status", "list", "sample-config", "version")
 
 
 class NotPrinted(Exception):
@@ -104,6 +104,10 @@ def parser() -> Parser:
     dashboards.add_options(board)
     health = _add(commands, "health", "ask the agent that runs here whether it is well: ends with 0 or 1", None)
     probe.add_options(health)
+    status = _add(commands, "status", "say what the agent that runs here collects and delivers", None)
+    status.add_argument("--json", dest="as_json", action="store_true", help="print its answer as one JSON object")
+    status.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
+    status.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
     listing = _add(commands, "list", "print the catalogue of metrics", None)
     listing.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     _add(commands, "sample-config", "print a configuration file with every option", None)
@@ -258,7 +262,8 @@ def _print(text: str, end: str = "\n") -> None:
 
 def _main(argv: Sequence[str]) -> int:
     given, command = parse(argv)
-    return _health(given) if given.command == "health" else _work(given, command)
+    light = {"health": _health, "status": _status}.get(given.command)
+    return light(given) if light else _work(given, command)
 
 
 def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
@@ -301,6 +306,20 @@ def _health(given: argparse.Namespace) -> int:
         return _say(problem, USAGE)
     _print(one_line(line))
     return OK if good else FAILED
+
+
+def _status(given: argparse.Namespace) -> int:
+    from agent.commands import status  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.status.socket import NoAnswer  # noqa: PLC0415
+
+    try:
+        answer = probe.status(given)
+    except probe.WrongUsage as problem:
+        return _say(problem, USAGE)
+    except NoAnswer as problem:
+        return _say(problem, FAILED)
+    _print(status.as_json(answer) if given.as_json else status.as_text(answer))
+    return OK
 
 
 def _text(given: argparse.Namespace) -> str:

@@ -101,21 +101,21 @@ class Datapoint(NamedTuple):
     """
     One measurement, or one window's worth of them.
 
-    `at` and `start` are nanoseconds since the epoch; `since` likewise, the moment at which a counter was zero.
-    A collector fills `metric`, `value`, `dims`, `at` and, for a counter, `since`; the window adds the rest.
+    `at`, `window_start` and `start_time`, the moment at which a counter was zero, are nanoseconds since the epoch.
+    A collector fills `metric`, `value`, `dims`, `at` and, for a counter, `start_time`; the window adds the rest.
     """
 
     metric: Metric
     value: float
     dims: Dimensions
     at: int
-    since: int | None = None
-    start: int | None = None
+    start_time: int | None = None
+    window_start: int | None = None
     """Where the time that this point speaks of begins; None for a plain sample."""
     summary: Summary | None = None
     """For a gauge of a window: its samples; `value` is then their mean."""
     increase: float | None = None
-    """For a counter: by how much it rose from `start` to `at`; None where that is not known."""
+    """For a counter: by how much it rose from `window_start` to `at`; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,11 @@ class Metric:
     dims: tuple[str, ...] = ()
     """The keys of the dimensions that every point of this metric carries."""
 
-    def point(self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, since: int | None = None) -> Datapoint:
+    def point(
+        self, at: int, value: float, dims: Dimensions = NO_DIMENSIONS, *, start_time: int | None = None
+    ) -> Datapoint:
         """Return a sample of this metric at `at` (ns since the epoch)."""
-        return Datapoint(self, value, dims, at, since)
+        return Datapoint(self, value, dims, at, start_time)
 
 
 def gauge(name: str, unit: str, text: str, level: Level = Level.BASIC, dims: tuple[str, ...] = ()) -> Metric:

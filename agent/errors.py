@@ -51,7 +51,7 @@ class BadBatch(Exception):
     """Something in the batch is at fault, and the answer does not say what: the frame halves the batch."""
 
 
-class Gone(Exception):
+class SinkClosed(Exception):
     """The far side has left for good and wants no more: the frame ends this sink without complaint."""
 
 

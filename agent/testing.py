@@ -110,7 +110,7 @@ def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metr
     assert tuple(point.dims) == tuple(sorted(point.metric.dims)), f"{name} has dimensions {tuple(point.dims)}"
     assert isinstance(point.value, int | float), f"{name} is no number"
     if point.metric.kind is Kind.COUNTER:
-        assert point.since is not None, f"the counter {name} does not say since when it counts"
+        assert point.start_time is not None, f"the counter {name} does not say since when it counts"
         assert point.value >= 0, f"the counter {name} is negative"
     if point.metric.unit == "%":
         assert 0 <= point.value <= 100, f"{name} is {point.value} %"

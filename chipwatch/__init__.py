@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from agent.datapoint import counter as counter
     from agent.datapoint import gauge as gauge
     from agent.errors import BadBatch as BadBatch
-    from agent.errors import Gone as Gone
     from agent.errors import InputEnded as InputEnded
     from agent.errors import PartlyCollected as PartlyCollected
     from agent.errors import Refused as Refused
     from agent.errors import Retryable as Retryable
+    from agent.errors import SinkClosed as SinkClosed
     from agent.errors import Unavailable as Unavailable
     from agent.processor import Processor as Processor
     from agent.sink import Limits as Limits
@@ -44,7 +44,7 @@ HOMES: Final = {
         "Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge",
     ),
     "agent.errors": (
-        "BadBatch", "InputEnded", "PartlyCollected", "Refused", "Gone", "Retryable", "Unavailable",
+        "BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable",
     ),
     "agent.processor": ("Processor",),
     "agent.sink": ("Limits", "Rejected", "Sink"),

@@ -82,7 +82,7 @@ class ContainerCollector(Collector):
         self._identity: object = None
         self._where = ""
         self._limits = Limits(None, None)
-        self._since: int | None = None
+        self._start_time: int | None = None
         self._due = 0
         self._last: tuple[int, int] | None = None
 
@@ -103,7 +103,7 @@ class ContainerCollector(Collector):
                 f" {self._config.root / 'run/.containerenv'} is there;"
                 ' collectors.container.when = "always" reads the cgroup all the same'
             )
-        self._since = _started(self._config.proc)
+        self._start_time = _started(self._config.proc)
         self._due, self._last = 0, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
@@ -180,9 +180,9 @@ class ContainerCollector(Collector):
             yield MEMORY_LIMIT.point(at, limits.memory)
         if self.level >= Level.DETAILED:
             if cpu.throttled is not None:
-                yield CPU_THROTTLED.point(at, cpu.throttled / 1e9, since=self._since)
+                yield CPU_THROTTLED.point(at, cpu.throttled / 1e9, start_time=self._start_time)
             if (kills := usage.oom_kills()) is not None:
-                yield OOM_KILLS.point(at, kills, since=self._since)
+                yield OOM_KILLS.point(at, kills, start_time=self._start_time)
 
 
 def _started(proc: Path) -> int | None:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.blocking_call import Lane
+from agent.host.blocking_call import BlockingCall
 from agent.host.counters import ChangingSum, counting_since
 from agent.host.mounts import MountTable, may_hang
 from agent.host.procfs import KeptFile
@@ -83,7 +83,7 @@ class _Activity(NamedTuple):
 class _Disk(NamedTuple):
     """The dimensions of the points of one disk, and since when it counts: a newcomer from its first reading on."""
 
-    since: int | None
+    start_time: int | None
     both: Dimensions
     reads: Dimensions
     writes: Dimensions
@@ -175,7 +175,7 @@ class _Path:
         self.target = str(root / name.lstrip("/"))
         self.dims = Dimensions(path=name)
         self.call = partial(ask, self.target)
-        self.lane = Lane(self.call, f"statvfs {name}")
+        self.lane = BlockingCall(self.call, f"statvfs {name}")
 
 
 def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
@@ -189,18 +189,18 @@ def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Ite
 
 
 def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint]:
-    since, both, reads, writes = disk
-    yield DEVICE_READ.point(at, counted.read, both, since=since)
-    yield DEVICE_WRITTEN.point(at, counted.written, both, since=since)
-    yield OPERATIONS.point(at, counted.reads, reads, since=since)
-    yield OPERATIONS.point(at, counted.writes, writes, since=since)
+    start_time, both, reads, writes = disk
+    yield DEVICE_READ.point(at, counted.read, both, start_time=start_time)
+    yield DEVICE_WRITTEN.point(at, counted.written, both, start_time=start_time)
+    yield OPERATIONS.point(at, counted.reads, reads, start_time=start_time)
+    yield OPERATIONS.point(at, counted.writes, writes, start_time=start_time)
     if counted.busy is not None:
-        yield BUSY.point(at, counted.busy, both, since=since)
+        yield BUSY.point(at, counted.busy, both, start_time=start_time)
 
 
-def _disk(device: str, since: int | None) -> _Disk:
+def _disk(device: str, start_time: int | None) -> _Disk:
     return _Disk(
-        since,
+        start_time,
         Dimensions(device=device),
         Dimensions(device=device, direction="read"),
         Dimensions(device=device, direction="write"),
@@ -235,7 +235,7 @@ class DiskCollector(Collector):
         self._paths = [_Path(path, config.root, ask) for path in config.paths]
         self._mounts = MountTable(config.proc)
         self._io: _Proc | _Psutil | None = None
-        self._since: int | None = None
+        self._start_time: int | None = None
         self._read, self._written = ChangingSum(), ChangingSum()
         self._disks: dict[str, _Disk] = {}
 
@@ -247,10 +247,10 @@ class DiskCollector(Collector):
             self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
         except OSError as error:
             problem = str(error)
-        self._since = counting_since(self._config.proc)
+        self._start_time = counting_since(self._config.proc)
         self._read, self._written = ChangingSum(), ChangingSum()
         disks = self._activity()
-        self._disks = {name: _disk(name, self._since) for name in disks}
+        self._disks = {name: _disk(name, self._start_time) for name in disks}
         if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
@@ -265,8 +265,8 @@ class DiskCollector(Collector):
                 problems.append(space)
         disks = self._activity()
         if disks:
-            yield READ.point(at, self._read.total, since=self._since)
-            yield WRITTEN.point(at, self._written.total, since=self._since)
+            yield READ.point(at, self._read.total, start_time=self._start_time)
+            yield WRITTEN.point(at, self._written.total, start_time=self._start_time)
         if self.level >= Level.ALL:
             self._disks = {name: self._disks.get(name) or _disk(name, at) for name in disks}
             for name, disk in self._disks.items():

@@ -113,7 +113,7 @@ class _Interface(NamedTuple):
     reading on, which makes that reading a mere base.
     """
 
-    since: int | None
+    start_time: int | None
     both: Dimensions
     sent: Dimensions
     received: Dimensions
@@ -140,7 +140,7 @@ class NetworkCollector(Collector):
         """Take the configuration."""
         self._config = config
         self._source: _Proc | _Psutil | None = None
-        self._since: int | None = None
+        self._start_time: int | None = None
         self._sent, self._received = ChangingSum(), ChangingSum()
         self._interfaces: dict[str, _Interface] = {}
 
@@ -151,13 +151,13 @@ class NetworkCollector(Collector):
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
-        self._since = counting_since(self._config.proc)
+        self._start_time = counting_since(self._config.proc)
         traffic = self._read(self._source)
         if not traffic:
             raise Unavailable(f"no network interface but the loopback in {self._source}")
         self._sent, self._received = ChangingSum(), ChangingSum()
         self._add(traffic)
-        self._interfaces = {name: _interface(name, self._since) for name in traffic}
+        self._interfaces = {name: _interface(name, self._start_time) for name in traffic}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield the counters as they are, and their sums."""
@@ -165,21 +165,21 @@ class NetworkCollector(Collector):
         traffic = self._read(self._source)
         sent, received = self._add(traffic)
         if traffic:
-            yield SENT.point(at, sent, since=self._since)
-            yield RECEIVED.point(at, received, since=self._since)
+            yield SENT.point(at, sent, start_time=self._start_time)
+            yield RECEIVED.point(at, received, start_time=self._start_time)
         if self.level < Level.DETAILED:
             return
         self._interfaces = {name: self._interfaces.get(name) or _interface(name, at) for name in traffic}
-        for name, (since, both, out, into) in self._interfaces.items():
+        for name, (start_time, both, out, into) in self._interfaces.items():
             counted = traffic[name]
             if self.level >= Level.ALL:
-                yield INTERFACE_SENT.point(at, counted.sent, both, since=since)
-                yield INTERFACE_RECEIVED.point(at, counted.received, both, since=since)
-            yield ERRORS.point(at, counted.errors_sent, out, since=since)
-            yield ERRORS.point(at, counted.errors_received, into, since=since)
+                yield INTERFACE_SENT.point(at, counted.sent, both, start_time=start_time)
+                yield INTERFACE_RECEIVED.point(at, counted.received, both, start_time=start_time)
+            yield ERRORS.point(at, counted.errors_sent, out, start_time=start_time)
+            yield ERRORS.point(at, counted.errors_received, into, start_time=start_time)
             if counted.drops_sent is not None:
-                yield DROPS.point(at, counted.drops_sent, out, since=since)
-            yield DROPS.point(at, counted.drops_received, into, since=since)
+                yield DROPS.point(at, counted.drops_sent, out, start_time=start_time)
+            yield DROPS.point(at, counted.drops_received, into, start_time=start_time)
 
     def describe(self) -> str:
         """Name the interfaces."""
@@ -205,9 +205,9 @@ class NetworkCollector(Collector):
         )
 
 
-def _interface(name: str, since: int | None) -> _Interface:
+def _interface(name: str, start_time: int | None) -> _Interface:
     return _Interface(
-        since,
+        start_time,
         Dimensions(interface=name),
         Dimensions(interface=name, direction="sent"),
         Dimensions(interface=name, direction="received"),

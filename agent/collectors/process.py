@@ -100,7 +100,7 @@ class ProcessCollector(Collector):
         yield COUNT.point(at, reading.processes)
         for metric, value in (READ, reading.read), (WRITTEN, reading.written):
             if value is not None:
-                yield metric.point(at, value, since=tree.since)
+                yield metric.point(at, value, start_time=tree.start_time)
         if reading.files is not None:
             yield OPEN_FILES.point(at, reading.files)
         if tree.denied:
@@ -116,8 +116,8 @@ class ProcessCollector(Collector):
 
     def _share(self, now: int, cpu: int, second: int) -> float | None:
         """Return the share of the CPUs used since the last time, or None where that cannot be said yet."""
-        since, before = self._base = self._base or (now, cpu)
-        ticks = (now - since) * second / SECOND
+        start_time, before = self._base = self._base or (now, cpu)
+        ticks = (now - start_time) * second / SECOND
         if ticks < FEWEST_TICKS or not self._limits.cpus:
             return None
         self._base = now, cpu

@@ -51,10 +51,10 @@ PAUSE: Final = 0.3
 def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
     validate(config, judged=False)
-    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     collectors, sinks = build_collectors(config), build_sinks(config)
-    samplers = build_samplers(collectors.items(), config, tray)
-    pipeline = Pipeline(samplers, (), tray, interval=8.0)
+    samplers = build_samplers(collectors.items(), config, readings)
+    pipeline = Pipeline(samplers, (), readings, interval=8.0)
     pipeline.start()
     pipeline.once(PAUSE)
     for sampler in samplers:

@@ -44,16 +44,11 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     Asked is the server of `--url`; else the heartbeat file; else, where no running agent holds that, the server that
     the same configuration as the agent's speaks of.
     """
-    for key in ("CONFIG", "SPOOL", "HEALTH"):
-        if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
-            raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
     if given.url:
         return _ask_server(*_server(given.url), ready=given.ready)
-    file = _file(given.config or (env.get(f"{PREFIX}CONFIG") or None))
-    spool = given.spool or env.get(f"{PREFIX}SPOOL") or file.get("spool") or None
-    health = given.health or env.get(f"{PREFIX}HEALTH") or file.get("health") or None
+    folder, health = _place(given, env)
     try:
-        return _judge(_record(state_folder(spool and Path(spool), env) / NAME), ready=given.ready)
+        return _judge(_record(folder / NAME), ready=given.ready)
     except NoHeartbeat as problem:
         if not health:
             return False, (
@@ -65,6 +60,24 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     except ValueError as problem:
         raise WrongUsage(f"health: {problem}") from problem
     return _ask_server(*address, ready=given.ready)
+
+
+def status(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what the agent that runs here tells about itself; raise NoAnswer, WrongUsage."""
+    from agent.status.socket import ask  # noqa: PLC0415  # `health` goes without
+
+    return ask(_place(given, env)[0], "status")
+
+
+def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any]:
+    """Return the folder of the agent's state and the address of its server, as its own options say."""
+    for key in ("CONFIG", "SPOOL", "HEALTH"):
+        if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
+            raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
+    file = _file(given.config or (env.get(f"{PREFIX}CONFIG") or None))
+    spool = given.spool or env.get(f"{PREFIX}SPOOL") or file.get("spool") or None
+    health = getattr(given, "health", None) or env.get(f"{PREFIX}HEALTH") or file.get("health") or None
+    return state_folder(spool and Path(spool), env), health
 
 
 def _file(path: str | Path | None) -> dict[str, Any]:
@@ -98,8 +111,9 @@ def _record(path: Path) -> dict[str, Any]:
         raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem
     try:
         record = json.loads(text)
-        return {"at": record["at"], "late": float(record["late"]), "why": record.get("why"), "pid": record["pid"]}
-    except (ValueError, LookupError, TypeError, AttributeError) as problem:
+        at = None if record["at"] is None else float(record["at"])
+        return {"at": at, "late": float(record["late"]), "why": record.get("why"), "pid": int(record["pid"])}
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
         raise NoHeartbeat(f"no heartbeat of an agent: {path}: not a record") from problem
 
 

@@ -12,7 +12,7 @@ from agent.datapoint import Datapoint, Dimensions, Level
 from agent.pipeline.build import build_collectors
 from agent.pipeline.clock import PATIENCE, Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
@@ -23,7 +23,7 @@ PAUSE: Final = 0.3
 """Seconds between the two readings: a rate needs two."""
 
 
-class Survey(NamedTuple):
+class Discovery(NamedTuple):
     """What two readings of every collector gave."""
 
     before: list[Datapoint]
@@ -36,20 +36,20 @@ class Survey(NamedTuple):
     """Collector -> what went wrong, so that its series are missing."""
 
 
-def survey(config: Config, sinks: Mapping[str, Sink]) -> Survey:
+def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     """Read every collector twice at every level, the agent's own too; nothing is written and nothing is sent."""
-    own = AgentCollector(since=time.time_ns())
-    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    own = AgentCollector(start_time=time.time_ns())
+    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     collectors = {**build_collectors(config), "agent": own}
-    samplers = [Sampler(name, collector, Level.ALL, tray) for name, collector in collectors.items()]
+    samplers = [Sampler(name, collector, Level.ALL, readings) for name, collector in collectors.items()]
     own.watch(samplers, [_outlet(name, sink) for name, sink in sinks.items()], int)
-    pipeline = Pipeline(samplers, (), tray, interval=8.0)
+    pipeline = Pipeline(samplers, (), readings, interval=8.0)
     pipeline.start()
     before = pipeline.gather(time.time_ns(), PATIENCE)
     time.sleep(PAUSE)
     points = pipeline.gather(time.time_ns(), PATIENCE)
     pipeline.close(0)
-    return Survey(
+    return Discovery(
         before,
         points,
         {s.name: s.yielded for s in samplers if s.unavailable is None and s.ok},
@@ -58,9 +58,9 @@ def survey(config: Config, sinks: Mapping[str, Sink]) -> Survey:
     )
 
 
-def _outlet(name: str, sink: Sink) -> Outlet:
+def _outlet(name: str, sink: Sink) -> Route:
     """Return an outlet that never starts, for the agent's own metrics of it: as after its first point."""
     spool = Spool(name)
     spool.ledger.book({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
-    return Outlet(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+    return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)

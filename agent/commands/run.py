@@ -14,7 +14,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.commands.wrapped import FORWARDED, Watched
+from agent.commands.status import snapshot
+from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
 from agent.config.load import Config
 from agent.errors import text_of
@@ -23,7 +24,7 @@ from agent.identity.resolver import Identity, sources
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, hints, spool_folder, validate
 from agent.pipeline.clock import Pipeline
-from agent.status import heartbeat
+from agent.status import heartbeat, socket
 
 if TYPE_CHECKING:
     from agent.status.server import Health
@@ -53,12 +54,12 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     keep = not brief or config.spool is not None
     common = identify(config, SETTLE if once else 0.0)
     pipeline: Pipeline | None = None
-    watched: Watched | None = None
+    watched: WrappedCommand | None = None
     if command:
         validate(config)  # first of all, so that a wrong option does not cost a training run
     health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
     if command:
-        watched = Watched(command)
+        watched = WrappedCommand(command)
     with watched or contextlib.nullcontext():
         if watched:
             _handle(FORWARDED, watched.forward)
@@ -68,7 +69,7 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
             watched.on_end(pipeline.stop)
         else:
             _handle(STOPPING, partial(_stop, pipeline))
-        alive = None if once or not keep else _show_life(config, pipeline, common)
+        alive = contextlib.ExitStack() if once or not keep else _show_life(config, pipeline, common)
         pipeline.start()
         gc.freeze()  # what is made by now stays: the collector need not look at it again
         if once:
@@ -79,16 +80,15 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
         common.close()
         if health:
             health.close()
-        if alive:
-            alive.close()
-        lost = brief and any(outlet.spool.lost for outlet in pipeline.outlets)
+        alive.close()
+        lost = brief and any(route.spool.lost for route in pipeline.routes)
         whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
     return watched.code() if watched else 0 if whole else 1
 
 
 def _owes(pipeline: Pipeline) -> bool:
     """Tell whether some sink did not get all that it was to get."""
-    return any(outlet.spool.is_due for outlet in pipeline.outlets)
+    return any(route.spool.is_due for route in pipeline.routes)
 
 
 def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
@@ -97,18 +97,18 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
     for end in ends:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
-        left = sum(outlet.spool.ledger.spooled for outlet in pipeline.outlets)
+        left = sum(route.spool.ledger.spooled for route in pipeline.routes)
         log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
-def identify(config: Config, settle: float) -> Identity:
-    """Return who this machine is, or will be; wait up to `settle` seconds for all of it. Raise UnknownIdentity."""
+def identify(config: Config, acknowledge: float) -> Identity:
+    """Return who this machine is, or will be; wait up to `acknowledge` seconds for all of it. Raise UnknownIdentity."""
     among = sources(os.environ, config.sys)
     among = (Records(), *among) if config.stdin else among
     found = Identity(config.common_dims, config.dims, among, hints(config))
     found.start()
-    if settle and not found.wait(settle):
+    if acknowledge and not found.wait(acknowledge):
         found.close()
         raise found.unknown()
     return found
@@ -126,21 +126,28 @@ def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
     pipeline.stop()
 
 
-def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> heartbeat.Heartbeat | None:
-    """Keep a heartbeat for `agent health` where a sink keeps a spool: who holds the one holds the other."""
-    if not any(outlet.worker.sink.limits.durable for outlet in pipeline.outlets):
-        return None
+def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
+    """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
+    open_now, started = contextlib.ExitStack(), time.monotonic()
+    if not any(route.worker.sink.limits.durable for route in pipeline.routes):
+        return open_now
     assert config.interval is not None
-    if alive := heartbeat.start(spool_folder(config), config.interval):
-        pipeline.on_tick = lambda: alive.beat(_why_not_ready(pipeline, common))
-    return alive
+    folder = spool_folder(config)
+    why_not_ready = partial(_why_not_ready, pipeline, common)
+    if alive := heartbeat.start(folder, config.interval):
+        open_now.callback(alive.close)
+        pipeline.on_tick = lambda: alive.beat(why_not_ready())
+        # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
+        if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
+            open_now.callback(served.close)
+    return open_now
 
 
 def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
     if common.known() is None:
         return "it is not known yet who this machine is"
-    workers = [outlet.worker for outlet in pipeline.outlets]
+    workers = [route.worker for route in pipeline.routes]
     stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
     return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
@@ -160,10 +167,10 @@ def _serve_health(config: Config, running: Callable[[], Pipeline | None], common
 
     def ready() -> tuple[bool, dict[str, Any]]:
         pipeline = running()
-        outlets = pipeline.outlets if pipeline else ()
-        refused = {o.name: one_line(o.worker.refused) for o in outlets if o.worker.refused}
-        owed = {o.name: o.spool.ledger.spooled for o in outlets}
-        stuck = {o.name: o.worker.stuck for o in outlets if o.worker.stuck}
+        routes = pipeline.routes if pipeline else ()
+        refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
+        owed = {o.name: o.spool.ledger.spooled for o in routes}
+        stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
         known = common.known() is not None
         good = healthy()[0] and not refused and not stuck and known
         return good, {"refused": refused, "stuck": stuck, "spooled": owed, "identified": known}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.route import Outlet
+from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
 from agent.version import __version__
 
@@ -33,7 +31,7 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
         "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
-        "sinks": {outlet.name: _sink(outlet) for outlet in pipeline.outlets},
+        "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
 
@@ -47,27 +45,20 @@ def _collector(sampler: Sampler) -> dict[str, Any]:
     }
 
 
-def _sink(outlet: Outlet) -> dict[str, Any]:
-    ledger, worker = outlet.spool.ledger, outlet.worker
+def _sink(route: Route) -> dict[str, Any]:
+    ledger, worker = route.spool.ledger, route.worker
     return {
         "collected": ledger.collected,
         "sent": ledger.sent,
         "rejected": dict(ledger.rejected),
         "dropped": dict(ledger.dropped),
         "kept": ledger.spooled,
-        "kept_bytes": outlet.spool.bytes,
+        "kept_bytes": route.spool.bytes,
         "retried": worker.counts["retried"],
         "refused": worker.refused,
         "last_error": worker.last_error,
         "seconds_since_delivery": None if worker.delivered is None else round(time.monotonic() - worker.delivered, 3),
     }
-
-
-def add_options(to: argparse.ArgumentParser) -> None:
-    """Add the options of `agent status`."""
-    to.add_argument("--json", dest="as_json", action="store_true", help="print the agent's answer as one JSON object")
-    to.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
-    to.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
 
 
 def as_text(answer: Mapping[str, Any]) -> str:

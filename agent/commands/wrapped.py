@@ -31,7 +31,7 @@ class NotStarted(Exception):
         self.code = code
 
 
-class Watched:
+class WrappedCommand:
     """
     A child process: it has our standard streams and our signals, and its end is ours.
 

@@ -124,7 +124,7 @@ def read_file(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except ValueError as problem:  # also a number of more digits than Python reads
         raise ConfigError(f"{path}: not TOML: {problem}") from problem
     except RecursionError:
         raise ConfigError(f"{path}: not a configuration: its values are nested too deep") from None

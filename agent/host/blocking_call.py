@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lane(Generic[T]):
+class BlockingCall(Generic[T]):
     """
     Runs one blocking call on one daemon thread, made at first use, and waits for the answer only so long.
 

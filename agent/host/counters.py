@@ -46,13 +46,13 @@ class Life:
     there would pass for a leap.
     """
 
-    __slots__ = ("_fell", "_last", "since")
+    __slots__ = ("_fell", "_last", "start_time")
 
     def __init__(self) -> None:
         """Begin with no reading."""
         self._last: float | None = None
         self._fell = False
-        self.since: int | None = None
+        self.start_time: int | None = None
         """When this life was first read (ns since the epoch)."""
 
     def take(self, value: float, at: int) -> bool:
@@ -62,7 +62,7 @@ class Life:
             self._fell = True
             return False
         if falls or self._last is None:
-            self.since = at
+            self.start_time = at
         self._last, self._fell = value, False
         return True
 

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     """For a message, where the output is of no use: how it ended and what it said on standard error, or nothing."""
 
 
-class Errand:
+class OneShot:
     """
     Owns a tool that is run at a pace of its own, and heard when a tick asks.
 

@@ -129,7 +129,7 @@ class ProcTree:
         self._files: int | None = None
         self.denied: set[str] = set()
         """Names of what the system kept secret, of some member, in the last reading."""
-        self.since = self._epoch(stat)
+        self.start_time = self._epoch(stat)
         """When the first process began (ns since the epoch), or None."""
 
     def read(self, *, rescan: bool) -> Reading | None:
@@ -224,9 +224,9 @@ class ProcTree:
 
     def _settle(self, gone: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
         """Take off what parents inherited and had been counted of the members that are gone."""
-        self._reaped.settle([(one.stat.parent, one.stat.own + one.stat.reaped) for one in gone], parents, reapers)
-        self._read.settle([(one.stat.parent, one.read) for one in gone], parents, reapers)
-        self._written.settle([(one.stat.parent, one.written) for one in gone], parents, reapers)
+        self._reaped.acknowledge([(one.stat.parent, one.stat.own + one.stat.reaped) for one in gone], parents, reapers)
+        self._read.acknowledge([(one.stat.parent, one.read) for one in gone], parents, reapers)
+        self._written.acknowledge([(one.stat.parent, one.written) for one in gone], parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
         boot = boot_time(self._config.proc)

@@ -29,7 +29,9 @@ class Inherited:
         """Take by how much the total of a living member rose; a fall is no gain."""
         self._gains[pid] = max(0, amount)
 
-    def settle(self, owed: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+    def acknowledge(
+        self, owed: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]
+    ) -> None:
         """
         Add what was gained, less the `owed` pairs of parent and amount.
 

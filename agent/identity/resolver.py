@@ -19,7 +19,7 @@ from agent.identity.kubernetes import Kubernetes
 from agent.identity.slurm import Slurm
 from agent.identity.source import Answer, Source, Word, fit
 from agent.identity.static import Static
-from agent.logs.throttled import Sayer
+from agent.logs.throttled import ThrottledLogger
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Identity:
         self._timers: dict[frozenset[str], threading.Timer] = {}
         self._waived: set[str] = set()
         self._running = False
-        self._sayer = Sayer(log, "identity")
+        self._sayer = ThrottledLogger(log, "identity")
 
     def known(self) -> Dimensions | None:
         """Return the dimensions of this machine, and the hints, None while they are not known; costs nothing."""

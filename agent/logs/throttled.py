@@ -11,7 +11,7 @@ AGAIN: Final = 3600.0
 MOST: Final = 200
 
 
-class Sayer:
+class ThrottledLogger:
     """Logs under the name of one plugin; used by one thread at a time."""
 
     def __init__(self, log: logging.Logger, who: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -35,16 +35,16 @@ _make: Final = Datapoint._make
 
 
 class _Life(NamedTuple):
-    """A stretch of a counter that is to begin at 0: `given` tells it from others, `since` and `base` are its 0."""
+    """A stretch of a counter that is to begin at 0: `given` tells it from others, `start_time` and `base` are its 0."""
 
     given: int | None
     """The moment that the counter itself names, which moves when it begins anew."""
-    since: int
+    start_time: int
     base: float
 
     def has(self, point: Datapoint) -> bool:
         """Tell whether `point` is of this life."""
-        return point.since == self.given and point.at >= self.since and point.value >= self.base
+        return point.start_time == self.given and point.at >= self.start_time and point.value >= self.base
 
 
 class _Series(NamedTuple):
@@ -78,7 +78,7 @@ class Renamer:
 
     def __call__(self, point: Datapoint) -> Datapoint:
         """Return the point under its other name."""
-        metric, value, dims, at, since, start, summary, increase = point
+        metric, value, dims, at, start_time, start, summary, increase = point
         if not (metric.name in self._profile or self._machine or (self._scraped and ENDPOINT in metric.dims)):
             return point
         series = self._known.get((metric.name, dims)) or self._recall(point)
@@ -87,7 +87,7 @@ class Renamer:
         theirs, dims, factor, lives = series
         if lives:
             life = lives[-1] if lives[-1].has(point) else _life(lives, point)
-            since, value = life.since, value - life.base
+            start_time, value = life.start_time, value - life.base
         if factor != 1.0:
             value *= factor
             increase = None if increase is None else increase * factor
@@ -97,7 +97,7 @@ class Renamer:
                 maximum=summary.maximum * factor,
                 values=tuple(value * factor for value in summary.values),
             )
-        return _make((theirs or metric, value, dims, at, since, start, summary, increase))
+        return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
 
     def _recall(self, point: Datapoint) -> _Series:
         """Return what is known of a series that did not come for long, or ever."""
@@ -151,9 +151,9 @@ class Renamer:
 
 def _begin(point: Datapoint, base: float, after: int = 0) -> _Life:
     """Return the life that begins before what is known of the rise of `point`, or at `base` where nothing is known."""
-    if point.increase is None or point.start is None:
-        return _Life(point.since, point.at, base)
-    return _Life(point.since, point.start + after, point.value - point.increase)
+    if point.increase is None or point.window_start is None:
+        return _Life(point.start_time, point.at, base)
+    return _Life(point.start_time, point.window_start + after, point.value - point.increase)
 
 
 def _life(lives: list[_Life], point: Datapoint) -> _Life:
@@ -161,8 +161,8 @@ def _life(lives: list[_Life], point: Datapoint) -> _Life:
     for life in reversed(lives):
         if life.has(point):
             return life
-    if point.at < lives[-1].since:
-        return _Life(point.since, point.at, point.value)
+    if point.at < lives[-1].start_time:
+        return _Life(point.start_time, point.at, point.value)
     lives[:] = [*lives[1 - LIVES :], _begin(point, 0.0, after=1)]  # at `start` itself the last life was read
     return lives[-1]
 
@@ -221,7 +221,7 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
     """Return the mean of gauges of one moment; of their samples nothing is told."""
     first = points[0]
     metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
-    start = min((point.start for point in points if point.start is not None), default=None)
+    start = min((point.window_start for point in points if point.window_start is not None), default=None)
     return Datapoint(metric, fmean([point.value for point in points]), rest, first.at, None, start)
 
 

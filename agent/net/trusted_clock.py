@@ -13,7 +13,7 @@ LASTING: Final = 600 * 10**9
 """Nanoseconds for which it must then keep pace before it is trusted again."""
 
 
-class SteadyClock:
+class TrustedClock:
     """
     The wall clock, or None after its start and after a step, until it has kept pace with the monotonic clock for long.
 
@@ -43,5 +43,5 @@ class SteadyClock:
         self._lead, self._due = wall - now, now if abs(wall - told) <= STEP else math.inf
 
 
-STEADY: Final = SteadyClock()
+TRUSTED_CLOCK: Final = TrustedClock()
 """The clock of this machine: what one sink hears of it serves all."""

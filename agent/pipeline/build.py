@@ -21,10 +21,10 @@ from agent.config.load import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level
 from agent.naming import rename
 from agent.pipeline import preflight
-from agent.pipeline.cardinality_limit import Budget
+from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
@@ -120,12 +120,12 @@ def level_wanted(config: Config) -> Level:
 def build_samplers(
     collectors: Iterable[tuple[str, Collector]],
     config: Config,
-    tray: queue.SimpleQueue[Reading],
+    readings: queue.SimpleQueue[Reading],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> list[Sampler]:
     """Return a sampler for each collector; `learn` is told what readings say of this machine's identity."""
     level = level_wanted(config)
-    return [Sampler(name, collector, level, tray, learn=learn) for name, collector in collectors]
+    return [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors]
 
 
 def spool_folder(config: Config) -> Path:
@@ -203,16 +203,16 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     return length
 
 
-def build_outlet(
+def build_route(
     name: str,
     sink: Sink,
     config: Config,
     common: Callable[[], Dimensions | None],
     *,
     born: int,
-    on_gone: Callable[[], None],
+    on_closed: Callable[[], None],
     keep: bool = True,
-) -> Outlet:
+) -> Route:
     """Return the way from samples to `sink`; what it is owed is kept on disk if it is durable, and with `keep`."""
     options, limits = configuration.sink_options(name, config), sink.limits
     length = window_length(name, sink, config)
@@ -234,14 +234,14 @@ def build_outlet(
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
-        on_gone=on_gone,
+        on_closed=on_closed,
     )
     ended = spool.newest() if limits.spacing else None
     window = Window(length, born=born, increases=limits.increases, spacing=limits.spacing, ended=ended, first=FIRST)
     chosen = build_filter(options, limits, config)
     most = limits.max_series if options.max_series is None else options.max_series
-    budget = Budget(name, most) if most else None
-    return Outlet(chosen, window, spool, worker, common, budget=budget, copies=rename.copier(config.names))
+    budget = CardinalityLimit(name, most) if most else None
+    return Route(chosen, window, spool, worker, common, budget=budget, copies=rename.copier(config.names))
 
 
 def assemble(
@@ -261,14 +261,14 @@ def assemble(
     """
     _check_dims(config)
     born = time.time_ns()
-    own = AgentCollector(since=born)
+    own = AgentCollector(start_time=born)
     collectors = {**build_collectors(config), "agent": own}
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
         for refusal in refusals(name, sink, config, collectors):
             log.error("%s", refusal)
-    tray: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = build_samplers(collectors.items(), config, tray, learn)
+    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    samplers = build_samplers(collectors.items(), config, readings, learn)
     left = set(sinks)
 
     def gone(name: str) -> None:
@@ -276,13 +276,13 @@ def assemble(
         if not left:
             pipeline.stop()
 
-    outlets = [
-        build_outlet(
-            name, sink, config, view(common, sink, config, sought), born=born, on_gone=partial(gone, name), keep=keep
+    routes = [
+        build_route(
+            name, sink, config, view(common, sink, config, sought), born=born, on_closed=partial(gone, name), keep=keep
         )
         for name, sink in sinks.items()
     ]
     assert config.interval is not None
-    pipeline = Pipeline(samplers, outlets, tray, interval=config.interval)
-    own.watch(samplers, outlets, lambda: pipeline.missed, lambda: pipeline.failed)
+    pipeline = Pipeline(samplers, routes, readings, interval=config.interval)
+    own.watch(samplers, routes, lambda: pipeline.missed, lambda: pipeline.failed)
     return pipeline

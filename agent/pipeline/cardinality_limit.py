@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions
-from agent.logs.throttled import Sayer
+from agent.logs.throttled import ThrottledLogger
 
 log = logging.getLogger(__name__)
 
@@ -16,14 +16,14 @@ FORGET: Final = 3600 * 10**9
 """Nanoseconds after which a series that is gone makes room for another: CloudWatch bills a metric by the hour."""
 
 
-class Budget:
+class CardinalityLimit:
     """Admits the points of the first `most` series; what is beyond is counted, and said once with what grew."""
 
     def __init__(self, sink: str, most: int) -> None:
         """Take the sink's name for the log, and how many series it may be sent."""
         self._most = most
         self._seen: dict[tuple[str, Dimensions], int] = {}
-        self._sayer = Sayer(log, f"sink {sink}")
+        self._sayer = ThrottledLogger(log, f"sink {sink}")
 
     def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return those of `points` whose series are within the budget."""

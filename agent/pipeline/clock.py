@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from agent.datapoint import Datapoint
 from agent.errors import text_of
-from agent.logs.throttled import Sayer
-from agent.pipeline.route import Outlet
+from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.route import Route
 from agent.pipeline.sampler import Reading, Sampler
 
 log = logging.getLogger(__name__)
@@ -37,18 +37,18 @@ class Pipeline:
     def __init__(
         self,
         samplers: Sequence[Sampler],
-        outlets: Sequence[Outlet],
-        tray: queue.SimpleQueue[Reading],
+        routes: Sequence[Route],
+        readings: queue.SimpleQueue[Reading],
         *,
         interval: float,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Tick every `interval` seconds; `tray` is where the samplers put their readings."""
-        self.samplers, self.outlets = samplers, outlets
-        self._tray, self._interval, self._clock = tray, interval, clock
+        """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
+        self.samplers, self.routes = samplers, routes
+        self._readings, self._interval, self._clock = readings, interval, clock
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
-        self._sayer = Sayer(log, "tick")
+        self._sayer = ThrottledLogger(log, "tick")
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
@@ -59,17 +59,17 @@ class Pipeline:
         """Start every thread."""
         for sampler in self.samplers:
             sampler.start()
-        for outlet in self.outlets:
-            outlet.worker.start()
+        for route in self.routes:
+            route.worker.start()
 
     def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
         """Ask every collector that is free, and return what has come within `grace` seconds; a stop cuts that short."""
-        waiting = sum([sampler.offer(at) for sampler in self.samplers])
+        waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
-        while waiting or not self._tray.empty():
+        while waiting or not self._readings.empty():
             try:
-                reading = self._tray.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
+                reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
             except queue.Empty:
                 if time.monotonic() >= deadline or self._stop.is_set():
                     break
@@ -82,9 +82,9 @@ class Pipeline:
         """One pass from the collectors to the spools; the last one, if a collector's input has ended for good."""
         at = self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
-        for outlet in self.outlets:
-            self._survive(f"sink {outlet.name}", outlet.take, points, at)
-            self._survive(f"sink {outlet.name}", outlet.worker.watch)
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.take, points, at)
+            self._survive(f"sink {route.name}", route.worker.watch)
         if any(sampler.ended for sampler in self.samplers):
             self._stop.set()
         self.ticks += 1
@@ -112,8 +112,8 @@ class Pipeline:
         """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
         at = self._clock()
         points = self._survive("readings", self.gather, at, PATIENCE) or []
-        for outlet in self.outlets:
-            self._survive(f"sink {outlet.name}", outlet.prime, points, at)
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.prime, points, at)
         if not self._stop.wait(pause):
             self.tick(PATIENCE)
 
@@ -125,13 +125,13 @@ class Pipeline:
         """End the windows, let the sinks deliver for `deadline` seconds, leave the rest spooled."""
         for sampler in self.samplers:
             sampler.stop()
-        for outlet in self.outlets:
-            self._survive(f"sink {outlet.name}", outlet.close_window)
-            outlet.worker.stop()
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.close_window)
+            route.worker.stop()
         end = time.monotonic() + deadline
-        for outlet in self.outlets:
-            outlet.worker.join(max(0.0, end - time.monotonic()))
-            self._survive(f"sink {outlet.name}", outlet.spool.close)
+        for route in self.routes:
+            route.worker.join(max(0.0, end - time.monotonic()))
+            self._survive(f"sink {route.name}", route.spool.close)
         for sampler in self.samplers:
             if sampler.ok:
                 sampler.join(0.1)

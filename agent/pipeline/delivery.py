@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions
-from agent.errors import BadBatch, Gone, Refused, Retryable, text_of
-from agent.logs.throttled import Sayer
+from agent.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
+from agent.logs.throttled import ThrottledLogger
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 
@@ -83,7 +83,7 @@ class Worker:
         cap: float = 60.0,
         refused_base: float = 30.0,
         refused_cap: float = 60.0,
-        on_gone: Callable[[], None] = lambda: None,
+        on_closed: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Send every `flush` seconds, `offset` (0 to 1) of a period after the full one; 0 is at once.
@@ -92,11 +92,11 @@ class Worker:
         Back-off is a random share of `base` doubling up to `cap` seconds; for what was refused, the `refused_` ones.
         """
         self.name, self.sink, self.spool = name, sink, spool
-        self._common, self._rename, self._on_gone = common, rename, on_gone
+        self._common, self._rename, self._on_closed = common, rename, on_closed
         self._flush, self._offset = flush, offset
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._sayer, self._watcher = Sayer(log, f"sink {name}"), Sayer(log, f"sink {name}")
+        self._sayer, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
         self._dressed: dict[Dimensions, Dimensions] = {}
         self._under: Dimensions | None = None
         self.counts: Counter[str] = Counter()
@@ -104,13 +104,15 @@ class Worker:
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._doubts: deque[Datapoint] = deque()
         self._taken = False  # whether something of the batch at hand was taken
-        self._ahead: Counter[str] = (
-            Counter()
-        )  # how the points ended that were taken while those before them are in doubt
+        self._ahead: Counter[str] = Counter()  # how points ended that were taken while earlier ones are in doubt
         self._vain = 0  # passes in a row that ended with doubts
         self._busy: float | None = None  # since when the sink is at work (monotonic seconds)
         self.seconds = 0.0
         """How long the last write took."""
+        self.delivered: float | None = None
+        """When something was last delivered (monotonic seconds), or None."""
+        self.last_error: str | None = None
+        """What the last failed attempt said, or None."""
         self.refused: str | None = None
         """Why the far side refuses this set-up, or every point, while it does."""
         self._rejecting: str | None = None
@@ -173,13 +175,14 @@ class Worker:
                     is_open = True
                 while self._deliver_some():
                     self._failures.clear()
+                    self.delivered = time.monotonic()
                     if time.monotonic() >= due:
                         self._remember()
                         due = time.monotonic() + REMEMBER
                 self._well()
-            except Gone as gone:
+            except SinkClosed as gone:
                 log.info("sink %s: %s", self.name, gone)
-                self._on_gone()
+                self._on_closed()
                 self._busy = None
                 self._end_all("reader gone")
                 break
@@ -297,7 +300,7 @@ class Worker:
         """Write one batch and settle it; halve it where some point is at fault and nobody says which."""
         try:
             change = self._write(batch)
-        except (Retryable, Refused, Gone):
+        except (Retryable, Refused, SinkClosed):
             raise
         except BaseException as problem:
             if not self._is_of_the_data(problem):
@@ -325,7 +328,7 @@ class Worker:
                 point = self._doubts[0]
                 try:
                     change = self._write([point])
-                except (Retryable, Refused, Gone):
+                except (Retryable, Refused, SinkClosed):
                     raise
                 except BaseException as problem:
                     if not self._is_of_the_data(problem):
@@ -338,14 +341,14 @@ class Worker:
                         why = f"{type(problem).__name__}: {text_of(problem)}"
                         aside.append(point)
                         change = Counter({"dropped:set aside": 1})
-                self.spool.settle(change)
+                self.spool.acknowledge(change)
                 self._doubts.popleft()
         finally:
             if aside:
                 self.spool.set_aside(aside, why)
                 text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
                 self._sayer.say(logging.ERROR, f"aside {why}", text)
-        self.spool.settle(self._ahead)
+        self.spool.acknowledge(self._ahead)
         self._ahead = Counter()
 
     def _give_up(self, problem: BaseException) -> NoReturn:
@@ -376,6 +379,7 @@ class Worker:
         kind = "retried" if isinstance(problem, Retryable) else "refused" if isinstance(problem, Refused) else "bug"
         self.counts[kind] += 1
         self._failures[kind] += 1
+        self.last_error = text
         if isinstance(problem, Retryable):
             self._sayer.say(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
             if problem.after is not None and problem.after > 0:
@@ -410,7 +414,7 @@ class Worker:
             stopping = self._stop.is_set()
             with contextlib.suppress(Retryable):
                 while points := self.spool.take(self.sink.limits.max_points)[0]:
-                    self.spool.settle({f"dropped:{reason}": len(points)})
+                    self.spool.acknowledge({f"dropped:{reason}": len(points)})
             if not stopping:
                 self._wake.wait()
                 self._wake.clear()

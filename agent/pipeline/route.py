@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
-from agent.pipeline.cardinality_limit import Budget
+from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.delivery import Worker
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -34,7 +34,7 @@ class Filter:
         return known
 
 
-class Outlet:
+class Route:
     """Filter, window and spool of one sink; used by the clock's thread. The worker takes it from there."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Outlet:
         worker: Worker,
         common: Callable[[], Dimensions | None],
         *,
-        budget: Budget | None = None,
+        budget: CardinalityLimit | None = None,
         copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
     ) -> None:
         """

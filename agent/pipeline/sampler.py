@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable, text_of
-from agent.logs.throttled import Sayer
-from agent.pipeline.validation import Intake
+from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -42,23 +42,23 @@ class Sampler:
         name: str,
         collector: Collector,
         level: Level,
-        tray: queue.SimpleQueue[Reading],
+        readings: queue.SimpleQueue[Reading],
         *,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
-        Put readings of at most `level` on `tray`; try what was not available again after `retry` seconds.
+        Put readings of at most `level` on `readings`; try what was not available again after `retry` seconds.
 
         `learn` is told, on this sampler's thread, what readings say of this machine's identity.
         """
-        self.name, self.collector, self._tray = name, collector, tray
+        self.name, self.collector, self._readings = name, collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = False
-        self._sayer = Sayer(log, f"collector {name}")
-        self.intake = Intake(level, self._sayer)
+        self._sayer = ThrottledLogger(log, f"collector {name}")
+        self.validation = Validation(level, self._sayer)
         self._learn = learn
         self._told: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
@@ -82,7 +82,7 @@ class Sampler:
         """Start the thread."""
         self._thread.start()
 
-    def offer(self, at: int) -> bool:
+    def request(self, at: int) -> bool:
         """Ask for a reading stamped `at`; tell whether one will come. Called by the clock's thread."""
         if self.ended:
             return False
@@ -111,7 +111,7 @@ class Sampler:
             begun = time.monotonic()
             points: list[Datapoint] = []
             self.earlier, self.trouble = self.trouble, None
-            self.intake.problems.clear()
+            self.validation.problems.clear()
             try:
                 self._read(at, points)
             except BaseException as bug:
@@ -119,10 +119,10 @@ class Sampler:
                 self.failed += 1
                 self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
                 self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=True)
-            self.trouble = "; ".join(filter(None, (self.trouble, *self.intake.problems.values()))) or None
+            self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
             self._busy = False
-            self._tray.put(Reading(at, points))
+            self._readings.put(Reading(at, points))
         self._close()
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
@@ -133,7 +133,7 @@ class Sampler:
                 self.collector.open()
                 self._open, self.unavailable = True, None
                 self._sayer.over("unavailable", "available now")
-            self.intake.take(self.collector.collect(at), at, points)
+            self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
             self._sayer.over("busy", "readings come back again")
         except InputEnded as end:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from agent.host.procfs import KeptFile
-from agent.pipeline.route import Outlet
+from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
@@ -54,11 +54,11 @@ class AgentCollector(Collector):
         SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip
 
-    def __init__(self, since: int) -> None:
-        """Count from `since` (ns since the epoch), when the agent began."""
-        self._since = since
+    def __init__(self, start_time: int) -> None:
+        """Count from `start_time` (ns since the epoch), when the agent began."""
+        self._start_time = start_time
         self._samplers: Sequence[Sampler] = ()
-        self._outlets: Sequence[Outlet] = ()
+        self._outlets: Sequence[Route] = ()
         self._missed: Callable[[], int] = int
         self._ticks_failed: Callable[[], int] = int
         self._statm: KeptFile | None = None
@@ -68,14 +68,14 @@ class AgentCollector(Collector):
     def watch(
         self,
         samplers: Sequence[Sampler],
-        outlets: Sequence[Outlet],
+        routes: Sequence[Route],
         missed: Callable[[], int],
         failed: Callable[[], int] = int,
     ) -> None:
         """Say whose counts to read. A spool's counts go back beyond this process: only the rest is ours."""
-        self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, outlets, missed, failed
-        for outlet in outlets:
-            self._before |= {(outlet.name, entry): n for entry, n in outlet.spool.ledger.ended().items()}
+        self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, routes, missed, failed
+        for route in routes:
+            self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
 
     def open(self) -> None:
         """Open the agent's own entry in /proc; where there is none, psutil serves."""
@@ -85,40 +85,40 @@ class AgentCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the counts as they are now."""
         yield RSS.point(at, self._rss())
-        yield CPU.point(at, time.process_time(), since=self._since)
-        yield MISSED.point(at, self._missed(), since=self._since)
-        yield TICKS_FAILED.point(at, self._ticks_failed(), since=self._since)
+        yield CPU.point(at, time.process_time(), start_time=self._start_time)
+        yield MISSED.point(at, self._missed(), start_time=self._start_time)
+        yield TICKS_FAILED.point(at, self._ticks_failed(), start_time=self._start_time)
         for sampler in self._samplers:
             yield from self._of_collector(sampler, at)
-        for outlet in self._outlets:
-            yield from self._of_sink(outlet, at)
+        for route in self._outlets:
+            yield from self._of_sink(route, at)
 
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         if sampler.ok is None:
             return
-        dims, since = self._named(collector=sampler.name), self._since
+        dims, start_time = self._named(collector=sampler.name), self._start_time
         yield SECONDS.point(at, sampler.seconds, dims)
         yield OK.point(at, sampler.ok, dims)
-        yield FAILED.point(at, sampler.failed, dims, since=since)
-        yield PARTIAL.point(at, sampler.partial, dims, since=since)
-        yield SKIPPED.point(at, sampler.skipped, dims, since=since)
-        yield NOT_FINITE.point(at, sampler.intake.not_finite, dims, since=since)
-        for part, points in tuple(sampler.intake.malformed.items()):
-            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), since=since)
+        yield FAILED.point(at, sampler.failed, dims, start_time=start_time)
+        yield PARTIAL.point(at, sampler.partial, dims, start_time=start_time)
+        yield SKIPPED.point(at, sampler.skipped, dims, start_time=start_time)
+        yield NOT_FINITE.point(at, sampler.validation.not_finite, dims, start_time=start_time)
+        for part, points in tuple(sampler.validation.malformed.items()):
+            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), start_time=start_time)
 
-    def _of_sink(self, outlet: Outlet, at: int) -> Iterator[Datapoint]:
-        dims, since, worker, spool = self._named(sink=outlet.name), self._since, outlet.worker, outlet.spool
+    def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
+        dims, start_time, worker, spool = self._named(sink=route.name), self._start_time, route.worker, route.spool
         for entry, points in spool.ledger.ended().items():
             kind, _, reason = entry.partition(":")
-            ours = points - self._before.get((outlet.name, entry), 0)
+            ours = points - self._before.get((route.name, entry), 0)
             if kind == "sent":
-                yield SENT.point(at, ours, dims, since=since)
+                yield SENT.point(at, ours, dims, start_time=start_time)
             elif reason:
                 metric = REJECTED if kind == "rejected" else DROPPED
-                yield metric.point(at, ours, self._named(reason=reason, sink=outlet.name), since=since)
-        yield RETRIED.point(at, worker.counts["retried"], dims, since=since)
-        yield REFUSED.point(at, worker.counts["refused"], dims, since=since)
-        yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, since=since)
+                yield metric.point(at, ours, self._named(reason=reason, sink=route.name), start_time=start_time)
+        yield RETRIED.point(at, worker.counts["retried"], dims, start_time=start_time)
+        yield REFUSED.point(at, worker.counts["refused"], dims, start_time=start_time)
+        yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, start_time=start_time)
         yield SPOOL_BYTES.point(at, spool.bytes, dims)
         yield SINK_SECONDS.point(at, worker.seconds, dims)
         oldest = spool.oldest()

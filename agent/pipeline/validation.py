@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from agent.errors import PartlyCollected
-from agent.logs.throttled import Sayer
+from agent.logs.throttled import ThrottledLogger
 
 MOST_POINTS: Final = 100_000
 """Points taken of one reading."""
@@ -34,10 +34,10 @@ class Malformed(Exception):
         self.part = part
 
 
-class Intake:
+class Validation:
     """Takes what one collector yields; used by its thread alone."""
 
-    def __init__(self, level: Level, sayer: Sayer) -> None:
+    def __init__(self, level: Level, sayer: ThrottledLogger) -> None:
         """Take points of at most `level`; tell `sayer` of those that are left out as malformed."""
         self._level, self._sayer = level, sayer
         self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is dear
@@ -53,7 +53,7 @@ class Intake:
         wanted, add, source, small, large, latest = self._wanted.get, points.append, iter(found), -LARGE, LARGE, LATEST
         for point in islice(source, MOST_POINTS):
             if point.__class__ is Datapoint:  # the quick way for nearly all of them: `type()` takes twice as long
-                metric, value, dims, at, since, start, summary, increase = point
+                metric, value, dims, at, start_time, start, summary, increase = point
                 is_wanted = wanted(id(metric))
                 if is_wanted is False:
                     continue
@@ -65,7 +65,7 @@ class Intake:
                     and dims.__class__ is Dimensions
                     and (dims.is_text or _verify(dims))
                     and at is now
-                    and (since is None or (since.__class__ is int and 0 <= since <= latest))
+                    and (start_time is None or (start_time.__class__ is int and 0 <= start_time <= latest))
                     and start is None
                     and summary is None
                     and increase is None
@@ -91,7 +91,7 @@ class Intake:
         """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
         if type(point) is not Datapoint:
             raise Malformed("point", f"expected a Datapoint, got {_kind(point)}")
-        metric, value, dims, at, since, *rest = point
+        metric, value, dims, at, start_time, *rest = point
         if not self._wants(metric):
             return None
         number = _number(value)
@@ -102,12 +102,12 @@ class Intake:
             raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
         if not (dims.is_text or _verify(dims)):
             dims = Dimensions({_text("dims", key): _text("dims", text) for key, text in dims.items_sorted})
-        for part, moment in (("at", at), ("since", since)):
-            if not (moment is None and part == "since"):
+        for part, moment in (("at", at), ("start_time", start_time)):
+            if not (moment is None and part == "start_time"):
                 _check_moment(part, moment)
         if rest != [None, None, None]:
             raise Malformed("point", "start, summary and increase are not a collector's to give")
-        return Datapoint(metric, number, dims, at, since)
+        return Datapoint(metric, number, dims, at, start_time)
 
     def _wants(self, metric: Metric) -> bool:
         """Tell whether `metric` is of the level; raise Malformed if it is none."""

@@ -192,10 +192,10 @@ class Window:
         """Return one datapoint for each counter seen in the window, at `earliest` or later; forget those long gone."""
         done = []
         for state in self._touched.values():
-            metric, value, dims, at, since, *_ = state.point
+            metric, value, dims, at, start_time, *_ = state.point
             if state.increase is not None or not self._increases:
                 end, start = max(at, earliest), min(state.start, at)
-                done.append(Datapoint(metric, value, dims, end, since, start, None, state.increase))
+                done.append(Datapoint(metric, value, dims, end, start_time, start, None, state.increase))
             state.start, state.increase = at, None
         self._touched = {}
         self._closed += 1
@@ -209,22 +209,22 @@ class Window:
         """
         Add what the counter gained since its last reading.
 
-        A life that began under our eyes counts from zero. A counter that went back, or whose `since` moved, began
-        anew at a moment unknown: this reading is only a base. So is one whose `since` is its own `at`.
+        A life that began under our eyes counts from zero. A counter that went back, or whose `start_time` moved, began
+        anew at a moment unknown: this reading is only a base. So is one whose `start_time` is its own `at`.
         """
         key = (point.metric.name, point.dims)
         state = self._counters.get(key)
         last = state.point if state else None
         if state is None:
             state = self._counters[key] = _Counter(point)
-        since = point.since
+        start_time = point.start_time
         gain: float | None = None
-        if last is not None and since == last.since:
+        if last is not None and start_time == last.start_time:
             gain = point.value - last.value
-        elif since is not None and (self._born if last is None else last.at) <= since < point.at:
+        elif start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
             gain = point.value
             if last is None:
-                state.start = since
+                state.start = start_time
         if gain is not None and gain >= 0:
             state.increase = gain if state.increase is None else state.increase + gain
         elif state.increase is None:

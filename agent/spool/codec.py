@@ -31,7 +31,7 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
     metric_rows: list[_Metric] = []
     dims_rows: list[_Pairs] = []
     rows: list[_Row] = []
-    for metric, value, of, at, since, start, summary, increase in points:
+    for metric, value, of, at, start_time, start, summary, increase in points:
         m = metrics.get(id(metric))
         if m is None:
             m = metrics[id(metric)] = len(metric_rows)
@@ -40,7 +40,7 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
         if d is None:
             d = dims[id(of)] = len(dims_rows)
             dims_rows.append(of.items_sorted)
-        rows.append((m, d, value, at, since, start, summary, increase))
+        rows.append((m, d, value, at, start_time, start, summary, increase))
     return VERSION + _encoder.encode(
         (common.items_sorted if common is not None else None, metric_rows, dims_rows, rows)
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.logs.throttled import Sayer
+from agent.logs.throttled import ThrottledLogger
 from agent.spool.sqlite import Busy, Row, Store, Witness, set_file_aside
 
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
@@ -22,7 +22,7 @@ HARMLESS: Final = frozenset({"disk", "busy", "gone"})
 """Kinds of trouble that cost no point yet."""
 
 
-class Journal:
+class SpoolFile:
     """
     A store that may fail, fill up, rot or belong to another agent for a while.
 
@@ -30,7 +30,7 @@ class Journal:
     lock.
     """
 
-    def __init__(self, path: Path | None, sayer: Sayer, on_rot: Callable[[], None]) -> None:
+    def __init__(self, path: Path | None, sayer: ThrottledLogger, on_rot: Callable[[], None]) -> None:
         """Take the file's path (None: there is none), and what to call when what it held is lost."""
         self._path, self._sayer, self._on_rot = path, sayer, on_rot
         self._store: Store | None = None
@@ -138,7 +138,7 @@ class Journal:
         """Write what is owed; tell whether nothing is any more."""
         if self._debt is not None:
             gone, front, change = self._debt
-            if self.do(lambda store: store.settle(gone, front, change)):
+            if self.do(lambda store: store.acknowledge(gone, front, change)):
                 self._debt = None
         return self._debt is None and self.is_open
 

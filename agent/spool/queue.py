@@ -15,10 +15,10 @@ from typing import Final
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from agent.errors import Retryable
-from agent.logs.throttled import Sayer
-from agent.net.trusted_clock import STEADY
+from agent.logs.throttled import ThrottledLogger
+from agent.net.trusted_clock import TRUSTED_CLOCK
 from agent.spool import codec
-from agent.spool.disk import Journal
+from agent.spool.disk import SpoolFile
 from agent.spool.ledger import Ledger
 from agent.spool.sqlite import NEWEST, Store
 
@@ -87,8 +87,8 @@ class Spool:
     """
     A queue of points between the windows and one sink's worker.
 
-    `append` is called by the clock's thread, `take`, `settle` and `release` by the worker's. Bounded in bytes and in
-    age, the oldest go first and are counted. Where the disk fails, points wait in memory and are written later.
+    `append` is called by the clock's thread, `take`, `acknowledge` and `release` by the worker's. Bounded in bytes and
+    in age, the oldest go first and are counted. Where the disk fails, points wait in memory and are written later.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Spool:
         max_age: float | None = None,
         destination: Mapping[str, str] | None = None,
         drop_others: bool = False,
-        clock: Callable[[], int | None] = STEADY,
+        clock: Callable[[], int | None] = TRUSTED_CLOCK,
     ) -> None:
         """
         Keep at most `max_bytes` in the file at `path` (None: in memory), none older than `max_age` seconds.
@@ -121,12 +121,12 @@ class Spool:
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[_Chunk] = deque()  # those of the queue that the disk has yet to take
         self._bytes = {True: 0, False: 0}  # on disk, in memory
-        self._sayer = Sayer(log, f"spool {name}")
-        self._journal = Journal(path, self._sayer, self._forget_the_file)
+        self._sayer = ThrottledLogger(log, f"spool {name}")
+        self._file = SpoolFile(path, self._sayer, self._forget_the_file)
         self.ledger = Ledger()
         self.lost = 0
         """Points that ended with the program, since no file took them."""
-        self.faults = self._journal.faults
+        self.faults = self._file.faults
         """Times that the file failed, by kind of trouble."""
         self._open()
 
@@ -152,7 +152,7 @@ class Spool:
             self._bytes[False] += fresh.size
             self.ledger.collected += fresh.count
             self.ledger.spooled += fresh.count
-            if self._journal.wanted:
+            if self._file.wanted:
                 self._unsaved.append(fresh)
                 self._save()
             self._trim()
@@ -162,21 +162,21 @@ class Spool:
         with self._lock:
             change = {"collected": points, f"dropped:{reason}": points}
             self.ledger.book(change)
-            if self._journal.is_open:
-                self._journal.owe(change)
-                self._journal.pay()
+            if self._file.is_open:
+                self._file.owe(change)
+                self._file.pay()
 
     def note_samples(self, samples: int) -> None:
         """Note how many samples the open window holds, for who starts after a kill."""
         with self._lock:
-            self._journal.do(lambda store: store.note_samples(samples))
+            self._file.do(lambda store: store.note_samples(samples))
 
     def _save(self) -> None:
         """Write what only memory has, unless the worker has it in hand; what the disk does not take waits here."""
-        self._journal.look_after()
-        if not self._journal.is_open and not self._flight:
+        self._file.look_after()
+        if not self._file.is_open and not self._flight:
             self._open()
-        if not self._journal.pay():
+        if not self._file.pay():
             return
         in_hand = self._queue[self._flight - 1].key if self._flight else -1
         waiting = [part for part in self._unsaved if part.left]
@@ -192,7 +192,7 @@ class Spool:
             except UNWRITABLE as problem:
                 fit = [point for point in left if _is_writable(point, part.common)]
                 bad = len(left) - len(fit)
-                self._journal.fault("unwritable", f"{bad} points cannot be written, and are dropped: {problem}")
+                self._file.fault("unwritable", f"{bad} points cannot be written, and are dropped: {problem}")
                 if not fit:
                     self._queue.remove(part)
                 self._end(part, {"dropped:unwritable": bad})
@@ -203,14 +203,14 @@ class Spool:
                 body = codec.encode(left, part.common)
             change = {"collected": part.left}
             add = partial(Store.add, key=part.key, newest=part.newest, body=body, change=change)
-            if not self._journal.do(partial(add, destination=part.destination)):
+            if not self._file.do(partial(add, destination=part.destination)):
                 self._unsaved.extend(p for p in waiting[n:] if not p.stored and p not in self._unsaved)
                 return
             self._bytes[False] -= part.size
             part.count, part.done, part.size, part.stored = len(left), 0, len(body), True
             part.points = left if part is self._queue[-1] else None
             self._bytes[True] += part.size
-        self._journal.well()
+        self._file.well()
 
     def _trim(self) -> None:
         for stored, most, reason in ((True, self._max_bytes, "spool full"), (False, MEMORY_BYTES, "memory full")):
@@ -254,7 +254,7 @@ class Spool:
                 common = part.common
                 taken += part.points[part.done : part.done + most - len(taken)]
                 self._flight += 1
-            if not taken and self._queue and self._journal.is_open:
+            if not taken and self._queue and self._file.is_open:
                 raise Retryable("the spool's file cannot be read now")
             return taken, common
 
@@ -262,7 +262,7 @@ class Spool:
         """Read a chunk back; one that makes no sense, or that the disk withholds for long, is set aside and counted."""
         found: list[bytes] = []
         try:
-            if not self._journal.do(lambda s: found.append(s.read(part.key, part.count, part.newest))):
+            if not self._file.do(lambda s: found.append(s.read(part.key, part.count, part.newest))):
                 part.withheld += 1
                 if part not in self._queue or part.withheld < PATIENCE:
                     return False
@@ -270,9 +270,9 @@ class Spool:
             points, common = codec.decode(found[0], part.count)
         except (codec.Unreadable, LookupError) as problem:
             self._queue.remove(part)
-            self._journal.fault("unreadable", f"a chunk of {part.left} points cannot be read, set aside: {problem}")
+            self._file.fault("unreadable", f"a chunk of {part.left} points cannot be read, set aside: {problem}")
             why = str(problem)
-            self._journal.do(lambda s: s.set_aside(part.key, why))
+            self._file.do(lambda s: s.set_aside(part.key, why))
             excess = min(max(-self.ledger.balance(), 0), part.left - 1)  # it may be its number of points that rotted
             part.count -= excess
             self.ledger.spooled -= excess
@@ -281,7 +281,7 @@ class Spool:
         part.points, part.common = points, common
         return True
 
-    def settle(self, change: Mapping[str, int]) -> None:
+    def acknowledge(self, change: Mapping[str, int]) -> None:
         """End the oldest points taken, as many as `change` counts (`sent`, `rejected:reason`, `dropped:reason`)."""
         rest = dict(change)
         with self._lock:
@@ -298,13 +298,13 @@ class Spool:
                 self._end(part, {entry: points for entry, points in share.items() if points})
 
     def set_aside(self, points: Sequence[Datapoint], why: str) -> None:
-        """Keep a copy of points on disk, for a person to look at; how they end is for `settle`."""
+        """Keep a copy of points on disk, for a person to look at; how they end is for `acknowledge`."""
         try:
             body = codec.encode(points, None)
         except UNWRITABLE:
             return
         with self._lock:
-            self._journal.do(lambda store: store.keep_aside(ascii(why), body))
+            self._file.do(lambda store: store.keep_aside(ascii(why), body))
 
     def release(self) -> None:
         """Give back what was taken and not settled."""
@@ -323,19 +323,19 @@ class Spool:
             self._bytes[part.stored] -= part.size
             if part in self._unsaved:
                 self._unsaved.remove(part)
-        if not self._journal.is_open:
+        if not self._file.is_open:
             return
         if not part.stored:
-            self._journal.owe({"collected": ended, **change})
+            self._file.owe({"collected": ended, **change})
         elif part.left:
-            self._journal.owe(change, front=(part.key, part.done))
+            self._file.owe(change, front=(part.key, part.done))
         else:
-            self._journal.owe(change, gone=part.key)
-        self._journal.pay()
+            self._file.owe(change, gone=part.key)
+        self._file.pay()
 
     def _open(self) -> None:
         """Open the file; what it still owes comes before what waits in memory."""
-        found = self._journal.open()
+        found = self._file.open()
         if found is None:
             return
         rows, entries, before = found
@@ -347,18 +347,18 @@ class Spool:
         rotten = max(held.balance(), 0)
         missing = max(min(before.collected - held.collected + min(held.balance(), 0), before.owed), 0)
         if rotten:
-            self._journal.fault("unreadable", f"{rotten} points of its file cannot be read, by its ledger")
+            self._file.fault("unreadable", f"{rotten} points of its file cannot be read, by its ledger")
         if missing:
             why = "it was set aside or deleted, or its write-ahead log was cut short"
-            self._journal.fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
+            self._file.fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
         if before.samples:
             n = before.samples
-            self._journal.fault(
+            self._file.fault(
                 "killed", f"the last run ended without a stop: the {n} samples of its open window are lost"
             )
         lost = {"collected": missing, "dropped:unreadable": rotten + missing} if rotten + missing else {}
         if unknown := Counter(self.ledger.ended()) + Counter(lost):
-            self._journal.owe(unknown)
+            self._file.owe(unknown)
         for change in (entries, lost):
             self.ledger.book(change)
         self.ledger.spooled += held.spooled
@@ -369,7 +369,7 @@ class Spool:
             part.key += keys
         self._queue.extendleft(reversed(old))
         self._divide()
-        self._journal.pay()
+        self._file.pay()
 
     def bind(self, destination: Mapping[str, str]) -> None:
         """
@@ -392,7 +392,7 @@ class Spool:
         for part in self._queue:
             part.destination = self._label
         for label in [label for label, is_ours in ours.items() if is_ours and label != self._label]:
-            self._journal.do(partial(Store.readdress, old=label, new=self._label))
+            self._file.do(partial(Store.readdress, old=label, new=self._label))
         others: Counter[bytes] = Counter()
         for part in self._apart:
             others[part.destination] += part.left
@@ -438,12 +438,12 @@ class Spool:
     def remember(self, state: bytes) -> None:
         """Keep what the sink must know after a restart; lost where the file fails."""
         with self._lock:
-            self._journal.do(lambda store: store.note(self._state, state))
+            self._file.do(lambda store: store.note(self._state, state))
 
     def _memo(self, name: str) -> bytes:
         found: list[bytes] = []
         with self._lock:
-            self._journal.do(lambda store: found.append(store.noted(name)))
+            self._file.do(lambda store: found.append(store.noted(name)))
         return found[0] if found else b""
 
     def oldest(self) -> int | None:
@@ -460,13 +460,13 @@ class Spool:
         """Write what can be written and close the file; safe to call twice."""
         with self._lock:
             self._flight = 0
-            if self._journal.wanted:
+            if self._file.wanted:
                 self._save()
             lost = [part for part in self._queue if not part.stored]
             for part in lost:
                 self._queue.remove(part)
                 self.lost += part.left
                 self._end(part, {f"dropped:{NOT_SENT}": part.left})
-            self._journal.close()
+            self._file.close()
         if lost:
             log.error("spool %s: %d points are lost, they were not sent", self.name, self.lost)

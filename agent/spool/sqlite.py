@@ -192,7 +192,7 @@ class Store:
         for key in bad:
             self.set_aside(key, "its numbers make no sense")
         if bad:
-            self.settle(bad, None, {})
+            self.acknowledge(bad, None, {})
         return found
 
     def ledger(self) -> dict[str, int]:
@@ -235,7 +235,7 @@ class Store:
             raise LookupError("its checksum is wrong")
         return row[0]
 
-    def settle(self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int]) -> None:
+    def acknowledge(self, gone: Iterable[int], front: tuple[int, int] | None, change: Mapping[str, int]) -> None:
         """Delete the chunks `gone`, note how many points of `front` (key, done) have ended."""
         with self._transaction(change) as db:
             db.executemany("DELETE FROM chunk WHERE key = ?", [(key,) for key in gone])

@@ -1,4 +1,4 @@
-"""A Unix socket in the state folder: a running agent tells about itself to this machine's own user, and to nobody else."""
+"""A Unix socket in the state folder: a running agent tells its own user about itself, and nobody else."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ class StatusServer:
                 return
             with connection, contextlib.suppress(OSError):
                 self._answer(connection)
+                connection.shutdown(socket.SHUT_WR)
 
     def _answer(self, connection: socket.socket) -> None:
         deadline = time.monotonic() + TIMEOUT

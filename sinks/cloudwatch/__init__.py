@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
-from agent.net.trusted_clock import STEADY, SteadyClock
+from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
 from sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
 from sinks.cloudwatch.wire import Encoder, body
@@ -73,7 +73,9 @@ class CloudwatchSink(Sink):
         timeout: float = 10.0
         """Seconds to wait for an answer."""
 
-    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns, steady: SteadyClock = STEADY) -> None:
+    def __init__(
+        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK
+    ) -> None:
         """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
         self._config, self._clock, self._steady = config, clock, steady
         self._encoder = Encoder(high_resolution=config.high_resolution)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
-from agent.net.trusted_clock import STEADY
+from agent.net.trusted_clock import TRUSTED_CLOCK
 from agent.sink import Limits, Rejected, Sink
 from sinks.google.history import SPACING, History
 from sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
@@ -96,7 +96,7 @@ class GoogleSink(Sink):
                 raise ValueError("timeout: expected a number above 0")
 
     def __init__(
-        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = STEADY
+        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK
     ) -> None:
         """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
         self._config, self._steady = config, steady

@@ -25,7 +25,7 @@ class Last(NamedTuple):
 
     end: int
     start: int = 0
-    since: int = 0
+    start_time: int = 0
     value: float = 0.0
     base: float = 0.0
 
@@ -41,24 +41,24 @@ _decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float,
 
 def _count(last: Last | None, end: int, point: Datapoint) -> Last:
     """Return the next point of a counter, `point`, which is to end at `end`."""
-    since, value = point.since or 0, point.value
+    start_time, value = point.start_time or 0, point.value
     if last is None or not last.start:
-        if 0 < since < end and (last is None or since != last.since):
-            return Last(end, min(since, end - MOMENT), since, value, _base(point))
-        return Last(end, end - MOMENT, since, value, value)  # a beginning unknown: it counts from here on
-    if since > last.end:  # a life that began after the last point
-        return Last(end, min(max(since, last.end + MOMENT), end - MOMENT), since, value, _base(point))
+        if 0 < start_time < end and (last is None or start_time != last.start_time):
+            return Last(end, min(start_time, end - MOMENT), start_time, value, _base(point))
+        return Last(end, end - MOMENT, start_time, value, value)  # a beginning unknown: it counts from here on
+    if start_time > last.end:  # a life that began after the last point
+        return Last(end, min(max(start_time, last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
     if value < last.value:  # it began anew, nobody knows when: what it counted before this reading is not known
-        return Last(end, last.end + MOMENT, since, value, value)
-    return Last(end, last.start, last.since, value, last.base)
+        return Last(end, last.end + MOMENT, start_time, value, value)
+    return Last(end, last.start, last.start_time, value, last.base)
 
 
 def _base(point: Datapoint) -> float:
     """Return what a counter read when its life began: not 0 where its first reading is all that is known of that."""
-    since, start = point.since or 0, point.start
-    if point.increase is not None and start is not None and start <= since:
+    start_time, start = point.start_time or 0, point.window_start
+    if point.increase is not None and start is not None and start <= start_time:
         return point.value - point.increase  # below 0 where the life before it rose in the same window, too
-    return point.value if since == point.at else 0.0
+    return point.value if start_time == point.at else 0.0
 
 
 class History:
@@ -90,7 +90,7 @@ class History:
 
     def disown(self, series: bytes, last: Last) -> None:
         """Let a counter of which Google knows a later start than that of `last` begin where it is read next."""
-        self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, since=last.since)
+        self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, start_time=last.start_time)
 
     def dump(self) -> bytes | None:
         """Return all of it as bytes, or None where nothing came since the last time."""

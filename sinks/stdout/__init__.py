@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
 from agent.datapoint import Datapoint, Dimensions, Metric
-from agent.errors import Gone, Refused, Retryable
+from agent.errors import Refused, Retryable, SinkClosed
 from agent.sink import Limits, Rejected, Sink
 from sinks.stdout.emf import events, is_allowed, series_fault
 from sinks.stdout.jsonl import lines
@@ -106,7 +106,7 @@ class StdoutSink(Sink):
         """Show the last table whole if the terminal was too low for it; a stream that is not ours stays open."""
         table, self._table = self._table, None
         if table and (text := table.rest()):
-            with suppress(Gone, Retryable):
+            with suppress(SinkClosed, Retryable):
                 self._send(text)
         if self._file is not None:
             self._file.close()
@@ -140,7 +140,7 @@ class StdoutSink(Sink):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stdout)
                 os.close(null)
-        raise Gone("the reader of standard output has gone")
+        raise SinkClosed("the reader of standard output has gone")
 
 
 def _writer(stream: Any) -> Callable[[bytes], int | None]:

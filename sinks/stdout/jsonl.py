@@ -28,16 +28,16 @@ def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
     """Return a line for each point; add those of a time outside the calendar to `rejected`."""
     done = []
     for point in batch:
-        metric, value, dims, at, since, start, summary, increase = point
+        metric, value, dims, at, start_time, start, summary, increase = point
         before, after = _parts(metric, dims)
         try:
             line = f'{{"time": "{utc(at)}"{before}{value!r}{after}'
             if increase is not None:
                 line += f', "increase": {increase!r}'
-            if since is not None:
-                line += f', "since": "{utc(since)}"'
+            if start_time is not None:
+                line += f', "start_time": "{utc(start_time)}"'
             if start is not None and (increase is not None or summary is not None):
-                line += f', "start": "{utc(start)}"'
+                line += f', "window_start": "{utc(start)}"'
             if summary is not None:
                 line += f', "summary": {json.dumps(summary._asdict())}'
         except OverflowError:

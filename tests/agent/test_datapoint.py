@@ -58,7 +58,7 @@ def test_a_metric_makes_points_of_itself():
     dims = Dimensions(core="0")
     point = load.point(7, 1.5, dims)
     assert (point.metric, point.value, point.dims, point.at) == (load, 1.5, dims, 7)
-    assert (point.since, point.start, point.summary, point.increase) == (None, None, None, None)
+    assert (point.start_time, point.window_start, point.summary, point.increase) == (None, None, None, None)
     assert load.point(7, 1.5).dims is NO_DIMENSIONS
     assert (load.kind, load.level, load.dims) == (Kind.GAUGE, Level.DETAILED, ("core",))
 
@@ -67,7 +67,7 @@ def test_a_counter_says_since_when_it_counts():
     sent = counter("net.sent", "By", "Bytes sent.")
     assert sent.kind is Kind.COUNTER
     assert sent.level is Level.BASIC
-    assert sent.point(9, 3, since=2).since == 2
+    assert sent.point(9, 3, start_time=2).start_time == 2
 
 
 def test_a_metric_cannot_be_changed():

@@ -31,7 +31,7 @@ class Good(Collector):
     def points(self, at):
         yield LOAD.point(at, 1.0, CORE)
         yield SHARE.point(at, 100.0)
-        yield SENT.point(at, 5, since=1)
+        yield SENT.point(at, 5, start_time=1)
 
     def collect(self, at):
         self.calls.append("collect")
@@ -93,7 +93,7 @@ def test_some_devices_may_fail():
         (yielding(SHARE.point(0, -0.1)), "x.share is -0.1 %"),
         (yielding(SHARE.point(0, 100.1)), "x.share is 100.1 %"),
         (yielding(SENT.point(0, 5)), "the counter x.sent does not say since when it counts"),
-        (yielding(SENT.point(0, -5, since=1)), "the counter x.sent is negative"),
+        (yielding(SENT.point(0, -5, start_time=1)), "the counter x.sent is negative"),
         (yielding(SHARE.point(0, 1), SHARE.point(0, 2)), "twice in one tick"),
         (bad(describe=lambda self: None), "Bad.describe returns no text"),
     ],

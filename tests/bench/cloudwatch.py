@@ -22,7 +22,7 @@ from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Summary, gauge
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -235,15 +235,15 @@ def frame(collector: Collector, url: str, *, interval: float, **scaled: Any) -> 
     common = Dimensions(MACHINE)
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url))
     limits = dataclasses.replace(sink.limits, **scaled)
-    tray: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    readings: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool("cloudwatch", Path(folder) / "cloudwatch.db", max_age=limits.max_age)
         with closing(spool):
             worker = Worker("cloudwatch", sink, spool, common=lambda: common, flush=limits.flush)
             window = Window(limits.window, born=time.time_ns(), increases=limits.increases)
-            outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
-            sampler = Sampler("bench", collector, Level.ALL, tray)
-            yield Pipeline([sampler], [outlet], tray, interval=interval), spool
+            route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+            sampler = Sampler("bench", collector, Level.ALL, readings)
+            yield Pipeline([sampler], [route], readings, interval=interval), spool
 
 
 def pace(minutes: int = MINUTES) -> Figure:

@@ -135,7 +135,7 @@ def last_window(effort: Effort) -> list[Figure]:
         assert points, "the window that was open at SIGTERM is not in the output"
         seen = sum(point.get("summary", {"count": 1})["count"] for point in points)
         first, last = (datetime.fromisoformat(points[n].get(key) or points[n]["time"]).timestamp()
-                       for n, key in ((0, "start"), (-1, "time")))  # fmt: skip
+                       for n, key in ((0, "window_start"), (-1, "time")))  # fmt: skip
         assert last >= stopped - 0.001, f"the last sample is {stopped - last:.3f} s older than SIGTERM"
         expected = 2 + int((stopped - first) / interval)  # the first, each interval, and once more at the stop
         missing.append(float(max(0, expected - seen)))

@@ -57,7 +57,7 @@ DIMS = [Dimensions(MACHINE, instance_type="a3-highgpu-8g", run="7", n=str(n)) fo
 def batches(at: int) -> list[list[Datapoint]]:
     """Return a window's points, cut into requests."""
     points = [metric.point(at, float(at % 97), dims) for metric in LEVELS for dims in DIMS]
-    points += [metric.point(at, float(at // 10**6), dims, since=1) for metric in TOTALS for dims in DIMS]
+    points += [metric.point(at, float(at // 10**6), dims, start_time=1) for metric in TOTALS for dims in DIMS]
     return [points[n : n + REQUEST] for n in range(0, SERIES, REQUEST)]
 
 
@@ -101,9 +101,9 @@ def documented(target: str) -> Any:
             for key in ("instance_type", "run", "n"):
                 series.metric.labels[key] = point.dims[key]
             times = {"end_time": {"seconds": point.at // 10**9, "nanos": point.at % 10**9}}
-            if point.since:
+            if point.start_time:
                 series.metric_kind = MetricDescriptor.MetricKind.CUMULATIVE
-                times["start_time"] = {"seconds": 0, "nanos": point.since}
+                times["start_time"] = {"seconds": 0, "nanos": point.start_time}
             interval = monitoring_v3.TimeInterval(times)
             series.points = [monitoring_v3.Point({"interval": interval, "value": {"double_value": point.value}})]
             made.append(series)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
 from agent.testing import MemorySink
@@ -66,7 +66,7 @@ def readings(at: int, of: Sequence[Metric], dims: Sequence[Dimensions]) -> list[
     """Return what collectors give in one tick: one point a series."""
     tick = at // SECOND
     return [
-        metric.point(at, tick * 7 + n + m / 8, each, since=START - SECOND if m % 2 else None)
+        metric.point(at, tick * 7 + n + m / 8, each, start_time=START - SECOND if m % 2 else None)
         for m, metric in enumerate(of)
         for n, each in enumerate(dims)
     ]
@@ -78,7 +78,7 @@ class Path10k:
     def __init__(self, folder: Path) -> None:
         self.spool = Spool("bench", folder / "bench.db")
         worker = Worker("bench", MemorySink(), self.spool)
-        self.outlet = Outlet(Filter(Level.ALL), Window(WINDOW, born=START), self.spool, worker, Dimensions)
+        self.route = Route(Filter(Level.ALL), Window(WINDOW, born=START), self.spool, worker, Dimensions)
         self.metrics = metrics()
         self.dims: list[Dimensions] = []
         self.at = START
@@ -88,14 +88,14 @@ class Path10k:
         self.at += seconds * SECOND
         points = readings(self.at, self.metrics, self.dims)
         before = time.process_time_ns()
-        self.outlet.take(points, self.at)
+        self.route.take(points, self.at)
         return (time.process_time_ns() - before) / 1e6
 
     def empty(self) -> float:
         """Deliver all that is spooled to nobody; return the CPU time (ms)."""
         before = time.process_time_ns()
         while points := self.spool.take(BATCH)[0]:
-            self.spool.settle({"sent": len(points)})
+            self.spool.acknowledge({"sent": len(points)})
         return (time.process_time_ns() - before) / 1e6
 
 

@@ -124,7 +124,7 @@ def growth_child(ticks: int) -> None:
             if n >= FIRST and (n - FIRST) % ((ticks - FIRST) // 9) == 0:
                 seen.append(rss())
             pipeline.tick()
-            while any(outlet.spool.ledger.spooled for outlet in pipeline.outlets):
+            while any(route.spool.ledger.spooled for route in pipeline.routes):
                 time.sleep(0.0002)  # at 1 s nothing is left for the next tick either
 
     Pipeline.run = run

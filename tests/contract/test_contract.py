@@ -241,7 +241,7 @@ def test_a_sinks_limits_are_sane(name):
 def test_a_sink_keeps_the_contract_or_says_why_it_cannot_be_opened(name, capfd):
     cls = loaded(plugins.SINKS, name)
     at = 1_800_000_000_000_000_000
-    batch = [KINDS[0].point(at, 0.5), KINDS[1].point(at, 7, since=at - 10**9)]
+    batch = [KINDS[0].point(at, 0.5), KINDS[1].point(at, 7, start_time=at - 10**9)]
     options = {"format": "json"} if name == "stdout" else {}
     try:
         assert check_sink(cls(cls.Config(**options)), batch) == []

@@ -20,7 +20,7 @@ from agent.collector import Collector
 from agent.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -49,14 +49,14 @@ class Numbers(Collector):
     metrics = (LEVEL, TOTAL)
 
     def __init__(self, clock):
-        self._readings, self._since = 0, clock()
+        self._readings, self._start_time = 0, clock()
         self._dims = [Dimensions(n=str(n)) for n in range(GAUGES)]
 
     def collect(self, at):
         self._readings += 1
         for n, dims in enumerate(self._dims):
             yield LEVEL.point(at, (self._readings * 7 + n) % 100 / 4, dims)
-        yield TOTAL.point(at, float(self._readings**2), since=self._since)
+        yield TOTAL.point(at, float(self._readings**2), start_time=self._start_time)
 
 
 class JournalledSpool(Spool):
@@ -84,16 +84,16 @@ def main():
     url, folder, life, begun = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     clock = FastClock(begun)
     common = Dimensions(life=life)
-    tray = queue.SimpleQueue()
+    readings = queue.SimpleQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=2.0))
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(folder / f"appended.{life}", "cloudwatch", folder / "cloudwatch.db")
     quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **quick)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
-    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
-    sampler = Sampler("numbers", Numbers(clock), Level.ALL, tray)
-    pipeline = Pipeline([sampler], [outlet], tray, interval=MINUTE / SAMPLES, clock=clock)
+    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+    sampler = Sampler("numbers", Numbers(clock), Level.ALL, readings)
+    pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

@@ -23,7 +23,7 @@ from agent.datapoint import Dimensions, Level, gauge
 from agent.errors import BadBatch, Refused, Retryable
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.sink import Limits, Rejected, Sink
@@ -43,7 +43,7 @@ def unwanted(number):
     return number % 53 == 3
 
 
-class Journal:
+class SpoolFile:
     def __init__(self, folder, name, life):
         self._file = os.open(folder / f"{name}.{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -78,7 +78,7 @@ class MoodySink(Sink):
     limits = Limits(max_points=BATCH, window=0, flush=0)
 
     def __init__(self, folder, life, dice, *, wild):
-        self._answered, self._doubted = Journal(folder, "answered", life), Journal(folder, "doubted", life)
+        self._answered, self._doubted = SpoolFile(folder, "answered", life), SpoolFile(folder, "doubted", life)
         self._dice, self._wild = dice, wild
 
     def write(self, batch):
@@ -107,15 +107,15 @@ class MoodySink(Sink):
 def main():
     folder, life, seed, moods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     wild = moods == "wild"
-    tray = queue.SimpleQueue()
+    readings = queue.SimpleQueue()
     common = Dimensions(life=str(life))
-    sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL, tray)
+    sampler = Sampler("numbers", Numbers(life, random.Random(f"{seed} numbers")), Level.ALL, readings)
     sink = MoodySink(folder, life, random.Random(f"{seed} moods"), wild=wild)
-    spool = JournalledSpool(Journal(folder, "appended", life), "moody", folder / "moody.db")
+    spool = JournalledSpool(SpoolFile(folder, "appended", life), "moody", folder / "moody.db")
     quick = {"base": 0.001, "cap": 0.004, "refused_base": 0.001, "refused_cap": 0.004}
     worker = Worker("moody", sink, spool, common=lambda: common, **quick)
-    outlet = Outlet(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
-    pipeline = Pipeline([sampler], [outlet], tray, interval=0.002)
+    route = Route(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
+    pipeline = Pipeline([sampler], [route], readings, interval=0.002)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

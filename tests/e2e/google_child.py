@@ -16,7 +16,7 @@ from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, counter, gauge
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -52,29 +52,29 @@ class Numbers(Collector):
     metrics = (LEVEL, TOTAL)
 
     def __init__(self, boot, life):
-        self._boot, self._since = boot, boot + life * 10**9
+        self._boot, self._start_time = boot, boot + life * 10**9
         self._dims = [Dimensions(n=str(n)) for n in range(GAUGES)]
 
     def collect(self, at):
         for n, dims in enumerate(self._dims):
             yield LEVEL.point(at, float(at // 10**9 % 7 + n), dims)
-        yield TOTAL.point(at, total(at, self._boot), since=self._since)
+        yield TOTAL.point(at, total(at, self._boot), start_time=self._start_time)
 
 
 def main():
     """Run until SIGTERM."""
     target, folder, life, begun = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     clock = FastClock(begun)
-    tray = queue.SimpleQueue()
+    readings = queue.SimpleQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=2.0), clock)
     limits = sink.limits
     spool = Spool("google", folder / "google.db", max_age=limits.max_age, clock=clock)
     quick = {"base": 0.01, "cap": 0.05, "refused_base": 0.01, "refused_cap": 0.05}
     worker = Worker("google", sink, spool, common=lambda: COMMON, **quick)
     window = Window(limits.window, born=clock(), spacing=limits.spacing, ended=spool.newest())
-    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: COMMON)
-    sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL, tray)
-    pipeline = Pipeline([sampler], [outlet], tray, interval=MINUTE / SAMPLES, clock=clock)
+    route = Route(Filter(Level.ALL), window, spool, worker, lambda: COMMON)
+    sampler = Sampler("numbers", Numbers(begun - 2 * AGO, life), Level.ALL, readings)
+    pipeline = Pipeline([sampler], [route], readings, interval=MINUTE / SAMPLES, clock=clock)
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
     pipeline.start()
     pipeline.run()

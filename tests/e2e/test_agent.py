@@ -92,8 +92,8 @@ def test_counters_count_since_the_boot(once):
     before, points, _ = once
     if ("network.sent",) not in points:
         pytest.skip("no interface but the loopback")
-    since = points["network.sent",]["since"]
-    assert datetime.fromisoformat(since).timestamp() == pytest.approx(before["boot"], abs=2)
+    start_time = points["network.sent",]["start_time"]
+    assert datetime.fromisoformat(start_time).timestamp() == pytest.approx(before["boot"], abs=2)
 
 
 def test_every_core_has_a_share(once):
@@ -110,7 +110,7 @@ def test_every_share_is_between_0_and_100_and_every_counter_has_a_start(once):
             assert 0 <= point["value"] <= 100, key
         if point["kind"] == "counter":
             assert point["increase"] >= 0, key
-            assert point["since"] <= point["time"], key
+            assert point["start_time"] <= point["time"], key
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_malformed_points_cost_themselves_and_are_counted_by_what_is_wrong(start
     found = {(p["value"], *p["dims"].values()) for p in running.points() if p["name"] == "stub.value"}
     assert found == {(1.0,), (3.0, "c")}
     assert count(running, "collector.malformed", "dims", "part") >= 16
-    assert count(running, "collector.malformed", "since", "part") >= 8
+    assert count(running, "collector.malformed", "start_time", "part") >= 8
     assert count(running, "collector.ok", "malformed") == 1
     assert ticks(running) >= 8
     assert running.errors().count("collector malformed: malformed points are left out: stub.value: ") == 3

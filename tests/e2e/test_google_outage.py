@@ -18,7 +18,7 @@ import pytest
 
 from agent.datapoint import Dimensions, Level
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
 from sinks.google import GoogleSink
@@ -141,10 +141,10 @@ def test_a_run_delivers_its_last_reading_at_whatever_second_it_is_stopped():
             sink, spool, common = GoogleSink(config), Spool("google"), Dimensions(run=str(seconds))
             worker = Worker("google", sink, spool, common=lambda common=common: common)
             window = Window(60, born=born, spacing=sink.limits.spacing, first=10)
-            outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda common=common: common)
+            route = Route(Filter(Level.ALL), window, spool, worker, lambda common=common: common)
             for at in range(born + S, born + (seconds + 1) * S, S):
-                outlet.take([child.TOTAL.point(at, at - born, since=born), child.LEVEL.point(at, 1.0)], at)
-            outlet.close_window()
+                route.take([child.TOTAL.point(at, at - born, start_time=born), child.LEVEL.point(at, 1.0)], at)
+            route.close_window()
             worker.start()
             worker.stop()
             assert worker.join(LONG)

@@ -29,7 +29,7 @@ def window(first: int) -> list[Datapoint]:
     found: list[Datapoint] = []
     for n in range(first, first + POINTS):
         at, dims = AT + first * 10**9, Dimensions(n=str(n))
-        found += [LEVEL.point(at, n * 1.25, dims), TOTAL.point(at, n * 3.0, dims, since=AT - n)]
+        found += [LEVEL.point(at, n * 1.25, dims), TOTAL.point(at, n * 3.0, dims, start_time=AT - n)]
     return found
 
 
@@ -49,7 +49,7 @@ class Template:
                 with spool._lock:
                     spool._journal._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 spool.take(70)
-                spool.settle({"sent": 65, "rejected:odd": 5})
+                spool.acknowledge({"sent": 65, "rejected:odd": 5})
             if n == CHUNKS - 1:
                 self.files = {end: (folder / f"work.db{end}").read_bytes() for end in ("", "-wal", "-shm")}
         spool.close()
@@ -100,7 +100,7 @@ def drain(spool: Spool, dice: Random) -> Iterator[Datapoint]:
         if points:
             assert common == COMMON, f"the dimensions are {common}"
             yield from points
-            spool.settle({"sent": len(points)})
+            spool.acknowledge({"sent": len(points)})
         assert spool.ledger.balance() == 0, f"the ledger is off: {spool.ledger}"
 
 

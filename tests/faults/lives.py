@@ -14,7 +14,7 @@ from pathlib import Path
 from agent.datapoint import Dimensions, Kind, Level
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -84,7 +84,11 @@ def _run(pipeline: Pipeline) -> None:
 def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     """Send to CloudWatch until SIGTERM."""
     _begin(folder, life)
-    clock, common, tray = FastClock(begun, 7 * 86_400 * 10**9, 60.0), Dimensions(life=str(life)), queue.SimpleQueue()
+    clock, common, readings = (
+        FastClock(begun, 7 * 86_400 * 10**9, 60.0),
+        Dimensions(life=str(life)),
+        queue.SimpleQueue(),
+    )
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5), clock)
     sink.limits = dataclasses.replace(sink.limits, max_points=8)  # many requests, of which some fail
     spool = JournalledSpool(
@@ -92,15 +96,15 @@ def cloudwatch(url: str, folder: Path, life: int, begun: int) -> None:
     )
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
     window = Window(sink.limits.window, born=clock(), increases=sink.limits.increases)
-    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
-    sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, tray)
-    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
+    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(clock), Level.ALL, readings)
+    _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
 
 
 def google(target: str, folder: Path, life: int, begun: int) -> None:
     """Send to Cloud Monitoring until SIGTERM."""
     _begin(folder, life)
-    clock, common, tray = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, queue.SimpleQueue()
+    clock, common, readings = FastClock(begun, GOOGLE_AGO, GOOGLE_WINDOW), google_child.COMMON, queue.SimpleQueue()
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True, timeout=0.5), clock)
     limits = sink.limits
     spool = JournalledSpool(
@@ -108,22 +112,22 @@ def google(target: str, folder: Path, life: int, begun: int) -> None:
     )
     worker = Worker("google", sink, spool, common=lambda: common, **QUICK)
     window = Window(GOOGLE_WINDOW, born=clock(), spacing=limits.spacing, ended=spool.newest())
-    outlet = Outlet(Filter(Level.ALL), window, spool, worker, lambda: common)
+    route = Route(Filter(Level.ALL), window, spool, worker, lambda: common)
     numbers = google_child.Numbers(begun - 2 * GOOGLE_AGO, life)
-    sampler = Sampler("numbers", numbers, Level.ALL, tray)
-    _run(Pipeline([sampler], [outlet], tray, interval=WINDOW / SAMPLES, clock=clock))
+    sampler = Sampler("numbers", numbers, Level.ALL, readings)
+    _run(Pipeline([sampler], [route], readings, interval=WINDOW / SAMPLES, clock=clock))
 
 
 def soak(url: str, folder: Path, interval: float) -> None:
     """Send every tick to CloudWatch until SIGTERM; the file `ticks` tells how many there were."""
     _begin(folder, 0)
-    common, tray = Dimensions(host="soak"), queue.SimpleQueue()
+    common, readings = Dimensions(host="soak"), queue.SimpleQueue()
     sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=url, timeout=0.5))
     spool = Spool("cloudwatch", folder / "cloudwatch.db")
     worker = Worker("cloudwatch", sink, spool, common=lambda: common, **QUICK)
-    outlet = Outlet(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
-    sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL, tray)
-    pipeline = Pipeline([sampler], [outlet], tray, interval=interval)
+    route = Route(Filter(Level.ALL), Window(0, born=time.time_ns()), spool, worker, lambda: common)
+    sampler = Sampler("numbers", cloudwatch_child.Numbers(time.time_ns), Level.ALL, readings)
+    pipeline = Pipeline([sampler], [route], readings, interval=interval)
     told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)
 
     pipeline.on_tick = lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import agent.collectors
 from agent.collector import Collector
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.errors import Gone, Refused, Retryable
+from agent.errors import Refused, Retryable, SinkClosed
 from sinks.stdout import StdoutSink, emf, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
@@ -69,7 +69,7 @@ def test_json_prints_increase_since_and_start_of_a_counter():
 
     assert written([point], format="json")[0] == (
         '{"time": "2026-11-20T10:00:05Z", "name": "disk.read", "kind": "counter", "unit": "By", "value": 4096,'
-        ' "dims": {}, "increase": 512, "since": "2026-11-20T09:00:05Z", "start": "2026-11-20T10:00:04Z"}\n'
+        ' "dims": {}, "increase": 512, "start_time": "2026-11-20T09:00:05Z", "window_start": "2026-11-20T10:00:04Z"}\n'
     )
 
 
@@ -86,7 +86,7 @@ def test_json_prints_the_summary_of_a_window():
     point = Datapoint(CPU, 10.0, NO_DIMENSIONS, AT, None, AT - 60 * SECOND, summary)
 
     assert written([point], format="json")[0].endswith(
-        '"dims": {}, "start": "2026-11-20T09:59:05Z", "summary": {"count": 3, "sum": 30.0, "minimum": 5.0,'
+        '"dims": {}, "window_start": "2026-11-20T09:59:05Z", "summary": {"count": 3, "sum": 30.0, "minimum": 5.0,'
         ' "maximum": 15.0, "values": [5.0, 10.0, 15.0], "counts": [1, 1, 1], "last": 10.0}}\n'
     )
 
@@ -230,7 +230,7 @@ def test_a_closed_stream_is_refused_at_the_start_and_gone_later():
     sink = sink_on(stream)
     stream.close()
 
-    with pytest.raises(Gone, match="the reader of standard output has gone"):
+    with pytest.raises(SinkClosed, match="the reader of standard output has gone"):
         sink.write([CPU.point(AT, 1.0)])
     with pytest.raises(Refused):
         sink_on(stream)
@@ -272,7 +272,7 @@ def test_a_terminal_that_hung_up_is_gone():
     with os.fdopen(secondary, "w") as stream:
         sink = sink_on(stream)
         os.close(primary)
-        with pytest.raises(Gone):
+        with pytest.raises(SinkClosed):
             sink.write([CPU.point(AT, 1.0)])
 
 
@@ -706,7 +706,7 @@ def core(**dims):
 @pytest.mark.parametrize(
     ("point", "reason"),
     [
-        (READ.point(AT, 4096, since=0), "first reading of a counter"),
+        (READ.point(AT, 4096, start_time=0), "first reading of a counter"),
         (core(**{f"d{n}": "v" for n in range(31)}), "too many dimensions"),
         (gauge("", "%", "A.").point(AT, 1.0), "metric name not allowed"),
         (gauge("x" * 256, "%", "A.").point(AT, 1.0), "metric name not allowed"),

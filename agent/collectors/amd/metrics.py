@@ -62,7 +62,7 @@ class Teller:
         for metric, value in readings.items():
             if life := self._lives.get(metric):
                 if possible(metric, value) and life.take(value, at):
-                    yield Datapoint(metric, value, self.dims, at, life.since)
+                    yield Datapoint(metric, value, self.dims, at, life.start_time)
             elif possible(metric, value):
                 yield Datapoint(metric, value, self.dims, at)
 

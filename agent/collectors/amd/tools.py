@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import Errand, Trouble
+from agent.host.oneshot import OneShot, Trouble
 from agent.host.supervised_process import quoted
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
@@ -183,18 +183,18 @@ class Program:
         self,
         command: Sequence[str | Path],
         parse: Callable[[bytes], Cards],
-        errand: Errand,
+        oneshot: OneShot,
         *,
         listing: Sequence[str | Path] | None = None,
     ) -> None:
         """Take what to run, how to read it, and what else to run first if its output names no PCI addresses."""
-        self._command, self._parse, self._errand, self._listing = command, parse, errand, listing
+        self._command, self._parse, self._oneshot, self._listing = command, parse, oneshot, listing
         self.slots: Mapping[str, str] = {}
 
     def poll(self, now: float, *, start: bool = True) -> Cards | None:
         """As in Tool; `now` in seconds, monotonic."""
         listing = None if self.slots else self._listing
-        answer = self._errand.poll(listing or self._command, now, start=start)
+        answer = self._oneshot.poll(listing or self._command, now, start=start)
         if answer is None:
             return None
         try:
@@ -207,7 +207,7 @@ class Program:
 
     def close(self) -> None:
         """End what runs."""
-        self._errand.close()
+        self._oneshot.close()
 
     def __str__(self) -> str:
         """Return the command."""
@@ -219,7 +219,7 @@ class Program:
         if not any(slots.values()):
             raise Trouble("listed no GPU")
         self.slots = slots
-        self._errand.again()
+        self._oneshot.again()
 
     def _told(self, data: bytes) -> Cards:
         """Return the answer, if it is known whose it is; raise Trouble."""
@@ -241,7 +241,7 @@ def programs(config: Wanted, *, placed: bool = False) -> Iterator[Program]:
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
     if smi := shutil.which("amd-smi", path=where):
         listing = [smi, "list", "--json"] if placed else None
-        yield Program([smi, "metric", "--json"], amd_smi, Errand(config.pace, config.patience), listing=listing)
+        yield Program([smi, "metric", "--json"], amd_smi, OneShot(config.pace, config.patience), listing=listing)
     if smi := shutil.which("rocm-smi", path=where):
         command = [smi, "-a", "--showmeminfo", "vram", "--json"]
-        yield Program(command, rocm_smi, Errand(config.pace, config.patience))
+        yield Program(command, rocm_smi, OneShot(config.pace, config.patience))

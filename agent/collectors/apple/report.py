@@ -80,7 +80,7 @@ class Report:
         if self._clock() - self._at < SHORTEST:
             return Stretch()
         with self._foundation.scope() as own:
-            before, since = self._sample, self._at
+            before, start_time = self._sample, self._at
             sample = self._taken()
             if not sample:
                 problems.append("IOReport gives no sample")
@@ -90,7 +90,7 @@ class Report:
             change = own(self._io.IOReportCreateSamplesDelta(before, sample, None))
             if not change:
                 problems.append("IOReport gives no difference of two samples")
-            return self._stretch(change, self._at - since, problems)
+            return self._stretch(change, self._at - start_time, problems)
 
     def close(self) -> None:
         """End the subscription."""

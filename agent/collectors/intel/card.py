@@ -51,7 +51,7 @@ class Card:
         self._chip, self._vram = _kept(hwmon / chip), _kept(hwmon / labels.get("vram", "none"))
         self._idle = [file for path in sorted(engines) if (file := _kept(path / "idle_residency_ms"))]
         self._last: dict[KeptFile, tuple[int, float]] = {}
-        self._since: tuple[int, float] | None = None
+        self._start_time: tuple[int, float] | None = None
         if not any(self._all()):
             raise LookupError(folder)
 
@@ -99,10 +99,10 @@ class Card:
             if not gpu_metrics.possible(metric, value):
                 continue
             if metric is gpu_metrics.ENERGY:
-                if self._since is None or value < self._since[1]:  # the driver, or the card, began anew
-                    self._since = at, value
-                self._since = self._since[0], value
-                yield Datapoint(metric, value, self.dims, at, self._since[0])
+                if self._start_time is None or value < self._start_time[1]:  # the driver, or the card, began anew
+                    self._start_time = at, value
+                self._start_time = self._start_time[0], value
+                yield Datapoint(metric, value, self.dims, at, self._start_time[0])
             else:
                 yield Datapoint(metric, value, self.dims, at)
 

@@ -13,7 +13,7 @@ from typing import Final
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import Errand, Trouble
+from agent.host.oneshot import OneShot, Trouble
 from agent.host.supervised_process import quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
@@ -69,7 +69,7 @@ class XpuSmi:
 
     def __init__(self, program: str, pace: float, patience: float) -> None:
         """Take where it is, and in seconds how often it is run and how long it may take."""
-        self._program, self._errand = program, Errand(pace, patience)
+        self._program, self._oneshot = program, OneShot(pace, patience)
         self._slots: dict[int, str] = {}
 
     def poll(self, now: float, *, start: bool) -> Mapping[str, Readings]:
@@ -79,7 +79,7 @@ class XpuSmi:
         `start` says whether it may be started: it would wake a card that sleeps.
         """
         words = ["dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"] if self._slots else ["discovery", "-j"]
-        answer = self._errand.poll([self._program, *words], now, start=start)
+        answer = self._oneshot.poll([self._program, *words], now, start=start)
         if answer is None:
             return {}
         found: dict[int, Readings] = {}
@@ -87,7 +87,7 @@ class XpuSmi:
             found = dumped(answer.data)
         elif slots := discovered(answer.data):
             self._slots = slots
-            self._errand.again()
+            self._oneshot.again()
             return {}
         if not found:
             raise Trouble(f"xpu-smi told of no GPU: {quoted(answer.data, 80)!r}{answer.how}")
@@ -95,4 +95,4 @@ class XpuSmi:
 
     def close(self) -> None:
         """End it."""
-        self._errand.close()
+        self._oneshot.close()

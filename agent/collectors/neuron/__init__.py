@@ -96,11 +96,11 @@ class NeuronCollector(Collector):
         if source is None or records is None:
             return
         now = self._clock()
-        since = at - MOMENT if self._last is None else self._last
+        start_time = at - MOMENT if self._last is None else self._last
         self._last = at
         whole = True
         for line in source.records(now):
-            if whole := records.take(line, now, at, since):
+            if whole := records.take(line, now, at, start_time):
                 source.heard(now)
         yield from records.points(at, now)
         if self._devices:

@@ -51,7 +51,7 @@ class Machine:
         """Words for what this instance is; a later record may know more."""
         self.devices: int | None = None
 
-    def take(self, record: Record, now: float, until: float, at: int, since: int) -> Iterator[Named]:
+    def take(self, record: Record, now: float, until: float, at: int, start_time: int) -> Iterator[Named]:
         """Yield rows by the group that they replace; they will be held `until` (monotonic s, as `now`)."""
         self._take_instance(record.instance_info)
         self._take_pods(record.neuron_k8s_info, now, until)
@@ -59,7 +59,7 @@ class Machine:
         for name, given in self._read.mapping(record.system_data, "system_data").items():
             if name == HARDWARE:
                 group = self._read.group(given, name)
-                yield name, self._ecc_rows(group.neuron_devices, at, since) if group else []
+                yield name, self._ecc_rows(group.neuron_devices, at, start_time) if group else []
             elif name not in OF_HOST:
                 self._trouble.once(f"the group {quoted(name)} of the system is not known")
 
@@ -74,7 +74,7 @@ class Machine:
             self.devices = int(devices)
         return [self._series.row(metrics.DEVICE_MEMORY_TOTAL, devices * size)] if devices and size else []
 
-    def _ecc_rows(self, listed: Any, at: int, since: int) -> list[Row]:
+    def _ecc_rows(self, listed: Any, at: int, start_time: int) -> list[Row]:
         rows = []
         for device, counters in self._devices(listed).items():
             for key, memory, corrected, metric in ECC:
@@ -83,13 +83,13 @@ class Machine:
                     continue
                 place = (device, memory, corrected)
                 if place not in self._ecc:
-                    self._ecc[place] = Reported(since if self._ecc_per_period else self._boot or since)
+                    self._ecc[place] = Reported(start_time if self._ecc_per_period else self._boot or start_time)
                 known = self._ecc[place]
                 if self._ecc_per_period:
                     known.add(int(count))
                 else:
                     known.read(int(count), at)
-                rows.append(self._series.row(metric, known.value, *place, since=known.since))
+                rows.append(self._series.row(metric, known.value, *place, start_time=known.start_time))
         return rows
 
     def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:

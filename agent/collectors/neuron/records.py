@@ -56,11 +56,11 @@ class Records:
         self._short: set[tuple[str, int | None]] = set()
         self._left_out, self._in_a_row = False, 0
 
-    def take(self, line: bytes, now: float, at: int, since: int) -> bool:
+    def take(self, line: bytes, now: float, at: int, start_time: int) -> bool:
         """
         Take one line that was there `now` (monotonic s), for the tick `at`; tell whether it was a record.
 
-        What is counted for the first time was zero as of `since`, the tick before (both in ns since the epoch).
+        What is counted for the first time was zero as of `start_time`, the tick before (both in ns since the epoch).
         """
         try:
             record = schema.decode(line)
@@ -73,10 +73,10 @@ class Records:
             self._trouble.add("a line is JSON, but no record")
             return False
         self._until = now + PERIODS * max(self._period(record), self._interval)
-        for name, rows in self.machine.take(record, now, self._until, at, since):
+        for name, rows in self.machine.take(record, now, self._until, at, start_time):
             self._hold(name, rows)
         self._left_out = False
-        self._take_runtimes(record.neuron_runtime_data, since)
+        self._take_runtimes(record.neuron_runtime_data, start_time)
         self._in_a_row = self._in_a_row + 1 if self._left_out else 0
         if self._in_a_row > TOLERATED:
             self.say_left_out()
@@ -93,17 +93,19 @@ class Records:
         """Yield what is still news, and counts that were not yielded yet whatever became of their runtimes."""
         for until, rows in self._held.values():
             if now <= until:
-                for metric, value, dims, since in rows:
-                    yield Datapoint(metric, value, dims, at, since)
+                for metric, value, dims, start_time in rows:
+                    yield Datapoint(metric, value, dims, at, start_time)
         until, tags = self._counting
         owed, self._owed = self._owed, set()
         for tag in owed | tags if now <= until else owed:
             tally = self._tallies.of(tag, at)
             for (kind, name), count in tally.counts.items():
-                metric, value, dims, since = self._series.row(COUNTERS[kind], count, name, tag=tag, since=tally.since)
-                yield Datapoint(metric, value, dims, at, since)
+                metric, value, dims, start_time = self._series.row(
+                    COUNTERS[kind], count, name, tag=tag, start_time=tally.start_time
+                )
+                yield Datapoint(metric, value, dims, at, start_time)
 
-    def _take_runtimes(self, listed: Any, since: int) -> None:
+    def _take_runtimes(self, listed: Any, start_time: int) -> None:
         if listed is None:
             return  # null or missing is no news; where nothing runs the list is empty
         if not isinstance(listed, list):
@@ -127,7 +129,7 @@ class Records:
             entries = found.get(name, [])
             self._hold(name, self._merge[name](entries))
             if name == COUNTED:
-                self._count(entries, since)
+                self._count(entries, start_time)
 
     def _report(self, runtime: Runtime) -> Mapping[str, Any] | None:
         if self._read.failed("a runtime", runtime.error) or runtime.report is None:
@@ -142,11 +144,11 @@ class Records:
             else:
                 self._trouble.once(f"the group {quoted(given)} of a runtime is not known")
 
-    def _count(self, entries: Sequence[Entry], since: int) -> None:
+    def _count(self, entries: Sequence[Entry], start_time: int) -> None:
         """Add what happened in the period of one record."""
         self._counting = self._until, {tag for tag, _ in entries}
         for tag, group in entries:
-            tally = self._tallies.of(tag, since)
+            tally = self._tallies.of(tag, start_time)
             self._owed.add(tag)
             ended = group.inference_summary if group.execution_summary is None else group.execution_summary
             for kind, summary in (("outcome", ended), ("error", group.error_summary)):

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     metric: Metric
     value: float
     dims: Dimensions
-    since: int | None = None
+    start_time: int | None = None
 
 
 class Series:
@@ -38,7 +38,7 @@ class Series:
             self._pods = pods
             self._known.clear()
 
-    def row(self, metric: Metric, value: float, *places: str, tag: str = "", since: int | None = None) -> Row:
+    def row(self, metric: Metric, value: float, *places: str, tag: str = "", start_time: int | None = None) -> Row:
         """Return `value` with its series: `places` are the values of the metric's dimensions, in their order."""
         key = (metric.name, metric.level, tag, places)
         known = self._known.get(key)
@@ -46,7 +46,7 @@ class Series:
             if len(self._known) >= MOST:
                 self._known.clear()
             known = self._known[key] = self._learn(metric, places, tag)
-        return Row(known[0], value, known[1], since)
+        return Row(known[0], value, known[1], start_time)
 
     def _learn(self, metric: Metric, places: tuple[str, ...], tag: str) -> tuple[Metric, Dimensions]:
         pairs = dict(zip(metric.dims, places, strict=True))

@@ -43,7 +43,9 @@ class _Device:
             if text.isdigit() and len(text) < 20 and int(text) < LARGEST:
                 self._errors = self._errors or Reported(self._boot or at)
                 self._errors.read(int(text), at)
-                yield metrics.ECC_REPAIRABLE.point(at, self._errors.value, self.dims, since=self._errors.since)
+                yield metrics.ECC_REPAIRABLE.point(
+                    at, self._errors.value, self.dims, start_time=self._errors.start_time
+                )
             else:
                 trouble.add(f"{REPAIRABLE}: no count")
 

@@ -13,11 +13,11 @@ LARGEST: Final = 2**63 - 1
 class Tally:
     """What was counted by name since a moment (ns since the epoch) at which all was zero."""
 
-    __slots__ = ("counts", "since")
+    __slots__ = ("counts", "start_time")
 
-    def __init__(self, since: int) -> None:
+    def __init__(self, start_time: int) -> None:
         """Begin with nothing."""
-        self.since = since
+        self.start_time = start_time
         self.counts: dict[tuple[str, str], int] = {}
         """By kind and name."""
 
@@ -38,9 +38,9 @@ class Tallies:
         """Begin with none."""
         self._tallies: dict[str, Tally] = {}
 
-    def of(self, tag: str, since: int) -> Tally:
-        """Return the tally of `tag`; one that is new is zero as of `since`."""
-        tally = self._tallies.pop(tag, None) or Tally(since)
+    def of(self, tag: str, start_time: int) -> Tally:
+        """Return the tally of `tag`; one that is new is zero as of `start_time`."""
+        tally = self._tallies.pop(tag, None) or Tally(start_time)
         if len(self._tallies) >= MOST_TAGS:
             del self._tallies[next(iter(self._tallies))]
         self._tallies[tag] = tally  # the last one, now
@@ -53,14 +53,14 @@ class Reported:
 
     The driver says 0 where it could not read its firmware (aws-neuronx-dkms, neuron_sysfs_metrics.c), and the next
     reading would then look like a burst of errors. So a fall counts only when a second reading confirms it; the
-    counter then began anew at a moment unknown, which is said by moving `since`.
+    counter then began anew at a moment unknown, which is said by moving `start_time`.
     """
 
-    __slots__ = ("_fell", "since", "value")
+    __slots__ = ("_fell", "start_time", "value")
 
-    def __init__(self, since: int) -> None:
-        """Count as of `since` (ns since the epoch)."""
-        self.since = since
+    def __init__(self, start_time: int) -> None:
+        """Count as of `start_time` (ns since the epoch)."""
+        self.start_time = start_time
         self.value = 0
         self._fell = False
 
@@ -69,7 +69,7 @@ class Reported:
         if value >= self.value:
             self.value, self._fell = value, False
         elif self._fell:
-            self.value, self.since, self._fell = value, at, False
+            self.value, self.start_time, self._fell = value, at, False
         else:
             self._fell = True
 

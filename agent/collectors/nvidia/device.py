@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from agent.collectors.nvidia.asker import SECOND, Asker, Lost
 from agent.collectors.nvidia.gpm import GRAPHICS, Gpm
 from agent.collectors.nvidia.metrics import THROTTLES, GpuMetrics, PartMetrics
+from agent.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.host.counters import Life
 
@@ -55,7 +55,7 @@ class Part:
     def __init__(self, handle: Any, name: Name, metrics: PartMetrics, level: Level) -> None:
         """Take NVML's handle, and what to say under which name."""
         self.handle, self.name, self.dims, self.metrics = handle, name, name.dims, metrics
-        self.asker = Asker(name.who)
+        self.query = NvmlQuery(name.who)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
         self.used: int | None = None
@@ -66,7 +66,7 @@ class Part:
 
     def begin(self, now: int) -> None:
         """Begin a tick at `now` (monotonic ns)."""
-        self.asker.begin(now)
+        self.query.begin(now)
         self.used = self.total = self.busy = None
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Part:
             self.gpm.close()
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
-        ask, call, m = self.asker.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
+        ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2)
         if info is None:  # drivers before 510; what the driver keeps for itself counts as used there
             info = ask("memory.v1", call, self.handle)
@@ -108,10 +108,10 @@ class Instance(Part):
     def __init__(self, handle: Any, gpu: Gpu, name: Name, metrics: PartMetrics, level: Level) -> None:
         """Take the handle of the instance, and the GPU which it is part of."""
         super().__init__(handle, name, metrics, level)
-        number = self.asker.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
         if number is not None:
             wanted = [GRAPHICS, *(metrics.active if self.detailed else ())]
-            self.gpm = Gpm(self.asker, gpu, lambda into: pynvml.nvmlGpmMigSampleGet(gpu.handle, number, into), wanted)
+            self.gpm = Gpm(self.query, gpu, lambda into: pynvml.nvmlGpmMigSampleGet(gpu.handle, number, into), wanted)
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
         """Yield what can be read now; raise Lost."""
@@ -147,7 +147,7 @@ class Gpu(Part):
         self._count(m.ecc_uncorrected, 1, ECC_UNCORRECTED)
         often, seldom = {(ENERGY, 0): "energy"}, {(ECC_UNCORRECTED, 0): "ecc", (RECOVERY, 0): "recovery"}
         if self.detailed:
-            self.gpm = Gpm(self.asker, self, lambda into: pynvml.nvmlGpmSampleGet(self.handle, into), m.active)
+            self.gpm = Gpm(self.query, self, lambda into: pynvml.nvmlGpmSampleGet(self.handle, into), m.active)
             often[MEMORY_TEMPERATURE, 0] = "temperature"
             seldom[ECC_CORRECTED, 0] = "ecc"
             self._count(m.ecc_corrected, 1, ECC_CORRECTED)
@@ -170,14 +170,14 @@ class Gpu(Part):
                 yield from self._readings(at, now, seldom=seldom)
         except Lost:
             self.lost = True
-        if self.lost or self.asker.reset or self._recovery:
+        if self.lost or self.query.reset or self._recovery:
             yield self.metrics.state.point(at, 0, self.dims)
-        elif self.asker.answered:
+        elif self.query.answered:
             yield self.metrics.state.point(at, 1, self.dims)
 
     def troubles(self) -> list[str]:
         """Return what went wrong in this tick, here and in the instances."""
-        return [text for part in (self, *self.instances) for text in part.asker.troubles.values()]
+        return [text for part in (self, *self.instances) for text in part.query.troubles.values()]
 
     def close(self) -> None:
         """Free what the driver holds for us."""
@@ -198,14 +198,14 @@ class Gpu(Part):
             yield from instance.read(at, now)
 
     def _rates(self, at: int) -> Iterator[Datapoint]:
-        rates = self.asker.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
         if rates is not None:
             yield from self._utilization(at, rates.gpu)
             if self.detailed:
                 yield from self._share(self.metrics.memory_activity, at, rates.memory)
 
     def _temperature(self, at: int) -> Iterator[Datapoint]:
-        ask, chip = self.asker.ask, pynvml.NVML_TEMPERATURE_GPU
+        ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
         value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
         if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # what is to replace it from CUDA 14 on
             value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
@@ -213,16 +213,16 @@ class Gpu(Part):
             yield self.metrics.temperature.point(at, value, self.dims)
 
     def _dear(self, at: int) -> Iterator[Datapoint]:
-        limit = self.asker.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
+        limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         self._limit = limit / 1e3 if limit else None
         if self.detailed:
             if self._limit:
                 yield self.metrics.power_limit.point(at, self._limit, self.dims)
-            fan = self.asker.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
+            fan = self.query.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
             yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= FASTEST else fan)
 
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
-        ask, m = self.asker.ask, self.metrics
+        ask, m = self.query.ask, self.metrics
         for name, number, metric in self._clocks:
             if (clock := ask(name, pynvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
                 yield metric.point(at, clock, self.dims)
@@ -233,7 +233,7 @@ class Gpu(Part):
         yield from self._activity(at, now)
 
     def _fields(self, at: int, now: int, *, seldom: bool) -> Iterator[Datapoint]:
-        found = self.asker.fields(self.handle, self._all if seldom else self._often)
+        found = self.query.fields(self.handle, self._all if seldom else self._often)
         for first, other in LINKS.items():
             if first in found:
                 found.pop(other, None)
@@ -245,21 +245,21 @@ class Gpu(Part):
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
             if self.detailed or metric.level == Level.BASIC:
-                yield metric.point(at, value / unit, dims, since=life.since)
+                yield metric.point(at, value / unit, dims, start_time=life.start_time)
         yield from self._power(at, now, counted.get(ENERGY))
 
     def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
         """Yield the mean since the last tick, which the sensor's readings of a moment cannot give."""
         watts = None
         if energy is not None:
-            life, base = self._counters[ENERGY].life.since, self._base
+            life, base = self._counters[ENERGY].life.start_time, self._base
             if base is None or base[0] != life:
                 self._base = life, now, energy
             elif now - base[1] >= LEAST:
                 self._base = life, now, energy
                 watts = (energy - base[2]) / (now - base[1]) * 1e6
         if not watts:  # the first tick, an old device, or one that does not really count
-            sensor = self.asker.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
+            sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None else sensor / 1e3
         if watts is not None:
             yield self.metrics.power.point(at, watts, self.dims)

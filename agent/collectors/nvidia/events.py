@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pynvml
 
-from agent.collectors.nvidia.asker import Asker, Lost
 from agent.collectors.nvidia.device import Gpu
+from agent.collectors.nvidia.query import Lost, NvmlQuery
 from agent.datapoint import Datapoint, Dimensions, Metric
 
 XID: Final = pynvml.nvmlEventTypeXidCriticalError
@@ -36,7 +36,7 @@ class Xids:
     def __init__(self, metric: Metric) -> None:
         """Take what to say."""
         self._metric = metric
-        self.asker = Asker("Xid events")
+        self.query = NvmlQuery("Xid events")
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
         self._seen: dict[tuple[Dimensions, int], tuple[int, Dimensions, int]] = {}
@@ -49,26 +49,26 @@ class Xids:
             if gpu.lost or gpu.handle is None or address(gpu.handle) in self._gpus:
                 continue
             try:
-                kinds = gpu.asker.ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, gpu.handle)
+                kinds = gpu.query.ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, gpu.handle)
                 if not (kinds or 0) & XID:
                     continue
                 if self._set is None:
-                    self._set = gpu.asker.ask("events", pynvml.nvmlEventSetCreate)
-                gpu.asker.ask("events", pynvml.nvmlDeviceRegisterEvents, gpu.handle, XID, self._set)
+                    self._set = gpu.query.ask("events", pynvml.nvmlEventSetCreate)
+                gpu.query.ask("events", pynvml.nvmlDeviceRegisterEvents, gpu.handle, XID, self._set)
             except Lost:
                 continue  # its readings will tell
             self._gpus[address(gpu.handle)] = gpu
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
         """Yield how often each Xid came, of those that came at all."""
-        self.asker.begin(now)
+        self.query.begin(now)
         for gpu, xid in self._take():
             # None had come when we looked the last time: that is when the count was zero.
             new = 0, gpu.dims | {"xid": str(xid)}, at if self._last is None else self._last
-            count, dims, since = self._seen.get((gpu.dims, xid), new)
-            self._seen[gpu.dims, xid] = count + 1, dims, since
-        for count, dims, since in self._seen.values():
-            yield self._metric.point(at, count, dims, since=since)
+            count, dims, start_time = self._seen.get((gpu.dims, xid), new)
+            self._seen[gpu.dims, xid] = count + 1, dims, start_time
+        for count, dims, start_time in self._seen.values():
+            yield self._metric.point(at, count, dims, start_time=start_time)
         self._last = at
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Xids:
                 if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
                     self.close()  # or it would say so for ever; the others are registered anew
                 elif error.value != pynvml.NVML_ERROR_TIMEOUT:
-                    self.asker.refused("events", "events", error.value)
+                    self.query.refused("events", "events", error.value)
                 return
             gpu = self._gpus.get(address(event.device))
             if gpu and event.eventType & XID:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from agent.collectors.nvidia.asker import SECOND, Asker
+from agent.collectors.nvidia.query import SECOND, NvmlQuery
 
 GRAPHICS: Final = 1
 """Share of time in which any work ran: the only utilization that an instance of MIG has."""
@@ -28,9 +28,9 @@ class Gpm:
     GPM takes no lock of the profilers, so it disturbs none of them.
     """
 
-    def __init__(self, asker: Asker, gpu: HasHandle, take: Callable[[Any], Any], numbers: Iterable[int]) -> None:
+    def __init__(self, query: NvmlQuery, gpu: HasHandle, take: Callable[[Any], Any], numbers: Iterable[int]) -> None:
         """Take the GPU (whose handle may change), the call that fills a snapshot, and what to ask for."""
-        self._asker, self._gpu, self._take = asker, gpu, take
+        self._asker, self._gpu, self._take = query, gpu, take
         self._query = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         for n, number in enumerate(numbers):
             self._query.metrics[n].metricId = number

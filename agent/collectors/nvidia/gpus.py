@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from agent.collectors.nvidia.asker import SECOND, Lost
 from agent.collectors.nvidia.device import Gpu, Instance, Name, Part
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, Usage
+from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.process_tree import Where
@@ -129,7 +129,7 @@ class Gpus:
                 yield from self._share(gpu, self._tree, at)
             self._problems += gpu.troubles()
         yield from self._xids.read(at, now)
-        problems, self._problems = [*self._problems, *self._xids.asker.troubles.values()], []
+        problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
 
@@ -200,9 +200,9 @@ class Gpus:
             taken = {gpu.name.number for gpu in self._gpus.values()}
             gpu = self._gpu(handle, index if index not in taken else max(taken) + 1, uuid, model)
         gpu.handle = handle
-        gpu.asker.begin(now)
+        gpu.query.begin(now)
         with suppress(Lost):  # the next reading tells
-            gpu.minor = gpu.asker.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
+            gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
             gpu.instances = self._instances(gpu)
         if self._wanted is not None and not self._wanted.intersection(
             (str(index), uuid, *(instance.name.uuid for instance in gpu.instances))
@@ -226,13 +226,13 @@ class Gpus:
     def _instances(self, gpu: Gpu) -> list[Instance]:
         """Return the instances that the GPU is divided into; raise Lost."""
         known, found = {instance.name.uuid: instance for instance in gpu.instances}, []
-        for number in range(gpu.asker.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
+        for number in range(gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
                 uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # there is a place for one, and no more
-                    gpu.asker.refused(f"mig.{number}", "mig", error.value)
+                    gpu.query.refused(f"mig.{number}", "mig", error.value)
                 continue
             instance = known.pop(uuid, None)
             if instance is None:

@@ -117,7 +117,7 @@ class Usage:
         """Return the bytes of the part that each process has, None for unknown, by the driver's pid."""
         running: dict[int, int | None] = {}
         for name, call in LISTS.items():
-            for process in self.part.asker.ask(name, call, self.part.handle) or ():
+            for process in self.part.query.ask(name, call, self.part.handle) or ():
                 memory = process.usedGpuMemory
                 if process.pid and (memory is None or self.part.total is None or memory <= self.part.total):
                     before = running.get(process.pid)  # who computes and draws is in two lists
@@ -126,7 +126,7 @@ class Usage:
 
     def _busy(self, tree: Tree, *, alone: bool) -> float | None:
         """Return the utilization by the tree since the last look, in percent, or None."""
-        samples = self.part.asker.ask("processes.utilization", self._samples)
+        samples = self.part.query.ask("processes.utilization", self._samples)
         if samples is None:
             return None
         first, shares = self._seen is None, {int(sample.pid): int(sample.smUtil) for sample in samples}

@@ -20,7 +20,7 @@ from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint, Metric
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.blocking_call import Lane
+from agent.host.blocking_call import BlockingCall
 
 if TYPE_CHECKING:
     from agent.collectors.openmetrics.fetch import Scraper
@@ -32,12 +32,12 @@ PATIENCE: Final = 0.5
 class _Source:
     """An endpoint: its lane, where one scrape at a time may take its time, and what is known of its pages."""
 
-    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, tray: _Tray) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Tray) -> None:
         self.name, self.endpoint = name, endpoint
         self.reader = Reader(name, endpoint)
         self.series: int | None = None
-        self._scraper, self._tray = scraper, tray
-        self._lane = Lane(self._call, f"scrape {name}")
+        self._scraper, self._readings = scraper, readings
+        self._lane = BlockingCall(self._call, f"scrape {name}")
         self._due = self._asked = 0.0
         self._waiting = False
 
@@ -69,9 +69,9 @@ class _Source:
         from agent.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  http.client is for who scrapes
 
         try:
-            self._tray.put((self, self._scraper.scrape()))
+            self._readings.put((self, self._scraper.scrape()))
         except Failed as why:
-            self._tray.put((self, str(why)))
+            self._readings.put((self, str(why)))
 
 
 _Tray = SimpleQueue[tuple[_Source, Answer | str]]
@@ -106,7 +106,7 @@ class OpenmetricsCollector(Collector):
         """Take the configuration."""
         self._config = config
         self._sources: list[_Source] = []
-        self._tray: _Tray = SimpleQueue()
+        self._readings: _Tray = SimpleQueue()
 
     def open(self) -> None:
         """Make ready to scrape; raise Unavailable where no endpoint is configured."""
@@ -115,8 +115,8 @@ class OpenmetricsCollector(Collector):
             raise Unavailable("no endpoint is configured: there is no table [collectors.openmetrics.endpoints.NAME]")
         from agent.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  http.client is for who scrapes
 
-        self._tray = SimpleQueue()
-        self._sources = [_Source(name, of, Scraper(of), self._tray) for name, of in self._config.endpoints.items()]
+        self._readings = SimpleQueue()
+        self._sources = [_Source(name, of, Scraper(of), self._readings) for name, of in self._config.endpoints.items()]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield what the pages say that have come; raise PartlyCollected for those that failed."""
@@ -145,7 +145,7 @@ class OpenmetricsCollector(Collector):
         while True:
             try:
                 left = deadline - time.monotonic() if asked - answers.keys() else 0
-                source, answer = self._tray.get(timeout=max(0, left))
+                source, answer = self._readings.get(timeout=max(0, left))
             except Empty:
                 return answers
             answers[source] = answer

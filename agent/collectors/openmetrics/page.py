@@ -68,14 +68,14 @@ class _Birth:
 class _Series:
     """A series of the page, and where it stood."""
 
-    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "since", "value")
+    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "start_time", "value")
 
     def __init__(self, metric: Metric, dims: Dimensions, birth: _Birth | None) -> None:
         self.metric, self.dims, self.birth = metric, dims, birth
         self.seen = -1
         self.last = -1.0
         self.value = 0.0
-        self.since = 0
+        self.start_time = 0
         self.born: int | None = None
 
     def begin(self, at: int) -> None:
@@ -85,10 +85,10 @@ class _Series:
         Where the page does not say when that was, it is this reading.
         """
         assert self.birth is not None
-        self.since = at
+        self.start_time = at
         if self.birth.at != self.born:
             self.born = self.birth.at
-            self.since = at if self.born is None else min(self.born, at)
+            self.start_time = at if self.born is None else min(self.born, at)
 
 
 class Reader:
@@ -130,14 +130,14 @@ class Reader:
         self._complain(problems)
         points: list[Datapoint] = []
         for series in found:
-            value, since = series.value, None
+            value, start_time = series.value, None
             if series.birth is not None:
                 if value < 0:
                     continue
                 if value < series.last or series.last < 0 or series.birth.at != series.born:
                     series.begin(at)
-                series.last, since = value, series.since
-            points.append(_make((series.metric, value, series.dims, at, since, None, None, None)))
+                series.last, start_time = value, series.start_time
+            points.append(_make((series.metric, value, series.dims, at, start_time, None, None, None)))
         self._forget(2 * len(samples) + 1000)
         return points, problems
 

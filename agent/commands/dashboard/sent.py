@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from agent.commands.dashboard.options import Wishes
-from agent.commands.inventory import survey
+from agent.commands.inventory import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
 from agent.config.load import SHARED, Config, plugin_config, sink_options
@@ -121,7 +121,7 @@ def _sink(config: Config, name: str) -> tuple[Limits, Mapping[str, Any]]:
 
 def _here(config: Config, wishes: Wishes, notes: list[str]) -> list[Datapoint]:
     """Return what this machine gives, and what the collectors that the configuration names would give."""
-    machine = survey(config, {})
+    machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
     asked = [name for name in config.collector if name in machine.absent]
     return [*machine.points, *_all_of(asked, config, wishes), *_stand_ins(AgentCollector.metrics, wishes)]
@@ -151,7 +151,7 @@ def _stand_ins(metrics: Iterable[Metric], wishes: Wishes) -> Iterator[Datapoint]
     for metric in metrics:
         for values in product(*_values(metric, wishes)):
             dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
-            yield metric.point(THEN, 1.0, dims, since=THEN)
+            yield metric.point(THEN, 1.0, dims, start_time=THEN)
 
 
 def _values(metric: Metric, wishes: Wishes) -> Iterator[Sequence[str]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from agent.commands.inventory import Survey, survey
+from agent.commands.inventory import Discovery, discover
 from agent.commands.plan.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.config import plugins
 from agent.config.load import Config, LevelName, plugin_config, sink_options
@@ -126,7 +126,7 @@ def make(config: Config, wishes: Wishes) -> Plan:
     planners = [
         _Planner(name, sink, config, wishes, faults(name, sink, config, collectors)) for name, sink in sinks.items()
     ]
-    machine = survey(config, sinks)
+    machine = discover(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)
     return Plan(wishes.hosts, MONTH, machine.series, machine.absent, machine.failed, done)
 
@@ -153,9 +153,9 @@ class _Planner:
         self._by_bytes = self._prices if isinstance(self._prices, VolumePrices) else None
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
-        self._machine = Survey([], [], {}, {}, {})
+        self._machine = Discovery([], [], {}, {}, {})
 
-    def plan(self, machine: Survey) -> SinkPlan:
+    def plan(self, machine: Discovery) -> SinkPlan:
         """Return the plan for what `machine` gave."""
         self._machine = machine
         level, c = self._options.level or self._config.level, self._cadence

@@ -90,7 +90,7 @@ def test_a_captured_leaf_of_v2(box):
         OOM_KILLS: 0,
     }
     assert {point.at for point in points} == {7}
-    assert {point.since for point in points if point.metric in (CPU_THROTTLED, OOM_KILLS)} == {1005 * SECOND}
+    assert {point.start_time for point in points if point.metric in (CPU_THROTTLED, OOM_KILLS)} == {1005 * SECOND}
     assert collector.describe() == f"{box.folder}/sys/fs/cgroup/docker/{ID}, 4 CPUs, 16.0 GiB"
     collector.close()
     collector.close()

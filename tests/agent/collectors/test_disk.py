@@ -193,8 +193,8 @@ def test_only_whole_physical_disks_are_summed(host, opened):
     sectors_read = 1003346126 + 1560 + 32670882 + 4643973 + 9657779 + 1657779
     sectors_written = 505697032 + 0 + 213637440 + 39451633 + 1972905 + 172905
     assert list(opened(host).collect(at=7))[3:] == [
-        READ.point(7, sectors_read * 512, since=BOOT),
-        WRITTEN.point(7, sectors_written * 512, since=BOOT),
+        READ.point(7, sectors_read * 512, start_time=BOOT),
+        WRITTEN.point(7, sectors_written * 512, start_time=BOOT),
     ]
 
 
@@ -202,11 +202,11 @@ def test_all_adds_what_each_disk_counted(host, opened):
     points = [p for p in opened(host, level=Level.ALL).collect(at=7) if p.dims.get("device") == "nvme0n1"]
     one = Dimensions(device="nvme0n1")
     assert points == [
-        DEVICE_READ.point(7, 4643973 * 512, one, since=BOOT),
-        DEVICE_WRITTEN.point(7, 39451633 * 512, one, since=BOOT),
-        OPERATIONS.point(7, 47114, one | {"direction": "read"}, since=BOOT),
-        OPERATIONS.point(7, 1078320, one | {"direction": "write"}, since=BOOT),
-        BUSY.point(7, 222.766, one, since=BOOT),
+        DEVICE_READ.point(7, 4643973 * 512, one, start_time=BOOT),
+        DEVICE_WRITTEN.point(7, 39451633 * 512, one, start_time=BOOT),
+        OPERATIONS.point(7, 47114, one | {"direction": "read"}, start_time=BOOT),
+        OPERATIONS.point(7, 1078320, one | {"direction": "write"}, start_time=BOOT),
+        BUSY.point(7, 222.766, one, start_time=BOOT),
     ]
 
 

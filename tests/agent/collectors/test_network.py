@@ -69,8 +69,8 @@ def test_the_sums_are_over_all_interfaces_but_the_loopback(opened):
     sent = 67120 + 1943284 + 9315587528 + 2630299 + 2851649360 + 2681662018
     received = 1888 + 648 + 68210035552 + 10437182923 + 64910168
     assert list(opened(PROC).collect(at=7)) == [
-        SENT.point(7, sent, since=BOOT),
-        RECEIVED.point(7, received, since=BOOT),
+        SENT.point(7, sent, start_time=BOOT),
+        RECEIVED.point(7, received, start_time=BOOT),
     ]
 
 
@@ -86,14 +86,14 @@ def test_all_adds_bytes_errors_and_drops_of_each_interface(host, opened):
     one = Dimensions(interface="eth0")
     sent, received = one | {"direction": "sent"}, one | {"direction": "received"}
     assert list(opened(host, Level.ALL).collect(at=7)) == [
-        SENT.point(7, 200, since=BOOT),
-        RECEIVED.point(7, 100, since=BOOT),
-        INTERFACE_SENT.point(7, 200, one, since=BOOT),
-        INTERFACE_RECEIVED.point(7, 100, one, since=BOOT),
-        ERRORS.point(7, 12, sent, since=BOOT),
-        ERRORS.point(7, 2, received, since=BOOT),
-        DROPS.point(7, 13, sent, since=BOOT),
-        DROPS.point(7, 3, received, since=BOOT),
+        SENT.point(7, 200, start_time=BOOT),
+        RECEIVED.point(7, 100, start_time=BOOT),
+        INTERFACE_SENT.point(7, 200, one, start_time=BOOT),
+        INTERFACE_RECEIVED.point(7, 100, one, start_time=BOOT),
+        ERRORS.point(7, 12, sent, start_time=BOOT),
+        ERRORS.point(7, 2, received, start_time=BOOT),
+        DROPS.point(7, 13, sent, start_time=BOOT),
+        DROPS.point(7, 3, received, start_time=BOOT),
     ]
 
 
@@ -226,7 +226,8 @@ def test_this_machines_sums_are_what_psutil_says(opened, monkeypatch, platform):
     assert before[0] <= points[0].value <= after[0]
     assert before[1] <= points[1].value <= after[1]
     assert all(
-        p.metric.kind is Kind.COUNTER and p.since == pytest.approx(psutil.boot_time() * 1e9, abs=2e9) for p in points
+        p.metric.kind is Kind.COUNTER and p.start_time == pytest.approx(psutil.boot_time() * 1e9, abs=2e9)
+        for p in points
     )
 
 

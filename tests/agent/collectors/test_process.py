@@ -371,7 +371,7 @@ def test_the_counters_began_with_the_first_process(machine):
 
     points = [point for point in machine.collector().collect(0) if point.metric in (READ, WRITTEN)]
 
-    assert [point.since for point in points] == [1005 * SECOND] * 2
+    assert [point.start_time for point in points] == [1005 * SECOND] * 2
 
 
 @pytest.mark.parametrize(("ask", "metrics"), [("_io", {READ, WRITTEN}), ("_open_files", {OPEN_FILES})])
@@ -619,7 +619,7 @@ def test_real_processes_use_what_they_say_themselves(workload):
     assert last.written == psutil.Process(workload.pid).io_counters().write_bytes
     assert last.written >= first.written
     assert last.files == psutil.Process(workload.pid).num_fds()
-    assert tree.since == pytest.approx(psutil.Process(workload.pid).create_time() * SECOND, abs=2 * SECOND)
+    assert tree.start_time == pytest.approx(psutil.Process(workload.pid).create_time() * SECOND, abs=2 * SECOND)
 
 
 @pytest.fixture
@@ -657,7 +657,7 @@ def test_the_same_tree_by_psutil(family):
 
     assert first._replace(cpu=0, rss=0) == other._replace(cpu=0, rss=0)
     assert first.rss == pytest.approx(other.rss, rel=0.1)
-    assert tree.since == pytest.approx(linux.since, abs=2 * SECOND)
+    assert tree.start_time == pytest.approx(linux.start_time, abs=2 * SECOND)
     assert tree.limits().memory == psutil.virtual_memory().total
     kept = dict(tree._kept)
     again = tree.read(rescan=False)

@@ -187,7 +187,7 @@ def test_what_a_spool_owes_is_told_and_the_law_holds(checked, tmp_path):
     spool = Spool("kept", tmp_path / "kept.db")
     spool.append([LOAD.point(7, 1.0)] * 5)
     spool.take(3)
-    spool.settle({"sent": 1, "rejected:odd": 2})
+    spool.acknowledge({"sent": 1, "rejected:odd": 2})
     line = (
         True,
         f"spool kept ok {tmp_path}/kept.db: collected 5 = sent 1 + rejected 2 (odd 2) + dropped 0 + spooled 2",

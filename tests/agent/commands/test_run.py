@@ -59,7 +59,7 @@ def test_once_shows_counters_with_their_increase(agent):
         if p["kind"] == "counter"
     ]
     assert counters
-    assert all("since" in p for p in counters)
+    assert all("start_time" in p for p in counters)
     assert all("increase" in p for p in counters)
 
 

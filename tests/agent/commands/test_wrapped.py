@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from agent.commands import wrapped
-from agent.commands.wrapped import FORWARDED, NotStarted, Watched
+from agent.commands.wrapped import FORWARDED, NotStarted, WrappedCommand
 
 LONG = 30.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
 
 
-def python(program: str) -> Watched:
-    return Watched([sys.executable, "-c", program])
+def python(program: str) -> WrappedCommand:
+    return WrappedCommand([sys.executable, "-c", program])
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def ready(tmp_path, until):
     return wait
 
 
-def child_with_handler(ready, number, then: str) -> Watched:
+def child_with_handler(ready, number, then: str) -> WrappedCommand:
     return python(
         "import pathlib, signal, sys, time\n"
         "def handler(number, frame):\n"
@@ -58,7 +58,7 @@ def test_a_child_that_a_signal_ended_gives_128_and_its_number(number):
 
 def test_a_command_that_is_not_there_is_127(tmp_path):
     with pytest.raises(NotStarted) as caught:
-        Watched([str(tmp_path / "nothing")])
+        WrappedCommand([str(tmp_path / "nothing")])
     assert (caught.value.code, str(caught.value)) == (127, f"{tmp_path / 'nothing'}: command not found")
 
 
@@ -67,7 +67,7 @@ def test_a_command_that_cannot_be_executed_is_126(tmp_path):
     file.write_text("no program")
     for path in (file, tmp_path):
         with pytest.raises(NotStarted) as caught:
-            Watched([str(path)])
+            WrappedCommand([str(path)])
         assert (caught.value.code, str(caught.value)) == (126, f"{path}: Permission denied")
 
 
@@ -75,7 +75,7 @@ def test_words_reach_the_child_as_they_are_and_no_shell_reads_them(tmp_path):
     out = tmp_path / "out"
     program = f"import pathlib, sys; pathlib.Path({str(out)!r}).write_text(repr(sys.argv[1:]))"
     words = ["a b", "$HOME", ";", "*", "", "'"]
-    assert Watched([sys.executable, "-c", program, *words]).code() == 0
+    assert WrappedCommand([sys.executable, "-c", program, *words]).code() == 0
     assert out.read_text() == repr(words)
 
 

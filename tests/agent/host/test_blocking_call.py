@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.host.blocking_call import Lane
+from agent.host.blocking_call import BlockingCall
 
 LONG = 30.0
 
@@ -43,11 +43,11 @@ def end_of(thread):
 
 
 def test_the_answer_is_returned():
-    assert Lane(lambda: 42).ask(LONG) == 42
+    assert BlockingCall(lambda: 42).ask(LONG) == 42
 
 
 def test_an_answer_of_none_is_an_answer():
-    assert Lane(lambda: None).ask(LONG) is None
+    assert BlockingCall(lambda: None).ask(LONG) is None
 
 
 def test_an_exception_is_the_askers_and_the_lane_goes_on():
@@ -59,7 +59,7 @@ def test_an_exception_is_the_askers_and_the_lane_goes_on():
             raise answer
         return answer
 
-    lane = Lane(call)
+    lane = BlockingCall(call)
     with pytest.raises(ValueError, match="first"):
         lane.ask(LONG)
     assert lane.ask(LONG) == 2
@@ -67,12 +67,12 @@ def test_an_exception_is_the_askers_and_the_lane_goes_on():
 
 def test_no_thread_is_made_before_the_first_question():
     before = threading.active_count()
-    Lane(lambda: 1)
+    BlockingCall(lambda: 1)
     assert threading.active_count() == before
 
 
 def test_every_call_is_made_on_one_and_the_same_daemon_thread():
-    lane = Lane(threading.current_thread, "my lane")
+    lane = BlockingCall(threading.current_thread, "my lane")
     first = lane.ask(LONG)
     assert first is lane.ask(LONG)
     assert first is not threading.current_thread()
@@ -82,7 +82,7 @@ def test_every_call_is_made_on_one_and_the_same_daemon_thread():
 
 def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
     call = Blocking()
-    lane = Lane(call)
+    lane = BlockingCall(call)
     with pytest.raises(TimeoutError):
         lane.ask(0.01)
     started = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
 
 def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
     call = Blocking()
-    lane = Lane(call)
+    lane = BlockingCall(call)
     with pytest.raises(TimeoutError):
         lane.ask(0.01)
     call.gates.put("late")
@@ -118,7 +118,7 @@ def test_a_late_exception_is_thrown_away_too():
             raise answer
         return answer
 
-    lane = Lane(call)
+    lane = BlockingCall(call)
     with pytest.raises(TimeoutError):
         lane.ask(0.01)
     gate.set()
@@ -126,7 +126,7 @@ def test_a_late_exception_is_thrown_away_too():
 
 
 def test_closing_lets_the_thread_end_and_asking_again_starts_another():
-    lane = Lane(threading.current_thread)
+    lane = BlockingCall(threading.current_thread)
     first = lane.ask(LONG)
     lane.close()
     lane.close()
@@ -139,7 +139,7 @@ def test_closing_lets_the_thread_end_and_asking_again_starts_another():
 
 def test_closing_does_not_wait_for_a_stuck_call_nor_starts_a_second_one():
     call = Blocking()
-    lane = Lane(call)
+    lane = BlockingCall(call)
     with pytest.raises(TimeoutError):
         lane.ask(0.01)
     (thread,) = call.threads
@@ -154,7 +154,7 @@ def test_closing_does_not_wait_for_a_stuck_call_nor_starts_a_second_one():
 
 
 def test_closing_an_unused_lane_is_safe():
-    Lane(lambda: 1).close()
+    BlockingCall(lambda: 1).close()
 
 
 def test_a_stuck_call_does_not_keep_the_process_from_ending():

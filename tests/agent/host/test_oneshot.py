@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.host import supervised_process as limits
-from agent.host.oneshot import Answer, Errand, Trouble
+from agent.host.oneshot import Answer, OneShot, Trouble
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -21,16 +21,16 @@ class Tool:
 
     def __init__(self, folder):
         self.path, self.log = folder / "tool", folder / "log"
-        self.errand = None
+        self.oneshot = None
 
     def make(self, body, *, pace=15.0, patience=10.0):
         self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
         self.path.chmod(0o755)
-        self.errand = Errand(pace, patience)
-        return self.errand
+        self.oneshot = OneShot(pace, patience)
+        return self.oneshot
 
     def poll(self, now=0.0, **more):
-        return self.errand.poll([self.path, "-x"], now, **more)
+        return self.oneshot.poll([self.path, "-x"], now, **more)
 
     def starts(self):
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
@@ -40,8 +40,8 @@ class Tool:
 def tool(tmp_path):
     made = Tool(tmp_path)
     yield made
-    if made.errand:
-        made.errand.close()
+    if made.oneshot:
+        made.oneshot.close()
 
 
 def gone(pid):
@@ -62,11 +62,11 @@ def test_the_next_run_begins_after_the_pace_or_at_once_if_that_is_said(tool, unt
     tool.make("echo 1", pace=15.0)
     until(lambda: tool.poll(100.0))
     assert tool.poll(114.9) is None
-    assert tool.errand._child is None
+    assert tool.oneshot._child is None
     tool.poll(115.0)
     until(lambda: tool.poll(115.0))
     assert tool.starts() == 2
-    tool.errand.again()
+    tool.oneshot.again()
     until(lambda: tool.poll(115.0))
     assert tool.starts() == 3
 
@@ -74,7 +74,7 @@ def test_the_next_run_begins_after_the_pace_or_at_once_if_that_is_said(tool, unt
 def test_it_is_heard_but_not_started_where_that_is_not_allowed(tool, until):
     tool.make("echo 1")
     assert tool.poll(start=False) is None
-    assert tool.errand._child is None
+    assert tool.oneshot._child is None
     tool.poll()
     assert until(lambda: tool.poll(start=False)).data == b"1\n"
 
@@ -95,20 +95,20 @@ def test_asking_never_waits_and_one_that_hangs_is_ended_and_said_once(tool, unti
         tool.poll(10.1)
     assert tool.poll(10.2, start=False) is None
     assert time.monotonic() - begun < 5
-    assert until(lambda: tool.poll(10.3, start=False) or tool.errand._child is None)
+    assert until(lambda: tool.poll(10.3, start=False) or tool.oneshot._child is None)
     assert tool.starts() == 1
 
 
 def test_no_other_one_begins_as_long_as_a_deaf_one_lives_and_it_is_killed(tool, until):
     tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done", pace=1.0, patience=1.0)
     tool.poll(0.0)
-    until(lambda: tool.poll(0.5) or tool.errand._data)
-    pid = tool.errand._child.pid
+    until(lambda: tool.poll(0.5) or tool.oneshot._data)
+    pid = tool.oneshot._child.pid
     with pytest.raises(Trouble):
         tool.poll(5.0)
     assert tool.poll(5.5) is None
     assert not gone(pid)
-    until(lambda: tool.poll(6.5, start=False) or tool.errand._child is None)
+    until(lambda: tool.poll(6.5, start=False) or tool.oneshot._child is None)
     assert gone(pid)
     assert tool.starts() == 1
 
@@ -123,13 +123,13 @@ def test_a_flood_is_ended_and_said(tool, until):
             return str(trouble)
 
     assert until(told) == "tool printed too much"
-    assert len(tool.errand._data) <= limits.MOST + limits.CHUNK
+    assert len(tool.oneshot._data) <= limits.MOST + limits.CHUNK
 
 
 def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
     tool.make(f"exec head -c {1 << 20} /dev/zero", patience=1.0)
     tool.poll(0.0)
-    pid, pipe = tool.errand._child.pid, tool.errand._child.stdout
+    pid, pipe = tool.oneshot._child.pid, tool.oneshot._child.stdout
 
     def waits_or_ended():
         held = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
@@ -144,10 +144,10 @@ def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
 
 
 def test_a_program_that_cannot_be_started_is_said_at_the_pace(tool, tmp_path):
-    errand = Errand(15.0, 10.0)
+    oneshot = OneShot(15.0, 10.0)
     with pytest.raises(Trouble, match="nothing cannot be started: No such file"):
-        errand.poll([tmp_path / "nothing"], 0.0)
-    assert errand.poll([tmp_path / "nothing"], 14.0) is None
+        oneshot.poll([tmp_path / "nothing"], 0.0)
+    assert oneshot.poll([tmp_path / "nothing"], 14.0) is None
 
 
 def test_closing_kills_it_with_its_own_children_and_leaves_no_file_open(tool, until):
@@ -157,9 +157,9 @@ def test_closing_kills_it_with_its_own_children_and_leaves_no_file_open(tool, un
     before = len(list(files.iterdir()))
     tool.make("sleep 60 & echo $!; wait")
     tool.poll()
-    until(lambda: tool.poll() or tool.errand._data)
-    pids = tool.errand._child.pid, int(tool.errand._data)
-    tool.errand.close()
-    tool.errand.close()
+    until(lambda: tool.poll() or tool.oneshot._data)
+    pids = tool.oneshot._child.pid, int(tool.oneshot._data)
+    tool.oneshot.close()
+    tool.oneshot.close()
     assert until(lambda: all(gone(pid) for pid in pids))
     assert len(list(files.iterdir())) == before

@@ -10,7 +10,7 @@ import pytest
 
 from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
 from agent.logs.text import LONGEST
-from agent.logs.throttled import Sayer
+from agent.logs.throttled import ThrottledLogger
 
 
 class Hands:
@@ -67,7 +67,7 @@ def test_the_lines_of_a_traceback_are_indented_escaped_and_without_secrets(logge
     try:
         fail(1)
     except ValueError:
-        Sayer(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+        ThrottledLogger(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
     head, *rest = lines()
     assert head.endswith("ERROR sink x: failed")
     assert all(line.startswith("    ") and line.isprintable() and len(line) < WIDTH + 20 for line in rest)
@@ -80,7 +80,7 @@ def test_a_long_traceback_shows_its_beginning_and_its_end(logged):
     try:
         deep(100)
     except ZeroDivisionError:
-        Sayer(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+        ThrottledLogger(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
     assert len(lines()) == 1 + HEAD + 1 + TAIL
     assert lines()[-1].endswith("ZeroDivisionError: division by zero")
 
@@ -96,7 +96,7 @@ def test_the_traceback_of_a_library_is_left_out_since_it_may_hold_what_is_secret
 
 def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_many_were_not(logged, hands):
     log, lines = logged
-    sayer = Sayer(log, "collector x", hands)
+    sayer = ThrottledLogger(log, "collector x", hands)
     for n in range(1000):
         sayer.say(logging.WARNING, f"cause {n}", f"text {n}")
     assert len(lines()) == BURST
@@ -108,7 +108,7 @@ def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_
 
 def test_what_flaps_is_bounded_too(logged, hands):
     log, lines = logged
-    sayer = Sayer(log, "sink x", hands)
+    sayer = ThrottledLogger(log, "sink x", hands)
     for tick in range(3600):
         hands.now = float(tick)
         sayer.say(logging.WARNING, "wire", "no answer")
@@ -118,7 +118,7 @@ def test_what_flaps_is_bounded_too(logged, hands):
 
 def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
     log, lines = logged
-    loud, calm = Sayer(log, "collector loud", hands), Sayer(log, "collector calm", hands)
+    loud, calm = ThrottledLogger(log, "collector loud", hands), ThrottledLogger(log, "collector calm", hands)
     for n in range(100):
         loud.say(logging.WARNING, f"{n}", "x")
     calm.say(logging.WARNING, "one", "a word")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.logs.throttled import AGAIN, MOST, Sayer
+from agent.logs.throttled import AGAIN, MOST, ThrottledLogger
 
 
 class Hands:
@@ -23,7 +23,7 @@ def hands():
 @pytest.fixture
 def sayer(hands, caplog):
     caplog.set_level(logging.DEBUG)
-    return Sayer(logging.getLogger("test.say"), "sink x", hands)
+    return ThrottledLogger(logging.getLogger("test.say"), "sink x", hands)
 
 
 def test_trouble_is_said_under_the_name_of_who_has_it(sayer, caplog):

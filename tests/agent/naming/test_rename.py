@@ -65,12 +65,12 @@ def test_every_name_that_the_catalogue_promises_is_given_in_its_unit(catalogue, 
         factor = factor_of(template)
         if metric.kind is Kind.GAUGE:
             done = rename(metric.point(7, 3 * factor, dims))
-            assert done.since is None
+            assert done.start_time is None
         else:
-            first = rename(metric.point(5, 100 * factor, dims, since=1))
-            assert (first.value, first.since) == (0, 5), metric.name
-            done = rename(metric.point(7, 103 * factor, dims, since=1))
-            assert done.since == 5
+            first = rename(metric.point(5, 100 * factor, dims, start_time=1))
+            assert (first.value, first.start_time) == (0, 5), metric.name
+            done = rename(metric.point(7, 103 * factor, dims, start_time=1))
+            assert done.start_time == 5
         assert (done.metric.name, done.metric.kind, done.at) == (name, metric.kind, 7)
         assert done.value == pytest.approx(3), metric.name
         assert done.dims["instance_id"] == "i-1"
@@ -146,7 +146,7 @@ def test_a_windows_summary_is_scaled_as_well():
     assert done.summary[1:4] == pytest.approx((6, 1, 3))
     assert done.summary.values == pytest.approx((1, 2, 3))
     assert done.summary.counts == (1, 1, 1)
-    assert (done.at, done.start) == (9 * S, 3 * S)
+    assert (done.at, done.window_start) == (9 * S, 3 * S)
 
 
 # -- counters begin at 0 --------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_an_increase_is_scaled_and_stays_what_it_was():
     rename = Renamer(MLFLOW)
     assert rename(sent(5, 100e6, 4e6)).increase == pytest.approx(4)
     done = rename(sent(7, 102e6, 2e6))
-    assert (done.value, done.increase, done.start) == (pytest.approx(6), pytest.approx(2), 6)
+    assert (done.value, done.increase, done.window_start) == (pytest.approx(6), pytest.approx(2), 6)
     assert rename(sent(8, 102e6)).increase is None
 
 
@@ -171,7 +171,7 @@ def test_a_counter_that_began_anew_never_shows_a_negative():
     rename = Renamer(WANDB)
     values = [rename(sent(at, value)) for at, value in [(5, 100), (6, 150), (7, 20), (8, 30)]]
     assert [p.value for p in values] == [0, 50, 20, 30]
-    assert [p.since for p in values] == [5, 5, 7, 7]
+    assert [p.start_time for p in values] == [5, 5, 7, 7]
 
 
 def test_every_series_has_a_beginning_of_its_own():
@@ -179,8 +179,8 @@ def test_every_series_has_a_beginning_of_its_own():
     read = declared()["disk.device.read"]
     a, b = Dimensions(device="a"), Dimensions(device="b")
     points = [(a, 5, 2**20), (b, 6, 2**21), (a, 7, 2**21), (b, 8, 2**23)]
-    done = [rename(read.point(at, value, dims, since=1)) for dims, at, value in points]
-    assert [(p.metric.name, p.value, p.since) for p in done] == [
+    done = [rename(read.point(at, value, dims, start_time=1)) for dims, at, value in points]
+    assert [(p.metric.name, p.value, p.start_time) for p in done] == [
         ("disk.a.in", 0, 5),
         ("disk.b.in", 0, 6),
         ("disk.a.in", 1, 5),
@@ -203,19 +203,19 @@ def test_a_point_that_is_brought_again_is_the_same_again_whatever_came_since():
 
 def test_what_the_first_window_saw_a_counter_rise_counts():
     done = Renamer(WANDB)(sent(5, 100.0, 4.0))
-    assert (done.value, done.since, done.increase) == (4.0, 4, 4.0)
+    assert (done.value, done.start_time, done.increase) == (4.0, 4, 4.0)
 
 
 def test_a_counter_that_began_with_the_agent_counts_from_its_own_0():
-    done = Renamer(WANDB)(sent(5, 374.0, 374.0)._replace(since=4, start=4))
-    assert (done.value, done.since, done.increase) == (374.0, 4, 374.0)
+    done = Renamer(WANDB)(sent(5, 374.0, 374.0)._replace(start_time=4, window_start=4))
+    assert (done.value, done.start_time, done.increase) == (374.0, 4, 374.0)
 
 
 def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_counts():
     rename = Renamer(WANDB)
-    rename(sent(5, 10.0, 10.0)._replace(since=4))
-    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(since=8, start=5))  # 3 before it began anew
-    assert (done.value, done.since) == (10.0, 6)
+    rename(sent(5, 10.0, 10.0)._replace(start_time=4))
+    done = rename(sent(9, 7.0, 7.0 + 3.0)._replace(start_time=8, window_start=5))  # 3 before it began anew
+    assert (done.value, done.start_time) == (10.0, 6)
 
 
 RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.integers(1, 3))
@@ -224,7 +224,9 @@ RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.intege
 @given(st.lists(RISES, min_size=1, max_size=names.LIVES), st.data())
 def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
     rename = Renamer(MLFLOW)
-    points = [sent(at, value, rise)._replace(since=since) for at, (value, rise, since) in enumerate(values, 5)]
+    points = [
+        sent(at, value, rise)._replace(start_time=start_time) for at, (value, rise, start_time) in enumerate(values, 5)
+    ]
     first, done = [], 0
     while done < len(points):
         tried = data.draw(st.integers(done + 1, len(points)))
@@ -246,7 +248,7 @@ def test_what_is_older_than_the_beginning_is_never_negative_nor_a_leap():
 def scraped(name: str, value: float = 1.0, kind: Kind = Kind.GAUGE, endpoint: str = "dcgm", **labels: str) -> Datapoint:
     dims = Dimensions(labels, endpoint=endpoint)
     metric = Metric(name, kind, "1", "Scraped.", dims=tuple(dims))
-    return metric.point(7, value, dims | HERE, since=1 if kind is Kind.COUNTER else None)
+    return metric.point(7, value, dims | HERE, start_time=1 if kind is Kind.COUNTER else None)
 
 
 def test_what_was_scraped_is_numbered_in_the_order_in_which_its_labels_were_first_seen():
@@ -273,7 +275,7 @@ def test_the_labels_of_what_was_scraped_stay_whatever_they_are_called():
 
 
 def test_a_scraped_counter_is_as_on_its_page():
-    point = scraped("http_requests_total", 41.0, Kind.COUNTER)._replace(start=3, increase=2.0)
+    point = scraped("http_requests_total", 41.0, Kind.COUNTER)._replace(window_start=3, increase=2.0)
     done = renamer("wandb")(point)
     assert done[1:2] + done[3:] == point[1:2] + point[3:]
 

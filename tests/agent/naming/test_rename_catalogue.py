@@ -60,7 +60,7 @@ class Row:
         """Return a point of the metric, each dimension of which has a value of its own."""
         metric = Metric(self.name, self.kind, self.unit, "M.", dims=self.dims)
         dims = Dimensions({key: f"my-{key}" for key in self.dims})
-        return metric.point(at, value, dims, since=1 if self.kind is Kind.COUNTER else None)
+        return metric.point(at, value, dims, start_time=1 if self.kind is Kind.COUNTER else None)
 
     def filled(self, tag: str) -> str:
         """Return a tag as that point is to have it."""
@@ -183,7 +183,7 @@ def test_its_value_is_in_the_unit_of_the_name(tool, row):
             rename(row.point(100 * factor, at=5))
             points = [rename(row.point(103 * factor, at=7))]
         assert [point.value for point in points] == [pytest.approx(3)] * len(points)
-        assert {point.since for point in points} == {5 if row.kind is Kind.COUNTER else None}
+        assert {point.start_time for point in points} == {5 if row.kind is Kind.COUNTER else None}
 
 
 @pytest.mark.parametrize("row", GPUS, ids=lambda row: row.name)

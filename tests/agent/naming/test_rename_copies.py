@@ -17,9 +17,9 @@ from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter
 from agent.errors import BadBatch, Retryable
 from agent.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
 from agent.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
-from agent.pipeline.cardinality_limit import Budget
+from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.window import Window
 from agent.sink import Limits
 from agent.spool.queue import Spool
@@ -40,7 +40,7 @@ PART = gauge("gpu.process.memory.used", "By", "Memory of the tree.", dims=("gpu"
 
 
 def of(metric, value, at=7 * S, **dims):
-    return metric.point(at, value, Dimensions(dims), since=S if metric.kind is Kind.COUNTER else None)
+    return metric.point(at, value, Dimensions(dims), start_time=S if metric.kind is Kind.COUNTER else None)
 
 
 def told(points):
@@ -66,7 +66,7 @@ def test_the_old_number_for_all_tpus_is_their_mean(copy):
     points = [of(DUTY, 10.0, tpu="0"), of(DUTY, 40.0, tpu="8")]
     (mean,) = copy(points)
     assert (mean.metric.name, mean.metric.dims, mean.value, dict(mean.dims)) == ("tpu", (), 25.0, {})
-    assert (mean.at, mean.since) == (7 * S, None)
+    assert (mean.at, mean.start_time) == (7 * S, None)
 
 
 def test_devices_of_two_moments_and_of_two_kinds_are_not_mixed(copy):
@@ -80,9 +80,11 @@ def test_devices_of_two_moments_and_of_two_kinds_are_not_mixed(copy):
 
 def test_the_mean_of_a_window_begins_with_the_first_device_and_tells_no_samples(copy):
     whole = Summary(1, 10.0, 10.0, 10.0, (10.0,), (1,))
-    points = [of(DUTY, 10.0, tpu=n)._replace(start=start, summary=whole) for n, start in (("0", 4 * S), ("1", 3 * S))]
+    points = [
+        of(DUTY, 10.0, tpu=n)._replace(window_start=start, summary=whole) for n, start in (("0", 4 * S), ("1", 3 * S))
+    ]
     (mean,) = copy(points)
-    assert (mean.value, mean.start, mean.summary) == (10.0, 3 * S, None)
+    assert (mean.value, mean.window_start, mean.summary) == (10.0, 3 * S, None)
 
 
 def test_a_gpus_values_are_told_once_more_where_the_tree_uses_it(copy):
@@ -94,8 +96,8 @@ def test_a_gpus_values_are_told_once_more_where_the_tree_uses_it(copy):
 def test_a_counter_that_is_told_once_more_begins_at_0_and_keeps_its_increase(copy):
     used = of(SHARE, 7.0, gpu="1")
     copy([used, of(ECC, 3.0, gpu="1")])
-    (again,) = copy([used, of(ECC, 5.0, at=8 * S, gpu="1")._replace(start=7 * S, increase=2.0)])
-    assert (again.value, again.since, again.start, again.increase) == (2.0, 7 * S, 7 * S, 2.0)
+    (again,) = copy([used, of(ECC, 5.0, at=8 * S, gpu="1")._replace(window_start=7 * S, increase=2.0)])
+    assert (again.value, again.start_time, again.window_start, again.increase) == (2.0, 7 * S, 7 * S, 2.0)
 
 
 def test_a_gpu_counts_as_used_for_a_while_after_its_share_was_told(copy):
@@ -160,12 +162,12 @@ def test_the_document_has_every_copy():
 # -- the way to the sink ----------------------------------------------------------------------------------------------
 
 
-def outlet(sink=None, seconds=0, chosen=None, budget=None, **timing):
+def route(sink=None, seconds=0, chosen=None, budget=None, **timing):
     spool = Spool("mem")
     worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb-docs"), **timing)
     window = Window(seconds, born=0)
     wanted = chosen or Filter(Level.ALL)
-    return Outlet(wanted, window, spool, worker, Dimensions, budget=budget, copies=copier("wandb-docs"))
+    return Route(wanted, window, spool, worker, Dimensions, budget=budget, copies=copier("wandb-docs"))
 
 
 def owed(out):
@@ -173,7 +175,7 @@ def owed(out):
 
 
 def test_copies_are_collected_as_any_point_is():
-    out = outlet()
+    out = route()
     out.take([of(MEMORY, 5.0), of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
     assert (out.spool.ledger.collected, out.spool.ledger.spooled) == (5, 5)
     names = ["gpu.process.0.temp", "gpu.process.utilization", "gpu.temperature", "memory", "memory.utilization"]
@@ -181,7 +183,7 @@ def test_copies_are_collected_as_any_point_is():
 
 
 def test_a_window_is_copied_when_it_ends():
-    out = outlet(seconds=60)
+    out = route(seconds=60)
     for at in (1, 2, 3):
         out.take([of(DUTY, 10.0 * at, at=at * S, tpu=n) for n in "01"], at * S)
     out.close_window()
@@ -189,7 +191,7 @@ def test_a_window_is_copied_when_it_ends():
 
 
 def test_copies_are_within_the_budget_and_those_beyond_are_counted():
-    out = outlet(budget=Budget("mem", 3))
+    out = route(budget=CardinalityLimit("mem", 3))
     out.take([of(MEMORY, 5.0), of(DUTY, 1.0, tpu="0")], 7 * S)
     assert [name for name, _ in owed(out)] == ["memory", "memory.utilization", "tpu.duty_cycle"]
     assert out.spool.ledger.collected == 4
@@ -197,7 +199,7 @@ def test_copies_are_within_the_budget_and_those_beyond_are_counted():
 
 
 def test_without_the_trees_share_there_are_no_copies_for_it():
-    out = outlet(chosen=Filter(Level.ALL, exclude=["gpu.process.*"]))
+    out = route(chosen=Filter(Level.ALL, exclude=["gpu.process.*"]))
     out.take([of(TEMP, 50.0, gpu="0"), of(SHARE, 7.0, gpu="0")], 7 * S)
     assert owed(out) == [("gpu.temperature", 50.0)]
 
@@ -237,8 +239,8 @@ POINTS = st.one_of(
 @given(st.lists(st.lists(POINTS, max_size=12), max_size=6), st.integers(0, 2**32), st.sampled_from([0, 5]))
 def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most):
     sink = Moody(seed)
-    budget = Budget("mem", most) if most else None
-    out = outlet(sink, budget=budget, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
+    budget = CardinalityLimit("mem", most) if most else None
+    out = route(sink, budget=budget, base=0.0, cap=0.0, refused_base=0.0, refused_cap=0.0)
     counting, expected = copier("wandb-docs"), 0
     window = Window(0, born=0)
     out.worker.start()

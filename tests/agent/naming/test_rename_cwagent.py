@@ -43,8 +43,10 @@ def rename():
 
 def sent(rename, metric: Metric, value: float, **dims: str):
     """Return name, dimensions, unit and value of a point as it would be sent."""
-    since = 1 if metric.kind is Kind.COUNTER else None
-    point = rename(Datapoint(metric, value, Dimensions(dims), 9 * S, since, S, None, value if since else None))
+    start_time = 1 if metric.kind is Kind.COUNTER else None
+    point = rename(
+        Datapoint(metric, value, Dimensions(dims), 9 * S, start_time, S, None, value if start_time else None)
+    )
     value = point.value if point.increase is None else point.increase
     return point.metric.name, dict(point.dims), point.metric.unit, value
 
@@ -260,7 +262,7 @@ def test_different_series_stay_different(rename):
         for values in product(*(words.get(key, ("a", "b")) for key in metric.dims)):
             dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
             ours.add((metric.name, dims))
-            point = rename(metric.point(1, 1.0, dims, since=0 if metric.kind is Kind.COUNTER else None))
+            point = rename(metric.point(1, 1.0, dims, start_time=0 if metric.kind is Kind.COUNTER else None))
             theirs.add((point.metric.name, point.dims))
             assert sorted(point.dims) == sorted(point.metric.dims)
     assert len(theirs) == len(ours)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.net.trusted_clock import LASTING, STEP, SteadyClock
+from agent.net.trusted_clock import LASTING, STEP, TrustedClock
 from agent.testing import Clock
 
 DAY = 86_400.0
@@ -14,7 +14,7 @@ class Clocks:
 
     def __init__(self):
         self.wall, self.monotonic = Clock(), Clock(7)
-        self.steady = SteadyClock(self.wall, self.monotonic)
+        self.steady = TrustedClock(self.wall, self.monotonic)
 
     def run(self, seconds):
         self.wall.forward(seconds)

@@ -108,7 +108,7 @@ class Ran:
         self.pipeline = made
 
     def sink(self, name):
-        return next(o.worker.sink for o in self.pipeline.outlets if o.name == name)
+        return next(o.worker.sink for o in self.pipeline.routes if o.name == name)
 
 
 @pytest.fixture
@@ -279,9 +279,9 @@ def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, 
 
 def test_nothing_is_on_disk_where_nothing_is_to_be_kept(installed, tmp_path):
     made = config(sink=["kept"], collector=["load"], spool=str(tmp_path / "new"))
-    (outlet,) = assemble(made, Dimensions, keep=False).outlets
-    outlet.close_window()
-    outlet.spool.close()
+    (route,) = assemble(made, Dimensions, keep=False).routes
+    route.close_window()
+    route.spool.close()
     assert not (tmp_path / "new").exists()
 
 
@@ -298,7 +298,7 @@ def test_nothing_is_sent_before_the_machine_is_known(start, until):
     ran = start(lambda: known[0] if known else None, sink=["brief"], collector=["load"])
     ran.pipeline.tick()
     ran.pipeline.tick()
-    until(lambda: ran.pipeline.outlets[0].spool.ledger.spooled == 2)
+    until(lambda: ran.pipeline.routes[0].spool.ledger.spooled == 2)
     assert ran.sink("brief").points == []
     known.append(Dimensions(host="h"))
     until(lambda: len(ran.sink("brief").points) == 2)
@@ -318,7 +318,7 @@ def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
 def test_it_stops_by_itself_when_the_last_sink_has_gone_and_not_before(start, until):
     ran = start(sink=["leaving", "brief"], collector=["load"])
     ran.pipeline.tick()
-    until(lambda: ran.sink("brief").points and ran.pipeline.outlets[0].spool.ledger.spooled == 0)
+    until(lambda: ran.sink("brief").points and ran.pipeline.routes[0].spool.ledger.spooled == 0)
     assert not ran.pipeline._stop.is_set()
     alone = start(sink=["leaving"], collector=["load"])
     alone.pipeline.tick()

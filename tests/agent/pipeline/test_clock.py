@@ -11,10 +11,10 @@ import pytest
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, counter, gauge
 from agent.pipeline import clock as module
-from agent.pipeline.cardinality_limit import Budget
+from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -37,7 +37,7 @@ class Steady(Collector):
     def collect(self, at):
         self.readings += 1
         yield LOAD.point(at, self.readings, self.dims)
-        yield COUNT.point(at, self.readings, self.dims, since=0)
+        yield COUNT.point(at, self.readings, self.dims, start_time=0)
 
 
 class Hanging(Steady):
@@ -88,14 +88,14 @@ def build():
     made = []
 
     def make(collectors, sinks=(), *, interval=1.0, clock=None, window=0.0, start=True):
-        tray: queue.SimpleQueue = queue.SimpleQueue()
-        samplers = [Sampler(f"c{n}", each, Level.ALL, tray) for n, each in enumerate(collectors)]
-        outlets = []
+        readings: queue.SimpleQueue = queue.SimpleQueue()
+        samplers = [Sampler(f"c{n}", each, Level.ALL, readings) for n, each in enumerate(collectors)]
+        routes = []
         for n, sink in enumerate(sinks):
             spool = Spool(f"s{n}")
             worker = Worker(f"s{n}", sink, spool, common=Dimensions)
-            outlets.append(Outlet(Filter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
-        pipe = Pipeline(samplers, outlets, tray, interval=interval, clock=clock or time.time_ns)
+            routes.append(Route(Filter(Level.ALL), Window(window, born=0), spool, worker, Dimensions))
+        pipe = Pipeline(samplers, routes, readings, interval=interval, clock=clock or time.time_ns)
         if start:
             pipe.start()
         made.append(pipe)
@@ -158,10 +158,10 @@ def raising(*_):
 def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
     broken, sound = MemorySink(), MemorySink()
     pipe = build([Steady()], [broken, sound])
-    outlet = pipe.outlets[0]
-    outlet._budget = Budget("s0", 10)
+    route = pipe.routes[0]
+    route._budget = CardinalityLimit("s0", 10)
     *path, name = part.split(".")
-    setattr(getattr(outlet, path[0]) if path else outlet, name, raising)
+    setattr(getattr(route, path[0]) if path else route, name, raising)
     for _ in range(3):
         pipe.tick()
     until(lambda: values(sound) == [1, 2, 3])
@@ -176,7 +176,7 @@ def test_what_a_sink_raises_at_the_start_or_the_stop_costs_that_sink_alone(build
     broken, sound = MemorySink(), MemorySink()
     pipe = build([Steady()], [broken, sound], window=60)
     path, name = part.split(".")
-    setattr(getattr(pipe.outlets[0], path), name, raising)
+    setattr(getattr(pipe.routes[0], path), name, raising)
     pipe.once(0.01)
     pipe.close(LONG)
     assert values(sound) == [2]
@@ -187,7 +187,7 @@ def test_what_the_heartbeat_or_the_asking_raises_ends_no_clock(build):
     pipe = build([Steady()], [MemorySink()])
     pipe.on_tick = raising
     pipe.tick()
-    pipe.samplers[0].offer = raising
+    pipe.samplers[0].request = raising
     pipe.tick()
     assert (pipe.ticks, pipe.failed) == (2, 3)
 
@@ -246,7 +246,7 @@ def test_a_reading_that_comes_late_goes_with_the_next_tick_under_its_own_moment(
     pipe = build([Hanging(gate), Steady()], [sink], interval=0.02, clock=clock)
     pipe.tick()
     gate.set()
-    until(lambda: not pipe._tray.empty())
+    until(lambda: not pipe._readings.empty())
     clock.forward(1)
     pipe.tick()
     until(lambda: values(sink) == [1, 2] and len(values(sink, of="hung")) >= 1)
@@ -438,7 +438,7 @@ def test_a_sink_that_hangs_does_not_hold_up_the_ticks(build, gate, until):
     for _ in range(50):
         pipe.tick()
     until(lambda: len(values(well)) == 50)
-    ledger = pipe.outlets[0].spool.ledger
+    ledger = pipe.routes[0].spool.ledger
     assert (ledger.collected, ledger.balance()) == (100, 0)
 
 

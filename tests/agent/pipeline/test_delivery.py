@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, counter, gauge
-from agent.errors import BadBatch, Gone, Refused, Retryable
+from agent.errors import BadBatch, Refused, Retryable, SinkClosed
 from agent.pipeline.delivery import MOST_REASONS, SUSPECT, Worker, first_batch
 from agent.sink import Limits, Rejected
 from agent.spool import codec
@@ -278,7 +278,7 @@ def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(
 
 def test_points_keep_all_else_when_they_are_dressed_and_renamed(start):
     sent = counter("net.sent", "By", "Bytes sent.")
-    point = sent.point(7, 5.0, since=3)._replace(start=4, increase=2.0)
+    point = sent.point(7, 5.0, start_time=3)._replace(window_start=4, increase=2.0)
     renamed = counter("network.bytes", "By", "Bytes sent.")
     sink, spool = Sink(), Spool("mem")
     spool.append([point], HERE)
@@ -712,8 +712,8 @@ def test_a_spool_that_cannot_be_read_for_a_moment_is_asked_again(start, tmp_path
 
 def test_a_far_side_that_left_for_good_ends_quietly(start, caplog):
     gone = threading.Event()
-    sink = Sink(Gone("the reader closed the pipe"))
-    worker = start(sink, 250, on_gone=gone.set)
+    sink = Sink(SinkClosed("the reader closed the pipe"))
+    worker = start(sink, 250, on_closed=gone.set)
     assert gone.wait(LONG)
     idle(worker)
     assert worker.spool.ledger.dropped == {"reader gone": 250}
@@ -721,7 +721,7 @@ def test_a_far_side_that_left_for_good_ends_quietly(start, caplog):
 
 
 def test_what_comes_after_the_far_side_left_takes_no_memory(start, caplog):
-    worker = start(Sink(Gone("left")), 1)
+    worker = start(Sink(SinkClosed("left")), 1)
     idle(worker)
     for n in range(5):
         worker.spool.append(points([n]))

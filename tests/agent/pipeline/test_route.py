@@ -4,7 +4,7 @@ import pytest
 
 from agent.datapoint import Dimensions, Level, counter, gauge
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
 from agent.testing import MemorySink
@@ -28,9 +28,9 @@ class Woken(Worker):
         self.woken += 1
 
 
-def outlet(seconds=0, chosen=None, common=lambda: HERE):
+def route(seconds=0, chosen=None, common=lambda: HERE):
     spool = Spool("mem")
-    return Outlet(chosen or Filter(Level.ALL), Window(seconds, born=0), spool, Woken(spool), common)
+    return Route(chosen or Filter(Level.ALL), Window(seconds, born=0), spool, Woken(spool), common)
 
 
 def owed(out):
@@ -64,21 +64,21 @@ def test_two_metrics_of_one_name_and_two_levels_are_told_apart():
 
 
 def test_samples_are_spooled_under_the_dimensions_of_the_machine_and_the_worker_is_woken():
-    out = outlet()
+    out = route()
     out.take([LOAD.point(S, 1.0)], S)
     assert out.worker.woken == 1
     assert owed(out) == ([("cpu.load", 1.0)], HERE)
 
 
 def test_what_is_not_wanted_is_neither_spooled_nor_counted():
-    out = outlet(chosen=Filter(Level.BASIC))
+    out = route(chosen=Filter(Level.BASIC))
     out.take([EVERY.point(S, 1.0)], S)
     assert out.worker.woken == 0
     assert out.spool.ledger.collected == 0
 
 
 def test_a_window_in_progress_is_not_spooled_and_wakes_nobody_until_it_is_closed():
-    out = outlet(seconds=60)
+    out = route(seconds=60)
     out.take([LOAD.point(60 * S, 1.0)], 60 * S)
     out.take([LOAD.point(61 * S, 3.0)], 61 * S)
     assert (out.worker.woken, out.spool.ledger.collected) == (0, 0)
@@ -91,21 +91,21 @@ def test_a_window_in_progress_is_not_spooled_and_wakes_nobody_until_it_is_closed
 
 def test_dimensions_that_are_not_known_yet_are_asked_for_again_each_time():
     known = [None, HERE]
-    out = outlet(common=lambda: known.pop(0))
+    out = route(common=lambda: known.pop(0))
     out.take([LOAD.point(S, 1.0)], S)
     out.take([LOAD.point(2 * S, 2.0)], 2 * S)
     points, under = out.spool.take(10)
     assert ([p.value for p in points], under) == ([1.0], None)
-    out.spool.settle({"sent": 1})
+    out.spool.acknowledge({"sent": 1})
     assert owed(out) == ([("cpu.load", 2.0)], HERE)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
 def test_priming_gives_counters_a_base_and_hands_nothing_out(seconds):
-    out = outlet(seconds=seconds)
-    out.prime([SENT.point(60 * S, 100, since=-S), LOAD.point(60 * S, 1.0)], 60 * S)
+    out = route(seconds=seconds)
+    out.prime([SENT.point(60 * S, 100, start_time=-S), LOAD.point(60 * S, 1.0)], 60 * S)
     assert (out.worker.woken, out.spool.ledger.collected) == (0, 0)
-    out.take([SENT.point(61 * S, 107, since=-S), LOAD.point(61 * S, 3.0)], 61 * S)
+    out.take([SENT.point(61 * S, 107, start_time=-S), LOAD.point(61 * S, 3.0)], 61 * S)
     out.close_window()
     points, _ = out.spool.take(10)
     assert {p.metric.name: (p.value, p.increase) for p in points} == {"cpu.load": (3.0, None), "net.sent": (107, 7)}
@@ -113,9 +113,9 @@ def test_priming_gives_counters_a_base_and_hands_nothing_out(seconds):
 
 def test_what_a_stop_leaves_too_near_to_the_last_window_is_spooled_under_the_next_moment_allowed():
     spool = Spool("mem")
-    out = Outlet(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    out = Route(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
     for second in (55, 59, 63):
-        out.take([LOAD.point(second * S, 1.0), SENT.point(second * S, second, since=0)], second * S)
+        out.take([LOAD.point(second * S, 1.0), SENT.point(second * S, second, start_time=0)], second * S)
     out.close_window()
 
     assert (spool.ledger.collected, spool.ledger.spooled) == (4, 4)
@@ -128,7 +128,7 @@ def test_what_a_stop_leaves_too_near_to_the_last_window_is_spooled_under_the_nex
 
 def test_what_a_stop_leaves_far_enough_from_the_last_window_is_sent():
     spool = Spool("mem")
-    out = Outlet(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
+    out = Route(Filter(Level.ALL), Window(60, born=0, spacing=10), spool, Woken(spool), lambda: HERE)
     for second in (55, 59, 70):
         out.take([LOAD.point(second * S, 1.0)], second * S)
     out.close_window()
@@ -138,10 +138,10 @@ def test_what_a_stop_leaves_far_enough_from_the_last_window_is_sent():
 
 def test_the_samples_of_the_open_window_are_noted_and_none_where_each_sample_is_a_point():
     for seconds, expected in ((60, [1, 3, 1, 0]), (0, [0])):
-        out, noted = outlet(seconds), []
+        out, noted = route(seconds), []
         out.spool.note_samples = noted.append
         out.take([LOAD.point(60 * S, 1.0)], 60 * S)
-        out.take([LOAD.point(61 * S, 1.0), SENT.point(61 * S, 1.0, since=0)], 61 * S)
+        out.take([LOAD.point(61 * S, 1.0), SENT.point(61 * S, 1.0, start_time=0)], 61 * S)
         out.take([LOAD.point(120 * S, 1.0)], 120 * S)
         out.close_window()
         assert noted == expected

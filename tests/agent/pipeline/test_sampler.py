@@ -58,16 +58,16 @@ class Bench:
     """A sampler under test and its tray."""
 
     def __init__(self, collector, level=Level.ALL, **options):
-        self.tray: queue.SimpleQueue = queue.SimpleQueue()
+        self.readings: queue.SimpleQueue = queue.SimpleQueue()
         self.collector = collector
-        self.sampler = Sampler("x", collector, level, self.tray, **options)
+        self.sampler = Sampler("x", collector, level, self.readings, **options)
         self.sampler.start()
 
     def read(self, at=7):
         """Ask for a reading and wait for it; None where none will come."""
-        if not self.sampler.offer(at):
+        if not self.sampler.request(at):
             return None
-        reading = self.tray.get(timeout=LONG)
+        reading = self.readings.get(timeout=LONG)
         return [(p.metric.name, p.value) for p in reading.points]
 
     def end(self):
@@ -101,8 +101,8 @@ def said(caplog, level):
 
 def test_a_reading_has_the_moment_it_was_asked_for(bench):
     b = bench(1.5)
-    b.sampler.offer(42)
-    reading = b.tray.get(timeout=LONG)
+    b.sampler.request(42)
+    reading = b.readings.get(timeout=LONG)
     assert reading.at == 42
     assert reading.points == [LOAD.point(42, 1.5)]
 
@@ -143,7 +143,7 @@ def test_what_is_above_the_level_is_left_out(bench, level, names):
 def test_what_is_not_finite_is_left_out_and_counted(bench):
     b = bench([math.nan, 1.0, math.inf, -math.inf])
     assert b.read() == [("x.load", 1.0)]
-    assert b.sampler.intake.not_finite == 3
+    assert b.sampler.validation.not_finite == 3
     assert b.sampler.ok
 
 
@@ -165,7 +165,7 @@ def test_a_reading_is_timed_and_counted(bench):
 def test_a_malformed_point_costs_itself_and_is_told_as_the_trouble_of_its_reading(bench, caplog):
     b = bench([1, (LOAD, "2"), 3], 4)
     assert b.read() == [("x.load", 1), ("x.load", 3)]
-    assert (b.sampler.ok, b.sampler.failed, b.sampler.intake.malformed) == (True, 0, {"value": 1})
+    assert (b.sampler.ok, b.sampler.failed, b.sampler.validation.malformed) == (True, 0, {"value": 1})
     assert b.sampler.trouble == "malformed points are left out: x.load: value: expected a number, got str"
     assert [r.getMessage() for r in said(caplog, logging.ERROR)] == [f"collector x: {b.sampler.trouble}"]
     b.read()
@@ -243,13 +243,13 @@ def test_what_goes_away_in_the_middle_is_closed_and_opened_again_later(bench):
 def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(bench, gate, until, caplog):
     caplog.set_level(logging.INFO)
     b = bench([1, gate], 2)
-    assert b.sampler.offer(7)
-    assert [b.sampler.offer(at) for at in range(8, 18)] == [False] * 10
+    assert b.sampler.request(7)
+    assert [b.sampler.request(at) for at in range(8, 18)] == [False] * 10
     assert (b.sampler.ok, b.sampler.skipped) == (False, 10)
     until(lambda: "collect" in b.collector.calls)
     assert b.collector.calls == ["open", "collect"]
     gate.set()
-    late = b.tray.get(timeout=LONG)
+    late = b.readings.get(timeout=LONG)
     assert (late.at, [p.value for p in late.points]) == (7, [1])
     assert b.sampler.ok
     assert b.read(18) == [("x.load", 2)]
@@ -276,7 +276,7 @@ def test_a_collector_that_was_never_asked_is_closed_all_the_same(bench):
 
 def test_joining_a_hung_collector_gives_up_in_time(bench, gate, until):
     b = bench(gate)
-    b.sampler.offer(7)
+    b.sampler.request(7)
     until(lambda: "collect" in b.collector.calls)
     b.sampler.stop()
     b.sampler.join(0.01)

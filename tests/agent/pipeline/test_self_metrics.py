@@ -12,7 +12,7 @@ from agent.datapoint import Dimensions, Kind, Level, gauge
 from agent.errors import PartlyCollected, Retryable, Unavailable
 from agent.pipeline import self_metrics
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Outlet
+from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
@@ -48,30 +48,30 @@ class Parts:
     """Samplers and outlets whose counts are read."""
 
     def __init__(self):
-        self.tray: queue.SimpleQueue = queue.SimpleQueue()
+        self.readings: queue.SimpleQueue = queue.SimpleQueue()
         self.samplers: list[Sampler] = []
-        self.outlets: list[Outlet] = []
-        self.own = AgentCollector(since=BORN)
+        self.routes: list[Route] = []
+        self.own = AgentCollector(start_time=BORN)
         self.missed = 0
 
     def sampler(self, name, collector, readings=1):
-        made = Sampler(name, collector, Level.ALL, self.tray)
+        made = Sampler(name, collector, Level.ALL, self.readings)
         self.samplers.append(made)
         made.start()
         for _ in range(readings):
             made.offer(7)
-            self.tray.get(timeout=LONG)
+            self.readings.get(timeout=LONG)
         return made
 
-    def outlet(self, name, sink=None, path=None):
+    def route(self, name, sink=None, path=None):
         spool = Spool(name, path)
         worker = Worker(name, sink or MemorySink(), spool, common=Dimensions, base=0.001, cap=0.001)
-        made = Outlet(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
-        self.outlets.append(made)
+        made = Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+        self.routes.append(made)
         return made
 
     def watch(self):
-        self.own.watch(self.samplers, self.outlets, lambda: self.missed)
+        self.own.watch(self.samplers, self.routes, lambda: self.missed)
         self.own.open()
 
     def read(self, at=BORN + S):
@@ -86,10 +86,10 @@ class Parts:
         for sampler in self.samplers:
             sampler.stop()
             sampler.join(LONG)
-        for outlet in self.outlets:
-            outlet.worker.stop()
-            outlet.worker.join(LONG)
-            outlet.spool.close()
+        for route in self.routes:
+            route.worker.stop()
+            route.worker.join(LONG)
+            route.spool.close()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def parts():
 
 
 def test_it_keeps_the_contract():
-    points = check_collector(AgentCollector(since=BORN))
+    points = check_collector(AgentCollector(start_time=BORN))
     assert {p.metric.name for p in points} == {
         "agent.memory.rss",
         "agent.cpu",
@@ -171,11 +171,11 @@ def test_a_sinks_counts_are_told_under_its_name_and_reason(parts, until):
     sink = MemorySink()
     sink.failures = [Retryable("no route")]
     sink.reject = lambda point: "too odd" if point.value > 1 else None
-    outlet = parts.outlet("cloud", sink)
+    route = parts.route("cloud", sink)
     parts.watch()
-    outlet.worker.start()
-    outlet.take([LOAD.point(7, 1.0), LOAD.point(7, 2.0, Dimensions(a="b"))], 7)
-    until(lambda: outlet.spool.ledger.spooled == 0)
+    route.worker.start()
+    route.take([LOAD.point(7, 1.0), LOAD.point(7, 2.0, Dimensions(a="b"))], 7)
+    until(lambda: route.spool.ledger.spooled == 0)
     read = parts.read()
     assert (read["sink.sent", "cloud"], read["sink.rejected", "too odd", "cloud"]) == (1, 1)
     assert (read["sink.retried", "cloud"], read["sink.refused", "cloud"]) == (1, 0)
@@ -185,18 +185,18 @@ def test_a_sinks_counts_are_told_under_its_name_and_reason(parts, until):
 
 
 def test_what_waits_is_told_with_its_age(parts):
-    outlet = parts.outlet("cloud")
+    route = parts.route("cloud")
     parts.watch()
-    outlet.take([LOAD.point(BORN, 1.0)], BORN)
+    route.take([LOAD.point(BORN, 1.0)], BORN)
     read = parts.read(BORN + 3 * S)
     assert read["spool.bytes", "cloud"] > 0
     assert read["spool.oldest", "cloud"] == 3
 
 
 def test_a_clock_that_went_back_makes_no_negative_age(parts):
-    outlet = parts.outlet("cloud")
+    route = parts.route("cloud")
     parts.watch()
-    outlet.take([LOAD.point(BORN, 1.0)], BORN)
+    route.take([LOAD.point(BORN, 1.0)], BORN)
     assert parts.read(BORN - 3 * S)["spool.oldest", "cloud"] == 0
 
 
@@ -204,36 +204,36 @@ def test_what_earlier_processes_sent_is_not_ours(parts, tmp_path, until):
     spool = Spool("cloud", tmp_path / "cloud.db")
     spool.append([LOAD.point(7, 1.0)] * 5)
     spool.take(3)
-    spool.settle({"sent": 2, "dropped:old": 1})
+    spool.acknowledge({"sent": 2, "dropped:old": 1})
     spool.close()
-    outlet = parts.outlet("cloud", path=tmp_path / "cloud.db")
+    route = parts.route("cloud", path=tmp_path / "cloud.db")
     parts.watch()
     read = parts.read()
     assert (read["sink.sent", "cloud"], read["sink.dropped", "old", "cloud"]) == (0, 0)
-    outlet.worker.start()
-    outlet.worker.wake()
-    until(lambda: outlet.spool.ledger.spooled == 0)
+    route.worker.start()
+    route.worker.wake()
+    until(lambda: route.spool.ledger.spooled == 0)
     assert parts.read()["sink.sent", "cloud"] == 2
 
 
 def test_counters_count_since_the_agent_began(parts):
     parts.sampler("good", Plain())
-    parts.outlet("cloud")
+    parts.route("cloud")
     parts.watch()
     counters = [p for p in parts.own.collect(BORN + S) if p.metric.kind is Kind.COUNTER]
     assert counters
-    assert {p.since for p in counters} == {BORN}
+    assert {p.start_time for p in counters} == {BORN}
 
 
 def test_a_point_has_just_the_dimensions_that_its_metric_declares(parts, until):
     parts.sampler("good", Plain())
     sink = MemorySink()
     sink.reject = lambda _: "odd"
-    outlet = parts.outlet("cloud", sink)
+    route = parts.route("cloud", sink)
     parts.watch()
-    outlet.worker.start()
-    outlet.take([LOAD.point(7, 1.0)], 7)
-    until(lambda: outlet.spool.ledger.spooled == 0)
+    route.worker.start()
+    route.take([LOAD.point(7, 1.0)], 7)
+    until(lambda: route.spool.ledger.spooled == 0)
     for point in parts.own.collect(BORN):
         assert tuple(point.dims) == tuple(sorted(point.metric.dims)), point.metric.name
         assert point.metric in AgentCollector.metrics

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from agent.errors import PartlyCollected
-from agent.logs.throttled import Sayer
-from agent.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Intake
+from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
 from agent.spool import codec
 
 NOW = 1_800_000_000_000_000_000
@@ -40,7 +40,7 @@ class Array:
 
 
 def take(*points, level=Level.ALL):
-    made, taken = Intake(level, Sayer(logging.getLogger("agent.test"), "collector x")), []
+    made, taken = Validation(level, ThrottledLogger(logging.getLogger("agent.test"), "collector x")), []
     for _ in range(2):  # what is remembered of the first reading must not let anything pass in the second
         taken.clear()
         made.take(points, NOW, taken)
@@ -53,7 +53,7 @@ BAD = {
     "text": ("point", "x.load 1"),
     "with a summary": ("point", GOOD._replace(summary=Summary(1, 1, 1, 1, (1,), (1,)))),
     "with an increase": ("point", GOOD._replace(increase=1.0)),
-    "with a start": ("point", GOOD._replace(start="now")),
+    "with a start": ("point", GOOD._replace(window_start="now")),
     "no metric": ("metric", GOOD._replace(metric="x.load")),
     "a name that is no text": ("metric", GOOD._replace(metric=replace(LOAD, name=b"x.load"))),
     "a name that is not UTF-8": ("metric", GOOD._replace(metric=replace(LOAD, name="x.\ud800"))),
@@ -83,9 +83,9 @@ BAD = {
     "None for at": ("at", GOOD._replace(at=None)),
     "a late at": ("at", GOOD._replace(at=2**63)),
     "a negative at": ("at", GOOD._replace(at=-1)),
-    "a float since": ("since", SENT.point(NOW, 1, DIMS, since=1e18)),
-    "a text since": ("since", SENT.point(NOW, 1, DIMS, since="boot")),
-    "a late since": ("since", SENT.point(NOW, 1, DIMS, since=2**63)),
+    "a float start_time": ("start_time", SENT.point(NOW, 1, DIMS, start_time=1e18)),
+    "a text since": ("start_time", SENT.point(NOW, 1, DIMS, start_time="boot")),
+    "a late since": ("start_time", SENT.point(NOW, 1, DIMS, start_time=2**63)),
 }
 
 
@@ -145,14 +145,14 @@ def test_a_collector_that_makes_new_metrics_for_ever_costs_no_memory():
 
 @pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
 def test_a_reading_without_an_end_is_cut_and_told(endless):
-    made, taken = Intake(Level.BASIC, Sayer(logging.getLogger("agent.test"), "x")), []
+    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("agent.test"), "x")), []
     with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
         made.take(itertools.repeat(endless), NOW, taken)
     assert len(taken) <= MOST_POINTS
 
 
 def test_a_reading_of_exactly_as_many_points_as_are_taken_is_whole():
-    made, taken = Intake(Level.ALL, Sayer(logging.getLogger("agent.test"), "x")), []
+    made, taken = Validation(Level.ALL, ThrottledLogger(logging.getLogger("agent.test"), "x")), []
     made.take([GOOD] * MOST_POINTS, NOW, taken)
     assert len(taken) == MOST_POINTS
 
@@ -171,7 +171,7 @@ GOOD_OR = {
     "value": st.floats() | ANYTHING,
     "dims": st.builds(Dimensions, st.dictionaries(st.text(max_size=2), ANYTHING.filter(lambda x: not isinstance(x, dict)), max_size=2)) | ANYTHING,
     "at": st.just(NOW) | ANYTHING,
-    "since": st.none() | st.integers(0, LATEST) | ANYTHING,
+    "start_time": st.none() | st.integers(0, LATEST) | ANYTHING,
 }  # fmt: skip
 
 

@@ -25,16 +25,16 @@ DIMS = Dimensions(**{"if": "eth0"})
 REASONABLE = st.floats(min_value=-1e300, max_value=1e300)
 
 
-def sent(at, value, since=BOOT, dims=DIMS):
-    return SENT.point(at, value, dims, since=since)
+def sent(at, value, start_time=BOOT, dims=DIMS):
+    return SENT.point(at, value, dims, start_time=start_time)
 
 
 def rises(window, *readings):
     """Feed one counter, one tick a reading; return what a window of 0 s says it rose by, tick for tick."""
     found = []
-    for at, value, *since in readings:
-        (point,) = window.add([sent(at, value, *since)], at)
-        assert point.start <= point.at
+    for at, value, *start_time in readings:
+        (point,) = window.add([sent(at, value, *start_time)], at)
+        assert point.window_start <= point.at
         found.append(point.increase)
     return found
 
@@ -52,7 +52,7 @@ def test_samples_of_a_gauge_become_one_point_with_its_summary():
         assert window.add([LOAD.point(second * S, value)], second * S) == []
     (point,) = window.close()
     assert point.value == pytest.approx(5 / 3)
-    assert (point.start, point.at) == (1200 * S, 1210 * S)
+    assert (point.window_start, point.at) == (1200 * S, 1210 * S)
     assert point.summary == (3, 5.0, 1.0, 3.0, (1.0, 3.0), (2, 1), 1.0)
     assert point.increase is None
 
@@ -221,8 +221,8 @@ def test_a_window_closed_early_gives_what_it_has_and_the_rest_comes_in_another()
     assert window.close() == []
     window.add([LOAD.point(1210 * S, 2.0), sent(1210 * S, 15)], 1210 * S)
     load, bytes_sent = window.close()
-    assert (load.value, load.start) == (2.0, 1210 * S)
-    assert (bytes_sent.increase, bytes_sent.start, bytes_sent.at) == (5, 1200 * S, 1210 * S)
+    assert (load.value, load.window_start) == (2.0, 1210 * S)
+    assert (bytes_sent.increase, bytes_sent.window_start, bytes_sent.at) == (5, 1200 * S, 1210 * S)
 
 
 def test_with_no_length_gauges_pass_untouched():
@@ -250,8 +250,8 @@ def test_the_increases_of_windows_join_without_a_gap():
         found += window.add([sent(second * S, 2 * second)], second * S)
     found += window.close()
     assert [p.increase for p in found] == [110, 120, 120, 40]
-    assert [p.start for p in found[1:]] == [p.at for p in found[:-1]]
-    assert found[0].start == 1200 * S
+    assert [p.window_start for p in found[1:]] == [p.at for p in found[:-1]]
+    assert found[0].window_start == 1200 * S
     assert [p.value for p in found] == [2 * 1255, 2 * 1315, 2 * 1375, 2 * 1395]
 
 
@@ -284,8 +284,8 @@ def test_a_since_that_moved_to_before_the_last_reading_makes_it_only_a_base():
 
 def test_a_series_that_began_after_the_agent_counts_from_zero_since_then():
     window = live()
-    (point,) = window.add([sent(1205 * S, 40, since=1203 * S)], 1205 * S)
-    assert (point.increase, point.start) == (40, 1203 * S)
+    (point,) = window.add([sent(1205 * S, 40, start_time=1203 * S)], 1205 * S)
+    assert (point.increase, point.window_start) == (40, 1203 * S)
 
 
 def test_a_series_that_began_before_the_agent_does_not():
@@ -302,9 +302,9 @@ def test_a_base_inside_a_window_begins_where_it_was_read():
     window = Window(60, born=BORN)
     window.add([sent(1200 * S, 100)], 1200 * S)
     window.close()
-    window.add([sent(1210 * S, 5, since=900 * S)], 1210 * S)
+    window.add([sent(1210 * S, 5, start_time=900 * S)], 1210 * S)
     (point,) = window.close()
-    assert (point.increase, point.start, point.at) == (None, 1210 * S, 1210 * S)
+    assert (point.increase, point.window_start, point.at) == (None, 1210 * S, 1210 * S)
 
 
 def test_a_series_that_vanishes_gives_no_zero_and_on_return_what_it_gained():
@@ -314,7 +314,7 @@ def test_a_series_that_vanishes_gives_no_zero_and_on_return_what_it_gained():
     assert window.add([], 1320 * S) == []
     window.add([sent(1380 * S, 130)], 1380 * S)
     (back,) = window.close()
-    assert (back.increase, back.start) == (30, 1200 * S)
+    assert (back.increase, back.window_start) == (30, 1200 * S)
 
 
 def test_a_series_that_returns_below_is_only_a_base():
@@ -336,14 +336,14 @@ def test_a_clock_that_jumps_and_comes_back_invents_nothing(jump, length):
     assert sum(p.increase or 0 for p in counted) == len(ticks) - 1
     assert all(p.increase is None or 0 <= p.increase <= len(ticks) - 1 for p in counted)
     assert {p.value for p in found if p.metric is LOAD} == {50.0}
-    assert all(p.start <= p.at for p in found if p.start is not None)
+    assert all(p.window_start <= p.at for p in found if p.window_start is not None)
 
 
 def test_a_window_closed_after_the_clock_went_back_does_not_end_before_it_begins():
     window = Window(60, born=BORN)
     for second, value in ((1240, 10), (1235, 11)):
         window.add([sent(second * S, value), LOAD.point(second * S, 1.0)], second * S)
-    assert [(p.start, p.at) for p in window.close()] == [(1235 * S, 1235 * S)] * 2
+    assert [(p.window_start, p.at) for p in window.close()] == [(1235 * S, 1235 * S)] * 2
 
 
 COUNTED = st.lists(
@@ -359,18 +359,18 @@ COUNTED = st.lists(
 @given(COUNTED, st.sampled_from([0, 7, 60]))
 def test_increases_are_never_negative_and_never_more_than_was_gained(steps, length):
     window = Window(length, born=BORN)
-    at, value, gained, since = 10_000 * S, 5 * 10**9, 0, BOOT
+    at, value, gained, start_time = 10_000 * S, 5 * 10**9, 0, BOOT
     found = []
     for step, gain, anew in steps:
         at += step * S
         if anew:
-            value, since = 0, at - 1
+            value, start_time = 0, at - 1
         if gain is None:
             found += window.add([], at)
             continue
         value += gain
         gained += gain
-        found += window.add([sent(at, value, since)], at)
+        found += window.add([sent(at, value, start_time)], at)
     found += window.close()
     known = [p.increase for p in found if p.increase is not None]
     assert all(n >= 0 for n in known)
@@ -441,7 +441,7 @@ def test_a_short_window_that_is_closed_is_stamped_with_the_first_moment_allowed(
     window = Window(60, born=BORN, spacing=10)
     assert ends(window, 1255, 1260) == [1255]
     (point,) = window.close()
-    assert (point.start, point.at) == (1260 * S, 1265 * S)
+    assert (point.window_start, point.at) == (1260 * S, 1265 * S)
 
 
 def test_a_restart_just_after_a_short_window_waits_for_the_moment_it_was_stamped_with():

@@ -86,9 +86,9 @@ def sample():
     window = Window(60, born=0)
     load, sent = gauge("cpu.load", "1", "The load."), counter("net.sent", "By", "Bytes.", Level.DETAILED, ("if",))
     for at in range(5):
-        window.add([load.point(at, at / 3), sent.point(at, at, Dimensions(**{"if": "eth0"}), since=0)], at)
+        window.add([load.point(at, at / 3), sent.point(at, at, Dimensions(**{"if": "eth0"}), start_time=0)], at)
     window.close()
-    window.add([sent.point(9, 10, Dimensions(**{"if": "eth0"}), since=0), load.point(9, 1.0)], 9)
+    window.add([sent.point(9, 10, Dimensions(**{"if": "eth0"}), start_time=0), load.point(9, 1.0)], 9)
     batch = window.close()
     return codec.encode(batch, Dimensions(host="h")), len(batch)
 

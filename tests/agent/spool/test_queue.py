@@ -20,7 +20,7 @@ import agent.spool.disk
 import agent.spool.queue
 from agent.datapoint import Dimensions, gauge
 from agent.errors import Retryable
-from agent.net.trusted_clock import SteadyClock
+from agent.net.trusted_clock import TrustedClock
 from agent.spool import codec
 from agent.spool.queue import PATIENCE, POINT_BYTES, Spool
 from agent.spool.sqlite import Store
@@ -74,7 +74,7 @@ def drain(spool, most=7):
     found = []
     while taken := take(spool, most):
         found += taken
-        spool.settle({"sent": len(taken)})
+        spool.acknowledge({"sent": len(taken)})
     return found
 
 
@@ -98,16 +98,16 @@ def check_law(spool, path=None):
 
 def break_disk(spool):
     """Fill the disk: SQLite gets no page more."""
-    spool._journal._store._db.execute("PRAGMA max_page_count=1")
+    spool._file._store._db.execute("PRAGMA max_page_count=1")
 
 
 def mend_disk(spool):
-    spool._journal._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
+    spool._file._store._db.execute(f"PRAGMA max_page_count={UNLIMITED}")
 
 
 def kill(spool):
     """Leave the file as a killed process would: nothing more is written."""
-    spool._journal.close()
+    spool._file.close()
 
 
 # -- a queue ------------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_what_was_released_is_taken_again(spool):
     assert take(spool) == [0, 1, 2, 3]
     spool.release()
     assert take(spool) == [0, 1, 2, 3]
-    spool.settle({"sent": 1})
+    spool.acknowledge({"sent": 1})
     spool.release()
     assert take(spool) == [1, 2, 3]
 
@@ -151,7 +151,7 @@ def test_points_of_machines_with_other_dimensions_are_not_taken_together(spool):
         if not taken:
             break
         seen.append((ids(taken), under))
-        spool.settle({"sent": len(taken)})
+        spool.acknowledge({"sent": len(taken)})
     assert seen == [([0, 1], HERE), ([2], None), ([3], THERE), ([4], Dimensions())]
 
 
@@ -159,7 +159,7 @@ def test_ends_of_several_kinds_are_booked_across_chunks(spool, path):
     for first in range(0, 12, 4):
         spool.append(points(range(first, first + 4)))
     take(spool)
-    spool.settle({"rejected:bad": 3, "sent": 4, "dropped:bug": 2, "rejected:old": 0})
+    spool.acknowledge({"rejected:bad": 3, "sent": 4, "dropped:bug": 2, "rejected:old": 0})
     check_law(spool, path)
     ledger = spool.ledger
     assert (ledger.sent, ledger.rejected, ledger.dropped) == (4, {"bad": 3}, {"bug": 2})
@@ -173,7 +173,7 @@ def test_points_may_come_while_others_are_in_hand(spool):
     spool.append(points([0, 1]))
     assert take(spool) == [0, 1]
     spool.append(points([2, 3]))
-    spool.settle({"sent": 2})
+    spool.acknowledge({"sent": 2})
     assert drain(spool) == [2, 3]
     check_law(spool)
 
@@ -183,7 +183,7 @@ def test_the_oldest_moment_that_is_owed_is_known(spool):
     spool.append(points([2], at=9))
     assert spool.oldest() == 7
     take(spool)
-    spool.settle({"sent": 2})
+    spool.acknowledge({"sent": 2})
     assert spool.oldest() == 9
 
 
@@ -195,7 +195,7 @@ def test_a_restart_goes_on_where_it_was_with_a_chunk_sent_by_half(spooled, path)
     for at in range(0, 30, 10):
         first.append(points(range(at, at + 10)), HERE)
     take(first, 14)
-    first.settle({"sent": 13, "rejected:bad": 1})
+    first.acknowledge({"sent": 13, "rejected:bad": 1})
     first.close()
     again = spooled()
     check_law(again, path)
@@ -231,7 +231,7 @@ def test_a_worker_that_returns_after_the_close_loses_nothing_and_alarms_nobody(s
         first.append(points([n]))
     take(first, 1)
     first.close()
-    first.settle({"sent": 1})
+    first.acknowledge({"sent": 1})
     assert take(first) == []
     first.release()
     assert caplog.messages == []
@@ -302,9 +302,9 @@ def test_points_in_hand_are_not_trimmed(spooled, path):
     assert take(spool, 5) == [0, 1, 2, 3, 4]
     for first in range(10, 100, 10):
         spool.append(points(range(first, first + 10)))
-    spool.settle({"sent": 5})
+    spool.acknowledge({"sent": 5})
     assert take(spool) == [5, 6, 7, 8, 9, *range(90, 100)]
-    spool.settle({"sent": 15})
+    spool.acknowledge({"sent": 15})
     assert spool.ledger.dropped == {"spool full": 80}
     check_law(spool, path)
 
@@ -367,7 +367,7 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, pa
     for first in range(0, 4000, 100):
         spool.append(points(range(first, first + 100)))
     take(spool, 150)
-    spool.settle({"sent": 150})
+    spool.acknowledge({"sent": 150})
     spool.release()
     mend_disk(spool)
     spool.append(points(range(4000, 4001)))
@@ -406,15 +406,15 @@ def test_a_file_that_rots_while_points_from_memory_are_in_hand_confuses_no_count
     assert len(take(spool, 2500)) == 2500
     mend_disk(spool)
     spool.append(points([3000]))
-    settle = Store.settle
+    acknowledge = Store.acknowledge
 
     def rot(*_):
         raise sqlite3.DatabaseError("database disk image is malformed")
 
     monkeypatch.setattr(Store, "settle", rot)
-    spool.settle({"sent": 1500})
-    monkeypatch.setattr(Store, "settle", settle)
-    spool.settle({"sent": 1000})
+    spool.acknowledge({"sent": 1500})
+    monkeypatch.setattr(Store, "settle", acknowledge)
+    spool.acknowledge({"sent": 1000})
     check_law(spool)
     spool.append(points([3001]))
     check_law(spool, path)
@@ -457,7 +457,7 @@ def test_a_folder_that_cannot_be_made_means_memory_until_it_can(spooled, path, c
     spool = spooled()
     spool.append(points(range(5)))
     assert take(spool, 2) == [0, 1]
-    spool.settle({"sent": 2})
+    spool.acknowledge({"sent": 2})
     spool.append(points(range(5, 10)))
     spool.release()
     assert [r.levelname for r in caplog.records] == ["WARNING"]
@@ -488,7 +488,7 @@ def test_what_an_earlier_life_left_comes_before_what_waited_in_memory(spooled, p
     spool = spooled()
     spool.append(points(range(3, 5)))
     assert take(spool) == [3, 4]
-    spool.settle({"sent": 1})
+    spool.acknowledge({"sent": 1})
     spool.append(points([5]))
     spool.release()
     path.rmdir()
@@ -508,7 +508,7 @@ def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(pa
     for n in range(300):
         spool.append([LOAD.point(1, float(n))])
         take(spool)
-        spool.settle({"sent": 1})
+        spool.acknowledge({"sent": 1})
     assert len(spool._unsaved) == 0
     monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 10 * POINT_BYTES)
     for n in range(300):
@@ -520,7 +520,7 @@ def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(pa
 def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_fails(spooled, path, monkeypatch):
     spool = spooled()
     spool.append(points(range(1000)))
-    settle = Store.settle
+    acknowledge = Store.acknowledge
 
     def fail(*_):
         raise sqlite3.OperationalError("disk I/O error")
@@ -528,11 +528,11 @@ def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_f
     monkeypatch.setattr(Store, "settle", fail)
     for n in range(500):
         take(spool, 1)
-        spool.settle({"sent": 1} if n % 5 else {"rejected:bad": 1})
+        spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._journal._debt[2]) < 1000
+    assert sys.getsizeof(spool._file._debt[2]) < 1000
     check_law(spool, path)
-    monkeypatch.setattr(Store, "settle", settle)
+    monkeypatch.setattr(Store, "settle", acknowledge)
     assert drain(spool) == list(range(500, 1010))
     check_law(spool, path)
     assert in_file(path) == ({"collected": 1010, "sent": 910, "rejected:bad": 100}, 0)
@@ -660,10 +660,8 @@ def filled(path, chunks=60):
     with closing(Spool("sink", path)) as spool:
         for n in range(chunks):
             spool.append(points(range(n * 40, n * 40 + 40)))
-        spool._journal._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (root,) = spool._journal._store._db.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'chunk'"
-        ).fetchone()
+        spool._file._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = spool._file._store._db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
     return root
 
 
@@ -694,9 +692,9 @@ def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_coun
         assert path.with_suffix(".corrupt").exists()
     else:
         spool = spooled()
-        spool._journal._store._db.execute("PRAGMA cache_size=0")
+        spool._file._store._db.execute("PRAGMA cache_size=0")
         spool.append(points([9000]))
-        spool._journal._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spool._file._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         overwrite(path, root, b"\xff" * 4096)
         assert take(spool) == [9000]
         spool.release()
@@ -732,7 +730,7 @@ def test_a_file_that_rotted_and_cannot_be_set_aside_means_memory(spooled, path, 
     """As where a disk that makes errors was mounted anew, read-only."""
     root = filled(path)
     spool = spooled()
-    spool._journal._store._db.execute("PRAGMA cache_size=0")
+    spool._file._store._db.execute("PRAGMA cache_size=0")
     overwrite(path, root, b"\xff" * 4096)
 
     def fail(*_):
@@ -760,7 +758,7 @@ def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path,
     spool = None
     if seed % 2:
         spool = spooled()
-        spool._journal._store._db.execute("PRAGMA cache_size=0")
+        spool._file._store._db.execute("PRAGMA cache_size=0")
     rot()
     for life in range(3):
         spool = spool or spooled()
@@ -786,8 +784,8 @@ def test_a_chunk_that_rotted_is_set_aside_and_the_others_are_delivered(spooled, 
     first = spooled()
     for n in range(5):
         first.append(points([2 * n, 2 * n + 1]))
-    first._journal._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
-    first._journal._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
+    first._file._store._db.execute("UPDATE chunk SET body = x'01c1c1' WHERE key = 1")
+    first._file._store._db.execute("UPDATE chunk SET body = x'02' WHERE key = 3")
     first.close()
     spool = spooled()
     assert drain(spool) == [0, 1, 4, 5, 8, 9]
@@ -802,8 +800,8 @@ def test_a_half_sent_chunk_that_rots_counts_only_its_rest_as_lost(spooled, path)
     first = spooled()
     first.append(points(range(10)))
     take(first)
-    first.settle({"sent": 4})
-    first._journal._store._db.execute("UPDATE chunk SET body = x''")
+    first.acknowledge({"sent": 4})
+    first._file._store._db.execute("UPDATE chunk SET body = x''")
     first.close()
     spool = spooled()
     assert take(spool) == []
@@ -846,11 +844,11 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.hand)
     @rule(data=st.data())
-    def settle(self, data):
+    def acknowledge(self, data):
         change: dict[str, int] = {}
         for entry in data.draw(st.lists(ENTRIES, min_size=1, max_size=3, unique=True)):
             change[entry] = data.draw(st.integers(0, self.hand - sum(change.values())))
-        self.spool.settle(change)
+        self.spool.acknowledge(change)
         count = sum(change.values())
         self.hand -= count
         del self.owed[:count]
@@ -917,7 +915,7 @@ def test_it_knows_after_a_restart_when_the_newest_point_was_measured(tmp_path):
         assert spool.newest() is None
         spool.append([LOAD.point(7, 1.0), LOAD.point(9, 1.0), LOAD.point(8, 1.0)])
         spool.take(10)
-        spool.settle({"sent": 3})
+        spool.acknowledge({"sent": 3})
     with closing(Spool("s", path)) as spool:
         assert spool.newest() == 9
 
@@ -943,7 +941,7 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails():
 
 def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_there_ends_what_is_too_old(path):
     wall, monotonic = Clock(), Clock()
-    steady = SteadyClock(wall, monotonic)
+    steady = TrustedClock(wall, monotonic)
     steady.hear(wall.now)
     with closing(Spool("sink", path, max_age=3600, clock=steady)) as spool:
         spool.append(points(range(5), at=wall.now))
@@ -1012,7 +1010,7 @@ def test_a_file_that_somebody_deleted_between_two_runs_is_told(spooled, path, ca
     first = spooled()
     first.append(points(range(30)))
     take(first)
-    first.settle({"sent": 10})
+    first.acknowledge({"sent": 10})
     first.close()
     path.unlink()
     spool = spooled()
@@ -1028,7 +1026,7 @@ def test_a_file_deleted_under_the_agent_is_noticed_and_made_anew_with_all_that_i
     spool.append(points(range(10)))
     spool.append(points(range(10, 20)))
     take(spool, 5)
-    spool.settle({"sent": 5})
+    spool.acknowledge({"sent": 5})
     spool.release()
     if what == "folder":
         shutil.rmtree(path.parent)
@@ -1119,7 +1117,7 @@ def all_of(spool):
     taken = []
     while more := spool.take(100)[0]:
         taken += more
-        spool.settle({"sent": len(more)})
+        spool.acknowledge({"sent": len(more)})
     return taken
 
 
@@ -1202,9 +1200,9 @@ def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
     spool.append(points([1]))
     spool.append(points([2]))
     spool.remember(b"state")
-    spool._journal._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
+    spool._file._store._db.execute("UPDATE chunk SET body = x'00' WHERE key = 1")
     assert take(spool, 1) == [0]
-    spool.settle({"sent": 1})
+    spool.acknowledge({"sent": 1})
     spool.close()
     again = spooled()
     assert drain(again) == [2]
@@ -1312,7 +1310,7 @@ def test_points_for_another_destination_are_the_first_to_go_where_room_or_time_e
         second.append(points(range(50 * n, 50 * n + 50), at=clock.now))
     assert 50 <= second.ledger.dropped["spool full"] <= 300
     assert take(second, 1000) == list(range(250))
-    second.settle({"sent": 250})
+    second.acknowledge({"sent": 250})
     clock.forward(61)
     assert take(second) == []
     assert second.ledger.spooled == 0
@@ -1326,7 +1324,7 @@ def test_a_file_that_rots_costs_what_is_kept_apart_too_and_it_is_counted(spooled
     first.close()
     second = sending(spooled, REAL)
     second.append(points([5]))
-    second._journal._rot(sqlite3.DatabaseError("database disk image is malformed"))
+    second._file._rot(sqlite3.DatabaseError("database disk image is malformed"))
     assert second.ledger.dropped == {"unreadable": 5}
     second.append(points([6]))
     assert drain(second) == [5, 6]

@@ -40,9 +40,9 @@ def test_settling_deletes_advances_and_books_at_once(path):
     with closing(Store(path)) as store:
         for key in range(3):
             add(store, key)
-        store.settle([0, 1], (2, 2), {"sent": 5, "rejected:bad": 3})
+        store.acknowledge([0, 1], (2, 2), {"sent": 5, "rejected:bad": 3})
         assert numbers(store) == [(2, 3, 2, 7, 4)]
-        store.settle([], None, {"sent": 1})
+        store.acknowledge([], None, {"sent": 1})
         assert store.ledger() == {"collected": 9, "sent": 6, "rejected:bad": 3}
 
 
@@ -52,7 +52,7 @@ def test_a_change_that_fails_changes_nothing(path):
         with pytest.raises(sqlite3.IntegrityError):
             add(store, 0, points=50)
         with pytest.raises(sqlite3.Error):
-            store.settle([0], None, {"sent": [1]})
+            store.acknowledge([0], None, {"sent": [1]})
         assert numbers(store) == [(0, 3, 0, 7, 4)]
         assert store.ledger() == {"collected": 3}
         add(store, 1)
@@ -68,7 +68,7 @@ def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
         for key in range(ASIDE + 5):
             add(store, key, body=b"%d" % key)
             store.set_aside(key, f"why {key}")
-            store.settle([key], None, {})
+            store.acknowledge([key], None, {})
     with closing(sqlite3.connect(path)) as db:
         kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
     assert kept == [(key, f"why {key}", b"%d" % key) for key in range(5, ASIDE + 5)]
@@ -211,7 +211,7 @@ def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
     with closing(Store(path)) as store:
         for key in range(300):
             add(store, key, body=bytes(20_000))
-            store.settle([key], None, {"sent": 3})
+            store.acknowledge([key], None, {"sent": 3})
         assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
 
 

@@ -54,7 +54,7 @@ class Store:
         """How many metrics there may be."""
         self.lock = threading.RLock()
         self._failing: list[tuple[str, Fault]] = []
-        self._journal = journal
+        self._file = journal
         self._at_home: Counter[tuple[Any, ...]] = Counter()
         if journal:
             self._remember(journal)
@@ -64,8 +64,8 @@ class Store:
         with self.lock:
             for memory in (self.series, self.descriptors, self._at_home):
                 memory.clear()
-            if self._journal:
-                self._journal.unlink(missing_ok=True)
+            if self._file:
+                self._file.unlink(missing_ok=True)
 
     def points(self, ending: str = "", **labels: str) -> list[Point]:
         """Return the points of the series whose type ends so and that have these labels, of metric or resource."""
@@ -103,9 +103,9 @@ class Store:
                 seen.add(key)
             good = [each for index, each in enumerate(series) if index not in faults]
             self.count["stored"] += len(good)
-            if good and self._journal:
+            if good and self._file:
                 body = WRITE(name=request.name, time_series=good).SerializeToString()
-                with self._journal.open("ab") as file:
+                with self._file.open("ab") as file:
                     file.write(struct.pack(">I", len(body)) + body)
         return self._answer(series, faults), len(good)
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
-from agent.net.trusted_clock import SteadyClock
+from agent.net.trusted_clock import TrustedClock
 from sinks.cloudwatch import CloudwatchSink
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
@@ -25,7 +25,7 @@ def double():
         yield running
 
 
-class Trusted(SteadyClock):
+class Trusted(TrustedClock):
     """A clock that is always trusted."""
 
     def __call__(self):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.errors import Refused, Retryable
-from agent.net.trusted_clock import SteadyClock
+from agent.net.trusted_clock import TrustedClock
 from agent.testing import Clock
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
@@ -381,7 +381,7 @@ def test_too_old_is_reckoned_by_the_clock_that_was_given(double, make_sink, poin
 def test_the_service_judges_the_time_of_points_while_the_clock_is_not_trusted(double, make_sink, points, ahead):
     """So a clock that jumps costs no point; and what the service says of its own time ends the doubt."""
     wall = Clock(time.time_ns() + ahead * 10**9)
-    steady = SteadyClock(wall, Clock())
+    steady = TrustedClock(wall, Clock())
     sink = make_sink(steady=steady)
 
     assert sink.write(points(3)) == []

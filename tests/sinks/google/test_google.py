@@ -31,8 +31,8 @@ def heat(n=0, at=None, value=61.0):
     return windowed(HEAT, [value], gpu(n), at)
 
 
-def sent(value, at, since):
-    return Datapoint(SENT, value, VM, at, since, at - MINUTE, None, None)
+def sent(value, at, start_time):
+    return Datapoint(SENT, value, VM, at, start_time, at - MINUTE, None, None)
 
 
 def reasons(rejected):
@@ -128,7 +128,9 @@ def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(mak
 
 def odd(name="odd.metric", labels=None, kind=gauge, unit="1"):
     metric = kind(name, unit, "An odd one.")
-    return metric.point(time.time_ns(), 1.0, Dimensions(VM, **(labels or {})), since=1 if kind is counter else None)
+    return metric.point(
+        time.time_ns(), 1.0, Dimensions(VM, **(labels or {})), start_time=1 if kind is counter else None
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ SENT = counter("network.sent", "By", "Bytes sent.")
 NAME = b"a series"
 
 
-def follow(history, *readings, since=BOOT):
+def follow(history, *readings, start_time=BOOT):
     """Send counter readings (seconds after BEGUN, value[, since]); return what each became."""
     told = []
     for second, value, *life in readings:
-        last = history.follow(NAME, SENT.point(BEGUN + int(second * S), value, since=life[0] if life else since))
+        last = history.follow(
+            NAME, SENT.point(BEGUN + int(second * S), value, start_time=life[0] if life else start_time)
+        )
         told.append(last)
         if isinstance(last, Last):
             history.keep(NAME, last)
@@ -36,13 +38,15 @@ def test_a_counter_counts_from_the_moment_at_which_it_was_zero():
 def test_what_a_counter_counted_before_it_began_anew_in_the_same_window_is_kept():
     history, begun = History(), BEGUN + 90 * S
     follow(history, (60, 500.0))
-    point = SENT.point(BEGUN + 120 * S, 20.0, since=begun)._replace(start=BEGUN + 60 * S, increase=30.0 + 20.0)
+    point = SENT.point(BEGUN + 120 * S, 20.0, start_time=begun)._replace(
+        window_start=BEGUN + 60 * S, increase=30.0 + 20.0
+    )
     last = history.follow(NAME, point)
     assert (last.start, last.value - last.base) == (begun, 50.0)
 
 
 def test_a_counter_that_was_zero_less_than_a_millisecond_ago_keeps_what_it_counted():
-    (last,) = follow(History(), (60, 374.0), since=BEGUN + 60 * S - 1000)
+    (last,) = follow(History(), (60, 374.0), start_time=BEGUN + 60 * S - 1000)
     assert (last.end - last.start, last.value - last.base) == (MOMENT, 374.0)
 
 
@@ -50,7 +54,7 @@ def test_a_restart_goes_on_with_the_same_start_though_the_boot_time_jitters():
     before, after = History(), History()
     follow(before, (0, 500.0))
     after.load(before.dump())
-    assert shown(follow(after, (60, 800.0), since=BOOT + S)) == [(BOOT, 60, 800.0)]
+    assert shown(follow(after, (60, 800.0), start_time=BOOT + S)) == [(BOOT, 60, 800.0)]
 
 
 def test_what_was_counted_while_the_agent_was_down_is_not_lost():
@@ -64,7 +68,7 @@ def test_a_reboot_begins_a_new_stretch_at_the_new_boot():
     history = History()
     follow(history, (0, 500.0))
     booted = BEGUN + 30 * S
-    assert shown(follow(history, (60, 20.0), since=booted)) == [(booted, 60, 20.0)]
+    assert shown(follow(history, (60, 20.0), start_time=booted)) == [(booted, 60, 20.0)]
 
 
 def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_increase():
@@ -76,7 +80,7 @@ def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_i
 
 
 def test_a_counter_of_unknown_beginning_counts_from_its_first_reading():
-    told = follow(History(), (0, 7000.0), (60, 7100.0), since=None)
+    told = follow(History(), (0, 7000.0), (60, 7100.0), start_time=None)
     begin = BEGUN - MOMENT
     assert shown(told) == [(begin, 0, 0.0), (begin, 60, 100.0)]
 
@@ -152,7 +156,7 @@ def windows(life, begun):
     for second in range(begun, begun + 121):
         at, value = BEGUN + second * S, 7_000_000.0 + second
         life.take(value, at)
-        points += window.add([SENT.point(at, value, since=life.since)], at)
+        points += window.add([SENT.point(at, value, start_time=life.start_time)], at)
     return points
 
 

@@ -105,7 +105,7 @@ def settled(read, collector, until):
         problems.extend(said)
         tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._errand._child if hasattr(tool, "_errand") else tool._answers) is not None for tool in tools
+            (tool._oneshot._child if hasattr(tool, "_errand") else tool._answers) is not None for tool in tools
         )
 
     read(collector)
@@ -288,7 +288,7 @@ def test_a_counter_is_one_sources_or_the_others_and_begins_anew_where_sysfs_take
     collector = opened()
 
     def errors(at):
-        return {p.metric.name: (p.value, p.since) for p in collector.collect(at) if ".ecc." in p.metric.name}
+        return {p.metric.name: (p.value, p.start_time) for p in collector.collect(at) if ".ecc." in p.metric.name}
 
     told = until(lambda: errors(1))
     assert told == {"gpu.ecc.corrected": (5, 1), "gpu.ecc.uncorrected": (2, 1)}
@@ -325,7 +325,7 @@ def test_no_tool_is_started_while_a_card_sleeps(machine, read, until, smi, opene
 
 
 def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
-    class Gone:
+    class SinkClosed:
         path = Path("runtime_status")
 
         def read(self):
@@ -339,8 +339,8 @@ def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
     smi.amd(["0000:01:00.0", "0000:02:00.0"])
     collector = opened()
     card = collector._cards["2"]
-    card._status = Gone()
-    card._files = [(Gone(), metric, factor) for _, metric, factor in card._files]
+    card._status = SinkClosed()
+    card._files = [(SinkClosed(), metric, factor) for _, metric, factor in card._files]
 
     def told():
         values, _ = read(collector)
@@ -422,7 +422,7 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
     read(collector)
     until(lambda: smi.runs)
     (source,) = collector._gaps._sources
-    child = source._tool._errand._child
+    child = source._tool._oneshot._child
     collector.close()
     assert child.poll() is not None
 

@@ -225,7 +225,7 @@ def test_a_counter_that_falls_is_held_back_once_and_then_begins_anew(machine):
 
     def corrected(at):
         machine.now += 10_000_000_000
-        return [(p.value, p.since) for p in collector.collect(at) if p.metric.name == "gpu.ecc.corrected"]
+        return [(p.value, p.start_time) for p in collector.collect(at) if p.metric.name == "gpu.ecc.corrected"]
 
     assert corrected(1) == [(3, 1)]
     machine.put("class/drm/card0/device/ras/umc_err_count", "ue: 0\nce: 0")

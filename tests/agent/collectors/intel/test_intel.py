@@ -123,7 +123,9 @@ def test_a_card_of_i915_has_no_utilization_and_its_counter_may_begin_anew(machin
     machine.now += SECOND
     machine.put("card0/device/hwmon/hwmon1/energy1_input", 1_000_000)
     points = list(collector.collect(2))
-    assert [(p.metric.name, p.since) for p in points if p.metric.name != "gpu.clock.graphics"] == [("gpu.energy", 2)]
+    assert [(p.metric.name, p.start_time) for p in points if p.metric.name != "gpu.clock.graphics"] == [
+        ("gpu.energy", 2)
+    ]
 
 
 def test_the_contract_is_kept_at_every_level(machine):
@@ -142,7 +144,7 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     for file in next(iter(collector._cards.values()))._all():
         file.close()
     assert read(collector) == ({}, [])
-    assert collector._xpu._errand._child is None
+    assert collector._xpu._oneshot._child is None
 
 
 def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
@@ -162,7 +164,7 @@ def test_rubbish_in_a_file_costs_its_own_value(machine, rubbish):
 
 
 def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(machine):
-    class Gone:
+    class SinkClosed:
         path = Path("temp2_input")
 
         def read(self):
@@ -173,7 +175,7 @@ def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(
 
     machine.xe(3)
     collector = machine.collector()
-    collector._cards["3"]._chip = Gone()
+    collector._cards["3"]._chip = SinkClosed()
     values, problems = read(collector)
     assert ("gpu.temperature", "3") not in values
     assert problems == ["gpu 3: the card is lost"]

@@ -268,11 +268,11 @@ def test_counters_go_on_over_restarts(bench, until):
     while len(bench.starts()) < 3:
         points, found = bench.tick()
         problems.update(found)
-        counts += [(p.value, p.since) for p in points if p.dims.get("outcome") == "completed"]
+        counts += [(p.value, p.start_time) for p in points if p.dims.get("outcome") == "completed"]
         if bench.collector._source._child is None:
             bench.clock.now += 1
     assert problems == {"neuron-monitor ended with 0; started again"}
-    assert len({since for _, since in counts}) == 1
+    assert len({start_time for _, start_time in counts}) == 1
     values = [value for value, _ in counts]
     assert values == sorted(values)
     assert values[-1] >= 40

@@ -225,8 +225,8 @@ def test_counters_of_devices_count_since_the_boot(tmp_path):
     made = Fed(tmp_path)
     made.collector.open()
     made.write(line())
-    since = {p.since for p in made.tick()[0] if p.metric.name == "neuron.ecc.events"}
-    assert since == {1_790_000_000 * SECOND}
+    start_time = {p.start_time for p in made.tick()[0] if p.metric.name == "neuron.ecc.events"}
+    assert start_time == {1_790_000_000 * SECOND}
     made.close()
 
 

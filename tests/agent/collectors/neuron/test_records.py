@@ -287,8 +287,8 @@ def test_counts_of_periods_are_added_up_and_none_is_lost_when_records_come_faste
     assert feed.tick(*made[1:4])["neuron.execution.outcomes"] == {"completed": 52538}
     assert feed.tick()["neuron.execution.outcomes"] == {"completed": 52538}
     assert feed.tick(*made[4:])["neuron.execution.outcomes"] == {"completed": 60003}
-    since = {p.since for p in first + feed.points if p.metric is metrics.OUTCOMES}
-    assert since == {AT}
+    start_time = {p.start_time for p in first + feed.points if p.metric is metrics.OUTCOMES}
+    assert start_time == {AT}
 
 
 def test_the_last_counts_of_a_runtime_that_has_gone_within_the_tick_are_told_nevertheless():
@@ -305,7 +305,7 @@ def test_a_counter_goes_on_when_its_runtime_returns():
     feed.tick(only())
     feed.tick({**record(), "neuron_runtime_data": []})
     assert feed.tick(only())["neuron.execution.outcomes"]["completed"] == 40
-    assert {p.since for p in feed.points if p.metric is metrics.OUTCOMES} == {AT}
+    assert {p.start_time for p in feed.points if p.metric is metrics.OUTCOMES} == {AT}
 
 
 def test_counts_keep_within_64_bits():
@@ -337,7 +337,7 @@ def ecc(count, **more):
 def uncorrected(feed, count):
     feed.tick(ecc(count))
     (point,) = [p for p in feed.points if p.dims == Dimensions(neuron_device="0", memory="mem", corrected="no")]
-    return point.value, point.since
+    return point.value, point.start_time
 
 
 def test_ecc_is_the_devices_own_count_unless_told_otherwise():
@@ -545,8 +545,10 @@ def test_a_tag_that_appears_later_counts_from_the_tick_before():
     feed = Feed(tagged=True)
     feed.tick(tagged("a"))
     feed.tick(tagged("a", "b"))
-    since = {p.dims["neuron_runtime_tag"]: p.since for p in feed.points if p.metric.name == "neuron.execution.outcomes"}
-    assert since == {"a": AT, "b": AT + SECOND}
+    start_time = {
+        p.dims["neuron_runtime_tag"]: p.start_time for p in feed.points if p.metric.name == "neuron.execution.outcomes"
+    }
+    assert start_time == {"a": AT, "b": AT + SECOND}
 
 
 def test_a_tag_that_has_gone_is_told_no_more():
@@ -563,7 +565,7 @@ def test_the_tallies_of_tags_are_bounded_and_one_that_was_forgotten_begins_anew(
         feed.tick(tagged(f"job-{n}"))
     assert len(feed.records._tallies._tallies) <= 256
     assert feed.tick(tagged("first"))["neuron.execution.outcomes"]["first completed"] == 10
-    assert {p.since for p in feed.points if p.metric.name == "neuron.execution.outcomes"} == {feed.at - SECOND}
+    assert {p.start_time for p in feed.points if p.metric.name == "neuron.execution.outcomes"} == {feed.at - SECOND}
 
 
 def pods(**cores):

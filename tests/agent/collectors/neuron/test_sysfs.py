@@ -50,7 +50,7 @@ def test_power_is_the_mean_of_the_last_minute_and_ecc_a_counter_since_the_boot(t
     assert {*found} == {
         point
         for n in range(12)
-        for point in (POWER.point(AT, n + 0.25, dims(n)), ECC_REPAIRABLE.point(AT, n, dims(n), since=BOOT))
+        for point in (POWER.point(AT, n + 0.25, dims(n)), ECC_REPAIRABLE.point(AT, n, dims(n), start_time=BOOT))
     }
     assert tree.trouble.take() == []
 
@@ -102,7 +102,7 @@ def test_an_older_driver_has_only_a_part(tree):
 def test_there_may_be_nothing_and_then_something(tree):
     assert tree.read() == []
     tree.write(3, repairable="1\n")
-    assert tree.read() == [ECC_REPAIRABLE.point(AT, 1, dims(3), since=BOOT)]
+    assert tree.read() == [ECC_REPAIRABLE.point(AT, 1, dims(3), start_time=BOOT)]
     assert tree.trouble.take() == []
 
 

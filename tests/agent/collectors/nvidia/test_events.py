@@ -11,7 +11,7 @@ WAIT = "nvmlEventSetWait_v2"
 
 def xids(watched):
     return {
-        (point.dims["gpu"], point.dims["xid"]): (point.value, point.since)
+        (point.dims["gpu"], point.dims["xid"]): (point.value, point.start_time)
         for point in watched.points
         if point.metric.name == "gpu.xid"
     }

@@ -38,8 +38,8 @@ def gpu(driver, watch):
     return start
 
 
-def since(watched, name):
-    return next(point.since for point in watched.points if key(point) == name)
+def start_time(watched, name):
+    return next(point.start_time for point in watched.points if key(point) == name)
 
 
 def test_the_power_is_the_energy_over_the_time_since_the_last_tick(gpu):
@@ -95,9 +95,9 @@ def test_counters_count_since_they_were_first_seen(gpu):
     watched.after(f4=7)
     first = watched.at
     for name in (ENERGY, ECC, "gpu.pcie.sent{gpu=0}", "gpu.throttled{gpu=0,reason=power}"):
-        assert since(watched, name) == first
+        assert start_time(watched, name) == first
     watched.after(f4=9)
-    assert since(watched, ECC) == first
+    assert start_time(watched, ECC) == first
 
 
 def test_a_value_of_zero_in_between_is_held_back_and_leaps_nowhere(gpu):
@@ -111,7 +111,7 @@ def test_a_value_of_zero_in_between_is_held_back_and_leaps_nowhere(gpu):
     assert read[ENERGY] == 11_000
     assert read[POWER] == 300  # over both ticks
     assert read[ECC] == 3
-    assert since(watched, ENERGY) == since(watched, ECC) == watched.at - 20_000_000_000
+    assert start_time(watched, ENERGY) == start_time(watched, ECC) == watched.at - 20_000_000_000
 
 
 def test_a_driver_that_was_loaded_anew_begins_another_life(gpu):
@@ -120,7 +120,7 @@ def test_a_driver_that_was_loaded_anew_begins_another_life(gpu):
     watched.after(f83=1_000)
     read = watched.after(f83=2_000)
     assert read[ENERGY] == 2
-    assert since(watched, ENERGY) == watched.at
+    assert start_time(watched, ENERGY) == watched.at
     assert read[POWER] == 631.95
     assert watched.after(f83=302_000)[POWER] == 300
 
@@ -155,7 +155,7 @@ def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults
         life, window, total = Life(), Window(0, born=0), 0.0
         for n, value in enumerate(readings):
             at = START + n
-            points = [metric.point(at, value, since=life.since)] if life.take(value, at) else []
+            points = [metric.point(at, value, start_time=life.start_time)] if life.take(value, at) else []
             total += sum(point.increase or 0 for point in window.add(points, at))
         return total
 

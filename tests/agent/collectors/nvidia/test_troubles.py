@@ -102,7 +102,7 @@ def test_a_gpu_that_returns_is_read_again_and_its_counters_go_on(driver, watch):
     gpu.read(300)
     read = gpu.read(10)
     assert read["gpu.state{gpu=1}"] == 1
-    assert next(p.since for p in gpu.points if p.metric.name == "gpu.energy" and p.dims["gpu"] == "1") == first
+    assert next(p.start_time for p in gpu.points if p.metric.name == "gpu.energy" and p.dims["gpu"] == "1") == first
 
 
 def test_when_a_gpu_is_lost_it_is_looked_which_there_are_and_the_others_keep_their_index(driver, watch):

@@ -89,7 +89,7 @@ def test_what_it_accepts_is_negotiated(exporter, opened):
         True,
     )
     points, problems = until(opened(e=exporter.url), points=True)
-    assert (problems, [(p.metric.kind, p.value, p.since) for p in points]) == ([], [(Kind.COUNTER, 5, 7)])
+    assert (problems, [(p.metric.kind, p.value, p.start_time) for p in points]) == ([], [(Kind.COUNTER, 5, 7)])
     asked = exporter.requests[0]
     assert asked["accept"].startswith("application/openmetrics-text;version=1.0.0")
     assert "text/plain;version=0.0.4" in asked["accept"]

@@ -99,7 +99,7 @@ def test_without_a_word_on_it_a_sample_is_a_gauge_of_no_unit():
 )
 def test_counters_are_known_with_and_without_total(text):
     point = only(text)
-    assert (point.metric.name, point.metric.kind, point.value, point.since) == ("a_total", COUNTER, 4, NOW)
+    assert (point.metric.name, point.metric.kind, point.value, point.start_time) == ("a_total", COUNTER, 4, NOW)
 
 
 def test_unit_and_help_are_those_of_the_family():
@@ -137,34 +137,34 @@ def test_gauge_histograms_are_gauges():
 )
 def test_created_says_since_when_a_counter_counts(text):
     point = only(text, openmetrics="EOF" in text)
-    assert (point.value, point.since) == (4, 1_500_000_000)
+    assert (point.value, point.start_time) == (4, 1_500_000_000)
 
 
 def test_created_in_the_future_is_now():
-    assert only("# TYPE a counter\na_total 4\na_created 1900000000\n# EOF\n", openmetrics=True).since == NOW
+    assert only("# TYPE a counter\na_total 4\na_created 1900000000\n# EOF\n", openmetrics=True).start_time == NOW
 
 
 def test_a_counter_keeps_its_since_until_it_goes_back():
     one = reader()
-    since = [
-        one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].since
+    start_time = [
+        one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].start_time
         for n, value in enumerate((5, 5, 7, 2, 3))
     ]
-    assert since == [NOW, NOW, NOW, NOW + 3, NOW + 3]
+    assert start_time == [NOW, NOW, NOW, NOW + 3, NOW + 3]
 
 
 def test_a_counter_keeps_its_since_when_the_page_gains_a_family():
     one = reader()
     one.read(answer("# TYPE a counter\na 1\n"), NOW)
     (point, _) = one.read(answer("# TYPE a counter\na 2\n# TYPE b gauge\nb 1\n"), NOW + 1)[0]
-    assert (point.value, point.since) == (2, NOW)
+    assert (point.value, point.start_time) == (2, NOW)
 
 
 def test_a_new_birth_is_a_new_life():
     one = reader()
     text = "# TYPE a counter\na_total {}\na_created {}\n# EOF\n"
     one.read(answer(text.format(5, 100), openmetrics=True), NOW)
-    assert one.read(answer(text.format(9, 200), openmetrics=True), NOW + 1)[0][0].since == 200 * SECOND
+    assert one.read(answer(text.format(9, 200), openmetrics=True), NOW + 1)[0][0].start_time == 200 * SECOND
 
 
 def test_a_type_that_changes_makes_another_metric_of_it():

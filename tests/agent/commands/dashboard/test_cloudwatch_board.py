@@ -162,7 +162,7 @@ def sends(machines, minutes, *, window=60.0):
         one, began = Window(window, born=0), machine * 0.7
         for number in range(minutes * 12):
             at = int((began + number * 5 + (number * machine % 7) * 0.05) * 1e9)
-            found += [point.at // (60 * 10**9) for point in one.add([SENT.point(at, float(number), since=0)], at)]
+            found += [point.at // (60 * 10**9) for point in one.add([SENT.point(at, float(number), start_time=0)], at)]
     return Counter(found)
 
 

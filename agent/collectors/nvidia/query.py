@@ -23,7 +23,7 @@ class Lost(Exception):
     """The device has fallen off the bus: it answers nothing more."""
 
 
-class Asker:
+class NvmlQuery:
     """
     Asks about one device, one question after the other.
 
