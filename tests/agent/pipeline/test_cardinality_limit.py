@@ -55,3 +55,13 @@ def test_never_more_series_than_the_budget(ticks, most):
     sent = {point.dims for tick in ticks for point in budget.admit(points(A, *tick))}
 
     assert len(sent) == min(most, len({value for tick in ticks for value in tick}))
+
+
+def test_a_series_that_is_still_sent_never_grows_old():
+    budget = CardinalityLimit("sink", 2)
+    budget.admit(points(A, "busy", "idle"))
+    for at in range(FORGET // 2, 2 * FORGET, FORGET // 2):
+        assert budget.admit(points(A, "busy", at=at)) == points(A, "busy", at=at)
+
+    late = points(A, "new", "busy", "another", at=2 * FORGET)
+    assert budget.admit(late) == late[:2]
