@@ -60,8 +60,7 @@ def test_never_more_series_than_the_budget(ticks, most):
 def test_a_series_that_is_still_sent_never_grows_old():
     budget = CardinalityLimit("sink", 2)
     budget.admit(points(A, "busy", "idle"))
-    for at in range(FORGET // 2, 2 * FORGET, FORGET // 2):
-        assert budget.admit(points(A, "busy", at=at)) == points(A, "busy", at=at)
+    assert budget.admit(points(A, "busy", at=FORGET // 2)) == points(A, "busy", at=FORGET // 2)
 
-    late = points(A, "new", "busy", "another", at=2 * FORGET)
-    assert budget.admit(late) == late[:2]
+    late = points(A, "new", "another", "busy", at=FORGET + 1)
+    assert budget.admit(late) == [late[0], late[2]]

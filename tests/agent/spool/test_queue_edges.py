@@ -67,15 +67,12 @@ def ledger(path):
         return dict(db.execute("SELECT entry, points FROM ledger"))
 
 
-def full_disk(spool, *, full):
-    spool._file._store._db.execute(f"PRAGMA max_page_count={1 if full else 1 << 30}")
-
-
 @pytest.fixture
 def locked(path):
     """Somebody else writes to the file: nothing can be written until the block ends."""
 
-    def lock():
+    def lock(spool):
+        spool._file._store._db.execute("PRAGMA busy_timeout=0")
         db = sqlite3.connect(path, isolation_level=None)
         db.execute("BEGIN IMMEDIATE")
         return closing(db)
@@ -134,7 +131,7 @@ def test_what_ended_while_the_file_could_not_be_written_is_noted_in_order(spoole
     for n in (0, 10, 20, 30):
         spool.append(points(n, n + 1, n + 2, n + 3))
     assert take(spool) == [n + m for n in (0, 10, 20, 30) for m in range(4)]
-    with locked():
+    with locked(spool):
         spool.acknowledge({"sent": 1})  # of the first chunk
         spool.acknowledge({"sent": 4})  # its rest, and the first of the second
         spool.acknowledge({"rejected:odd": 2})
@@ -152,7 +149,7 @@ def test_nothing_is_written_before_the_debts_are_paid(spooled, path, locked):
     spool = spooled()
     spool.append(points(0, 1))
     assert take(spool) == [0, 1]
-    with locked():
+    with locked(spool):
         spool.acknowledge({"sent": 2})
         spool.append(points(2))
     assert rows(path) == [(0, 2, 0)]
@@ -166,7 +163,7 @@ def test_a_debt_is_paid_once(spooled, path, locked):
     spool = spooled()
     spool.append(points(0, 1, 2))
     assert take(spool) == [0, 1, 2]
-    with locked():
+    with locked(spool):
         spool.acknowledge({"sent": 1})
     spool.acknowledge({"sent": 1})
     assert ledger(path) == {"collected": 3, "sent": 2}
