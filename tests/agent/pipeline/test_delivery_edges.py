@@ -36,12 +36,12 @@ def bounds(monkeypatch):
     """The most seconds of each wait, none of which is waited for."""
     found: list[float] = []
 
-    def uniform(low, high):
+    def uniform(_, low, high):
         assert low == 0
         found.append(high)
         return 0.0
 
-    monkeypatch.setattr(random, "uniform", uniform)
+    monkeypatch.setattr(random.Random, "uniform", uniform)
     return found
 
 
