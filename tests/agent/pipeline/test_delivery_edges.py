@@ -82,3 +82,21 @@ def test_what_the_far_side_names_is_no_back_off_of_ours_and_counts_as_a_failure(
     assert time.monotonic() - begun >= 0.05
     assert bounds == [2, 4]
     assert worker.counts == {"retried": 3}
+
+
+def test_a_service_that_turns_to_reject_every_point_is_said_until_it_takes_one(until):
+    sink, spool = MemorySink(Limits(max_points=100, window=0, flush=0)), Spool("mem")
+    sink.rejects = False
+    sink.reject = lambda _: "odd" if sink.rejects else None
+    worker = Worker("mem", sink, spool)
+    worker.start()
+    try:
+        for at, sink.rejects in enumerate((False, True, True, False, True), 1):
+            spool.append([LOAD.point(at, 1.0)])
+            worker.wake()
+            until(lambda: spool.ledger.spooled == 0)
+            until(lambda: bool(worker.refused) is sink.rejects)
+            assert not worker.refused or "every point is rejected: odd (for one, cpu.load" in worker.refused
+    finally:
+        worker.stop()
+        assert worker.join(LONG)

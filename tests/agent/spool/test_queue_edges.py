@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -292,3 +293,35 @@ def test_points_that_a_memory_spool_still_holds_at_the_close_are_lost_and_said(c
     assert "2 points are lost" in caplog.text
     spool.close()
     assert spool.lost == 2
+
+
+# -- its file -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_counted_as_lost_with_a_deleted_file_does_not_come_back_with_it(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.append(points(2, 3))
+    shutil.rmtree(path.parent)
+    path.parent.touch()  # a file where the folder should be
+    spool.append(points(4))
+    lost = spool.ledger.dropped["unreadable"]
+    path.parent.unlink()
+    spool.append(points(5))
+    assert spool.faults["lost"] == 1
+    spool.close()
+    found = drain(spooled())
+    assert found == [*range(lost, 4), 4, 5]
+
+
+def test_a_file_of_this_version_that_lost_its_columns_proves_nothing_and_is_set_aside(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.close()
+    with closing(sqlite3.connect(path)) as db:
+        for table, column in (("chunk", "rest"), ("chunk", "crc"), ("chunk", "destination"), ("memo", "crc")):
+            db.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO rotten_{column}")
+        db.commit()
+    again = spooled()
+    assert again.faults["corrupt"] == 1
+    assert path.with_suffix(".corrupt").exists()
