@@ -14,6 +14,7 @@ from agent.identity.gce import OFF
 from agent.identity.imds import DISABLED, ENDPOINT
 from agent.identity.resolver import OF_POINTS, WORDS, Identity, UnknownIdentity, sources
 from agent.identity.source import Answer, Source, Word
+from tests.load import seconds_since
 
 
 class Told(Source):
@@ -199,7 +200,7 @@ def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_eve
     begun = time.monotonic()
     with pytest.raises(UnknownIdentity, match=r"EC2: .* does not answer; GCE: .* does not answer"):
         identify(["region"], {}, sources(beside(imds), elsewhere)).start()
-    assert time.monotonic() - begun < 3
+    assert seconds_since(begun) < 3
 
 
 def test_a_source_that_never_comes_back_is_no_platform_if_nothing_shows_one(identify, monkeypatch):
@@ -240,7 +241,7 @@ def test_a_silent_platform_is_not_waited_for_long_and_asked_until_it_answers(ide
     found = identify(["region"], {"team": "ml"}, [source])
     begun = time.monotonic()
     found.start()
-    assert time.monotonic() - begun < 1
+    assert seconds_since(begun) < 1
     assert found.known() is None
     assert not found.wait(0.01)
     until(lambda: source.asked > 4)
@@ -453,7 +454,7 @@ def test_on_an_instance_of_ec2_googles_hints_cost_nothing(identify, gce, beside,
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert time.monotonic() - begun < 0.3
+    assert seconds_since(begun) < 0.3
     assert gce.requests == []
 
 
@@ -463,7 +464,7 @@ def test_on_a_machine_of_googles_awss_hints_cost_nothing(identify, imds, beside,
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert time.monotonic() - begun < 0.3
+    assert seconds_since(begun) < 0.3
     assert imds.requests == []
 
 
@@ -476,7 +477,8 @@ def test_a_hint_whose_platform_shows_no_sign_costs_no_more_than_a_word_that_is_m
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
     begun = time.monotonic()
     found.start()
-    assert 0.3 <= time.monotonic() - begun < 1
+    assert time.monotonic() - begun >= 0.3
+    assert seconds_since(begun) < 1
     assert found.known() == Dimensions(hostname="h")
     source.knows(gcp_zone="z")
     source.block.set()
@@ -489,7 +491,7 @@ def test_what_swallows_every_request_holds_a_hint_for_one_request(identify, imds
     begun = time.monotonic()
     found.start()
     assert set(found.known()) == {"hostname"}
-    assert time.monotonic() - begun < 3
+    assert seconds_since(begun) < 3
 
 
 def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until, monkeypatch, caplog):
@@ -500,7 +502,7 @@ def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
     begun = time.monotonic()
     found.start()
-    assert time.monotonic() - begun < 1
+    assert seconds_since(begun) < 1
     until(lambda: source.asked > 4)
     assert found.known() is None
     assert list(found.entries()) == [("hostname", "h", "host"), ("gcp_zone", None, "Told: it is silent")]

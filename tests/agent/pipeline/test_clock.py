@@ -418,10 +418,10 @@ def test_a_hung_collector_does_not_keep_a_pipeline_from_closing(build, running, 
     pipe = build([hung, Steady()], [sink], interval=0.05)
     background = running(pipe)
     until(lambda: hung.begun == 2 and pipe.ticks > 4)
-    assert background.stop() < 5
+    assert background.stop() < LONG / 2
     begun = time.monotonic()
     pipe.close(LONG)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONG / 2
     assert set(values(sink)) <= set(range(1, pipe.ticks + 1))
     assert sink.closed == 1
 
@@ -433,18 +433,18 @@ def test_a_hung_sink_gets_its_deadline_and_no_more(build, gate, until):
     until(hung.writing.is_set)
     begun = time.monotonic()
     pipe.close(0.2)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONG / 2
     assert values(well) == [1]
 
 
 def test_hung_sinks_share_one_deadline(build, gate, until):
-    sinks = [HungSink(gate) for _ in range(5)]
+    sinks = [HungSink(gate) for _ in range(20)]
     pipe = build([Steady()], sinks)
     pipe.tick()
     until(lambda: all(sink.writing.is_set() for sink in sinks))
     begun = time.monotonic()
     pipe.close(0.5)
-    assert time.monotonic() - begun < 0.5 * 4
+    assert time.monotonic() - begun < 0.5 * 16
 
 
 def test_a_sink_that_hangs_does_not_hold_up_the_ticks(build, gate, until):
