@@ -8,6 +8,7 @@ import math
 import os
 import pkgutil
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -348,6 +349,16 @@ def test_only_the_table_loads_rich(format_, wanted):
 
 
 # -- table
+
+
+@pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.5, "1,000"), (1000.0, "1,000"), (0.12345, "0.123")])
+def test_a_number_without_a_prefix_is_shown_in_three_digits_or_whole(value, shown):
+    gauge_ = gauge("a.b", "{thing}", "Of no unit with prefixes.")
+    stream = io.StringIO()
+    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
+    sink.open()
+    sink.write([gauge_.point(AT, value)])
+    assert re.search(rf"a\.b +{re.escape(shown)}\s", stream.getvalue())
 
 
 def sample_tick(at=AT, start=AT - SECOND, summary=None):

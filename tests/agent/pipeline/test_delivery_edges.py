@@ -8,7 +8,7 @@ import time
 import pytest
 
 from agent.datapoint import gauge
-from agent.errors import Refused, Retryable
+from agent.errors import Refused, Retryable, SinkClosed
 from agent.pipeline.delivery import Worker
 from agent.sink import Limits
 from agent.spool.queue import Spool
@@ -100,3 +100,17 @@ def test_a_service_that_turns_to_reject_every_point_is_said_until_it_takes_one(u
     finally:
         worker.stop()
         assert worker.join(LONG)
+
+
+def test_a_far_side_that_left_is_told_to_who_asks_for_it(caplog, until):
+    caplog.set_level("INFO")
+    spool, left = Spool("mem"), []
+    worker = Worker("mem", Failing(SinkClosed("the reader has gone")), spool, on_closed=lambda: left.append(True))
+    worker.start()
+    spool.append([LOAD.point(1, 1.0)])
+    worker.wake()
+    until(lambda: spool.ledger.dropped == {"reader gone": 1})
+    worker.stop()
+    assert worker.join(LONG)
+    assert left == [True]
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", "sink mem: the reader has gone")]

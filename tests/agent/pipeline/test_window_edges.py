@@ -147,3 +147,9 @@ def test_a_base_of_a_counter_read_before_the_window_closes_with_increases_only_i
     window.add([SENT.point(1261 * S, 110.0)], 1261 * S)
     (point,) = window.close()
     assert (point.increase, point.window_start) == (10.0, 1200 * S)
+
+
+def test_a_summary_never_has_more_values_than_cloudwatch_takes_in_a_datum():
+    assert len(summarise([float(n) for n in range(150)]).values) == 150
+    for samples in (151, 300, 301, 3000):
+        assert len(summarise([float(n * n) for n in range(samples)]).values) <= 150

@@ -325,3 +325,29 @@ def test_a_file_of_this_version_that_lost_its_columns_proves_nothing_and_is_set_
     again = spooled()
     assert again.faults["corrupt"] == 1
     assert path.with_suffix(".corrupt").exists()
+
+
+def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.append(points(2))
+    spool.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE chunk SET done = points, rest = 0 WHERE key = 0")
+        db.commit()
+    again = spooled()
+    assert drain(again) == [2]
+    assert (again.ledger.balance(), again.bytes) == (0, 0)
+    assert rows(path) == []
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its numbers make no sense")]
+
+
+def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
+    spool = spooled()
+    spool.append([LOAD.point(1, 2**70), LOAD.point(1, 2**71)])
+    assert rows(path) == []
+    assert (spool.bytes, spool.is_due, spool.ledger.dropped) == (0, False, {"unwritable": 2})
+    spool.append(points(1))
+    assert drain(spool) == [1]
+    assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}

@@ -2,9 +2,12 @@
 
 import pytest
 from google.api_core import exceptions as failures
+from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 
 from agent.errors import BadBatch, Refused, Retryable
 from sinks.google.answers import Answer, reason_of
+
+Summary = CreateTimeSeriesSummary.pb()
 
 
 def blamed(error, count=2):
@@ -32,6 +35,49 @@ def test_blame_follows_from_code_and_message(error, kind):
     found = blamed(error)
     assert type(found) is kind
     assert "my-project" in str(found) or kind is not Refused or "NOT" in str(found) or "UNAUTHENTICATED" in str(found)
+
+
+class Summarised(failures.InvalidArgument):
+    """An answer with a summary of two points, of which so many arrived."""
+
+    def __init__(self, message, stored=0):
+        super().__init__(message)
+        self.stored = stored
+
+    @property
+    def details(self):
+        return [Summary(total_point_count=2, success_point_count=self.stored)]
+
+
+def test_with_a_summary_it_is_the_data_whatever_the_words():
+    assert type(blamed(Summarised("the project has a name"))) is BadBatch
+
+
+@pytest.mark.parametrize(
+    ("message", "stored", "refused"),
+    [
+        ("timeSeries[0] failed with: a label is wrong", 1, {0: "labels refused"}),
+        ("timeSeries[1] failed with: a label is wrong", 1, {1: "labels refused"}),
+        ("timeSeries[0-1] failed with: a label is wrong", 0, {0: "labels refused", 1: "labels refused"}),
+        ("timeSeries[0-7] failed with: a label is wrong", 0, {0: "labels refused", 1: "labels refused"}),
+        ("timeSeries[0,1] failed with: a label is wrong", 0, {0: "labels refused", 1: "labels refused"}),
+        (
+            "a label is wrong: timeSeries[0]; quota: timeSeries[1]",
+            0,
+            {0: "labels refused", 1: "over a quota of the project"},
+        ),
+        ("timeSeries[0] failed with: a label is wrong", 0, None),
+        ("timeSeries[2] failed with: a label is wrong", 1, None),
+        ("timeSeries[x] failed", 1, None),
+        ("a label is wrong", 0, {0: "labels refused", 1: "labels refused"}),
+        ("a label is wrong; quota", 0, None),
+        ("a label is wrong", 1, None),
+        ("timeSeries[0] failed with: what n...", 1, None),
+        ("timeSeries[0] (example time", 1, None),
+    ],
+)
+def test_which_points_are_refused_is_said_of_all_or_of_none(message, stored, refused):
+    assert Answer(Summarised(message, stored), 2).refused() == refused
 
 
 @pytest.mark.parametrize(
