@@ -351,6 +351,15 @@ def test_only_the_table_loads_rich(format_, wanted):
 # -- table
 
 
+@pytest.mark.parametrize(("value", "shown"), [(999.4, "999 W"), (999.5, "1 kW"), (999_499.0, "999 kW"), (0.0, "0 W")])
+def test_a_prefix_begins_where_three_digits_end(value, shown):
+    stream = io.StringIO()
+    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
+    sink.open()
+    sink.write([gauge("a.b", "W", "Power.").point(AT, value)])
+    assert re.search(rf"a\.b +{shown}$", stream.getvalue(), re.MULTILINE)
+
+
 @pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.5, "1,000"), (1000.0, "1,000"), (0.12345, "0.123")])
 def test_a_number_without_a_prefix_is_shown_in_three_digits_or_whole(value, shown):
     gauge_ = gauge("a.b", "{thing}", "Of no unit with prefixes.")
