@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from agent.commands.dashboard.options import Wishes
-from agent.commands.inventory import discover
+from agent.commands.discovery import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
 from agent.config.load import SHARED, Config, plugin_config, sink_options

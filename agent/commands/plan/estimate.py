@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from agent.commands.inventory import Discovery, discover
+from agent.commands.discovery import Discovery, discover
 from agent.commands.plan.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.config import plugins
 from agent.config.load import Config, LevelName, plugin_config, sink_options
