@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, gauge
 from agent.errors import Unavailable
 from agent.host.procfs import KeptFile
 
@@ -114,7 +114,7 @@ class CpuCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (UTILIZATION, CORE, MODE, LOAD)
+    metrics = (UTILIZATION, CORE, MODE, LOAD)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
