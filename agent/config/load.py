@@ -76,8 +76,8 @@ class Config:
     """Further dimensions of every point, or values for the words above: a table of key = "value"."""
     names: str = "native"
     """Naming profile: native, or the names that dashboards of another tool know."""
-    stdin: Literal["neuron"] | None = None
-    """Read the records of this collector from standard input, and nothing else unless `collector` says so."""
+    stdin: str | None = None
+    """Collector that reads standard input; it always runs."""
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Watch the tree of this process."""
     proc: Path = Path("/proc")
@@ -188,6 +188,8 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
     for name in (*config.collectors, *config.collector, *config.no_collector):
         if name not in installed:
             raise ConfigError(f"collectors.{name}: no such collector{nearest(name, installed)}")
+    if config.stdin is not None and config.stdin not in installed:
+        raise ConfigError(f"stdin: no such collector {config.stdin!r}{nearest(config.stdin, installed)}")
     _check_sinks(config, env)
     for word in config.common_dims:
         if word not in WORDS:
@@ -202,10 +204,10 @@ def _check_sinks(config: Config, env: Mapping[str, str]) -> None:
     installed = plugins.installed(plugins.SINKS)
     variables: dict[str, str] = {}
     for name in dict.fromkeys((*config.sinks, *config.sink)):
-        kind = sink_type(name, config, env)
-        if kind not in installed:
-            where = f"sinks.{name}: no such sink" if kind == name else f"sinks.{name}.type: no such sink {kind!r}"
-            raise ConfigError(f"{where}{nearest(kind, installed)}")
+        if (kind := sink_type(name, config, env)) not in installed:
+            if kind != name:
+                raise ConfigError(f"sinks.{name}.type: no such sink {kind!r}{nearest(kind, installed)}")
+            raise ConfigError(f"sinks.{name}: no such sink{nearest(name, installed)} (or set type in [sinks.{name}])")
         if name not in installed and not SINK_NAME.fullmatch(name):
             raise ConfigError(f"sinks.{name}: a sink's name is letters and digits, with single - or _ between them")
         if (other := variables.setdefault(_variables("sinks", name), name)) != name:
@@ -220,10 +222,14 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     given = merge(table, _own_environment(cls.Config, group, name, env))
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
-    general["stdin"] = config.stdin == name or None
-    general["neuron_runtime_tag"] = "neuron_runtime_tag" in config.common_dims or None
-    shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
-    made = convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    hints = typing.get_type_hints(cls.Config)
+    general |= {word: True for word in config.common_dims if hints.get(word) is bool}
+    if group == "collectors" and config.stdin == name:
+        general["stdin"] = True
+        if "stdin" not in hints:
+            raise ConfigError(f"stdin: the collector {name} does not read standard input")
+    shared = {key: value for key, value in general.items() if key in hints and value is not None}
+    made = convert(cls.Config, shared | given, f"{group}.{name}")
     if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
         raise ConfigError(f"{group}.{name}.endpoint_url: expected http://HOST:PORT, or https, without spaces")
     return made

@@ -9,6 +9,7 @@ import queue
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -172,22 +173,18 @@ def duplicates(
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
     metrics = [metric for collector in collectors.values() for metric in collector.metrics]
-    others: dict[tuple[Any, ...], tuple[str, Filter]] = {}
+    others: dict[Any, tuple[str, Filter]] = {}
     for name, sink in sinks.items():
         wanted = build_filter(configuration.sink_options(name, config), sink.limits, config)
-        if not (place := destination(name, sink)):
+        place: frozenset[tuple[str, str]] = frozenset()
+        with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
+            place = frozenset(sink.destination().items())
+        if not place:
             continue
-        key = (type(sink), *sorted(place.items()))
-        other, theirs = others.setdefault(key, (name, wanted))
+        other, theirs = others.setdefault((type(sink), place), (name, wanted))
         both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
         if other != name and (twice := next(both, None)):
-            yield name, f"{twice} and whatever else it shares with {other} is sent to the same destination twice"
-
-
-def destination(name: str, sink: Sink) -> Mapping[str, str]:
-    """Return where the sink sends to, as far as it is known now; raise ConfigError."""
-    with plugins.blamed(plugins.SINKS, name, "destination fails"):
-        return sink.destination()
+            yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
 
 
 def _check_dims(config: Config) -> None:
@@ -240,12 +237,14 @@ def build_route(
     """Return the way from samples to `sink`; what it is owed is kept on disk if it is durable, and with `keep`."""
     options, limits = configuration.sink_options(name, config), sink.limits
     length = window_length(name, sink, config)
+    with plugins.blamed(plugins.SINKS, name, "destination fails"):
+        destination = sink.destination()
     spool = Spool(
         name,
         spool_path(name, sink, config) if keep else None,
         max_bytes=config.spool_bytes,
         max_age=limits.max_age,
-        destination=destination(name, sink),
+        destination=destination,
         drop_others=config.drop_other_destinations,
     )
     worker = Worker(
@@ -290,7 +289,7 @@ def assemble(
         for refusal in refusals(name, sink, config, collectors):
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
-        log.warning("sinks.%s: %s; give one of them include or exclude", name, twice)
+        log.warning("sinks.%s: %s", name, twice)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(collectors.items(), config, readings, learn)
     left = set(sinks)
