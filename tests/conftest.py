@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0
+settings.register_profile("chipwatch", deadline=None)  # a busy machine is slow, and no test is about that
+settings.load_profile("chipwatch")
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -32,6 +33,7 @@ REGISTERED = {
 NAMES = {f"{plugin}_{field}" for plugin, fields in REGISTERED.items() for field in fields.split()}
 
 
+@cache
 def declared() -> dict[str, Metric]:
     return {metric.name: metric for metrics in installed().values() for metric in metrics}
 
