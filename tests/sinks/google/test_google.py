@@ -587,7 +587,7 @@ def test_credentials_that_cannot_be_had_now_are_asked_for_again(make_sink, monke
         raise problem("no route")
 
     monkeypatch.setattr("google.auth.default", default)
-    with pytest.raises(error, match="redentials.*no route"):
+    with pytest.raises(error, match=r"redentials.*no route"):
         make_sink(endpoint=None, insecure=False)
 
 
