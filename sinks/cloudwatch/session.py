@@ -217,6 +217,6 @@ def _assume(session: Any, config: CloudwatchSink.Config, region: str, options: O
 
 
 def _region_of_instance(session: Any) -> str | None:
-    """Return the region of the EC2 instance; botocore removes the zone's last letter, which is wrong for local zones."""
+    """Return the region of the EC2 instance; botocore cuts the zone's last letter, which is wrong for local zones."""
     found = re.match(r"[a-z]+(-[a-z]+)+-\d+", IMDSRegionProvider(session).provide() or "")
     return found[0] if found else None

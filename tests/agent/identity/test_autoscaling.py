@@ -182,7 +182,7 @@ def test_without_credentials_it_says_so(ask, api, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv(DISABLED, "true")  # for the SDK alone
-    assert "takes credentials, and none are found" in ask(AWS_ENDPOINT_URL_EC2=api.url).trouble
+    assert "needs credentials, and none are found" in ask(AWS_ENDPOINT_URL_EC2=api.url).trouble
     assert api.asked == []
 
 

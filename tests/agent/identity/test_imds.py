@@ -121,5 +121,5 @@ def test_it_can_be_switched_off_here(word, nitro):
 
 
 def test_an_address_elsewhere_is_refused(nitro):
-    with pytest.raises(NoService, match=f"{ENDPOINT} is refused"):
+    with pytest.raises(NoService, match=f"{ENDPOINT}: expected http"):
         Imds({ENDPOINT: "http://imds.example"}, Hardware(nitro, {}))
