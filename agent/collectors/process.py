@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.cgroup import Limits
 from agent.host.process_tree import SECOND, ProcTree, PsutilTree
@@ -42,7 +42,7 @@ DENIED: Final = "{}: permission denied for a process of the tree; run the agent 
 class ProcessCollector(Collector):
     """Reads the process tree."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         CPU_UTILIZATION,
         THREADS,
         RSS,

@@ -8,16 +8,16 @@ the configuration, and a label of that name becomes `exported_endpoint`, as in P
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
 
@@ -79,7 +79,7 @@ _Answers = SimpleQueue[tuple[_Source, Answer | str]]
 class OpenmetricsCollector(Collector):
     """Scrapes each endpoint on a thread of its own; a failing endpoint loses only its own points."""
 
-    dynamic: ClassVar[bool] = True
+    dynamic = True
     """The pages determine the metrics; `metrics` is empty."""
 
     @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class OpenmetricsCollector(Collector):
                 except ValueError as problem:
                     raise ValueError(f"endpoints.{name}: {problem}") from None
 
-    metrics: ClassVar[Sequence[Metric]] = ()
+    metrics = ()
 
     def __init__(self, config: Config) -> None:
         self._config = config

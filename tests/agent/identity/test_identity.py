@@ -175,7 +175,7 @@ def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, els
         found.start()
     assert str(unknown.value) == (
         "--common-dims: no value found for gcp_zone, slurm_job (Slurm: SLURM_JOB_ID not set; GCE: NO_GCE_CHECK is set);"
-        " give it with --dim gcp_zone=VALUE, or leave it out"
+        " set it with --dim gcp_zone=VALUE, or leave it out"
     )
     assert found.known() is None
 
@@ -250,7 +250,7 @@ def test_a_silent_platform_is_not_waited_for_long_and_asked_until_it_answers(ide
     until(lambda: threads() == [])
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said == [
-        ("WARNING", "identity: not known yet: region (Told: it is silent); points are kept and sent when it is"),
+        ("WARNING", "identity: not known yet: region (Told: it is silent); points are kept until it is known"),
         ("INFO", "identity: known: {'region': 'us-west-2', 'team': 'ml'}"),
     ]
 
@@ -443,7 +443,7 @@ def test_a_word_that_nobody_knows_ends_it_and_the_hints_are_not_named(identify, 
         identify(["slurm_job"], {}, sources(beside(gce), elsewhere), hints=hints).start()
     assert str(unknown.value) == (
         "--common-dims: no value found for slurm_job (Slurm: SLURM_JOB_ID not set);"
-        " give it with --dim slurm_job=VALUE, or leave it out"
+        " set it with --dim slurm_job=VALUE, or leave it out"
     )
 
 
@@ -509,7 +509,7 @@ def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until
     assert found.wait(20)
     assert found.known() == Dimensions(hostname="h", gcp_zone="z")
     assert [record.getMessage() for record in caplog.records] == [
-        "identity: not known yet: gcp_zone (Told: it is silent); points are kept and sent when it is",
+        "identity: not known yet: gcp_zone (Told: it is silent); points are kept until it is known",
         "identity: known: {'gcp_zone': 'z', 'hostname': 'h'}",
     ]
 

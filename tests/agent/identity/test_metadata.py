@@ -204,7 +204,7 @@ def test_an_ipv6_address_is_asked(answering):
 # -- servers that never come to an end --------------------------------------------------------------------------------
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-TOO_LARGE = {
+DROPS = {
     "a status line by drops": (b"H", b"T"),
     "a head by drops": (HEAD, b"x"),
     "a body by drops": (HEAD + b"\r\n", b"."),
@@ -253,10 +253,10 @@ def raw():
         listener.close()
 
 
-@pytest.mark.parametrize("name", TOO_LARGE)
+@pytest.mark.parametrize("name", DROPS)
 def test_an_answer_of_which_any_part_comes_by_drops_is_silence_by_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 0.5)
-    service = raw(*TOO_LARGE[name], 0.05)
+    service = raw(*DROPS[name], 0.05)
     begun = time.monotonic()
     with pytest.raises(NoAnswer, match="does not answer"):
         service.request("GET", "/", {})
