@@ -166,7 +166,7 @@ def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(ch
     monkeypatch.setattr("agent.pipeline.clock.PATIENCE", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
-        (False, "collector hanging FAILED its reading does not come back"),
+        (False, "collector hanging FAILED its reading does not return"),
         (True, "collector well ok 1 series: 3 things"),
     ]
 

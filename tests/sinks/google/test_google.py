@@ -120,7 +120,7 @@ def test_without_any_project_it_says_so(make_sink):
 
 
 def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(make_sink):
-    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node, which nothing here knows"):
+    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node; no value found"):
         make_sink(resource="k8s_node").write([heat()])
 
 
