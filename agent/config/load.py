@@ -49,7 +49,7 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The general options; the options of a plugin stand in [collectors.NAME] and [sinks.NAME]."""
+    """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
     """Where to send: names of sinks; those that have a table in the file unless set, else stdout."""
@@ -57,6 +57,10 @@ class Config:
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
     """What not to read."""
+    processor: tuple[str, ...] = ()
+    """What to derive from the readings: names of processors; all that are installed unless set."""
+    no_processor: tuple[str, ...] = ()
+    """What not to derive."""
     interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] | None = None
     """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
     window: Seconds | None = None
@@ -106,10 +110,11 @@ class Config:
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged to standard error."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-TABLES: Final = ("collectors", "sinks")
+TABLES: Final = ("collectors", "processors", "sinks")
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
 What Kubernetes sets for a service, which may be called chipwatch, too:
@@ -181,7 +186,7 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
     for group in TABLES:
         table = getattr(config, group)
         installed = plugins.installed(f"agent.{group}")
-        for name in (*table, *(config.sink if group == "sinks" else (*config.collector, *config.no_collector))):
+        for name in (*table, *getattr(config, group[:-1]), *getattr(config, f"no_{group[:-1]}", ())):
             if name not in installed:
                 raise ConfigError(f"{group}.{name}: no such {group[:-1]}{nearest(name, installed)}")
     for word in config.common_dims:

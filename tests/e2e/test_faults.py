@@ -68,7 +68,7 @@ class Malformed(Stub):
         yield good
         yield good._replace(dims={"a": "b"})
         yield good._replace(at=2**63)
-        yield good._replace(since=0.5)
+        yield good._replace(start_time=0.5)
         yield VALUE.point(at, 2.0, Dimensions({"a": 1}))
         yield VALUE.point(at, 3.0, Dimensions(a="c"))
 
