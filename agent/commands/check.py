@@ -45,8 +45,8 @@ from agent.pipeline.derivation import Derivation
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
+from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
-from agent.spool.queue import fits, shown
 from agent.spool.sqlite import refuse_links, unsealed
 
 log = logging.getLogger(__name__)

@@ -137,15 +137,7 @@ class Window:
         `wants` is asked once for each series and window.
         """
         if not self._length:
-            self._last = at
-            passing = []
-            for point in points:
-                if wants(point.metric):
-                    if point.metric.kind is COUNTER:
-                        self._rise((point.metric.name, point.dims), point)
-                    else:
-                        passing.append(point)
-            return passing + self._end_counters()
+            return self._pass(points, at, wants)
         slot = at // self._length
         if self._slot is None:
             self._slot, self._early = slot, None if self._first is None else at + self._first
@@ -171,6 +163,18 @@ class Window:
         self.samples += taken
         return done
 
+    def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
+        """Return gauges as they are and counters with their increase."""
+        self._last = at
+        gauges = []
+        for point in points:
+            if wants(point.metric):
+                if point.metric.kind is COUNTER:
+                    self._rise((point.metric.name, point.dims), point)
+                else:
+                    gauges.append(point)
+        return gauges + self._end_counters()
+
     @property
     def is_instant(self) -> bool:
         """Whether each sample is a point, so that no window is ever open."""
@@ -182,9 +186,7 @@ class Window:
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
-    def prime(
-        self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
-    ) -> None:
+    def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
         """Take samples as a base for counters only."""
         ended = self._ended
         self.add(points, at, wants)
