@@ -35,6 +35,7 @@ from agent.pipeline.build import (
     build_samplers,
     build_sinks,
     declared,
+    duplicates,
     faults,
     hints,
     spool_path,
@@ -77,6 +78,8 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
+    for name, text in duplicates(sinks, config, collectors):
+        yield True, f"sink       {name:<12} twice    {text}"
     pipeline.close(0)
     among = sources(os.environ, config.sys)
     identity = Identity(config.common_dims, config.dims, among, hints(config))

@@ -109,7 +109,7 @@ class BatchWriter:
             return self._sink.size(point)
         except Exception as bug:
             text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
-            self._logger.say(logging.ERROR, f"size {type(bug)}", text, traceback=True)
+            self._logger.log(logging.ERROR, f"size {type(bug)}", text, traceback=True)
             assert self._sink.limits.max_bytes is not None
             return self._sink.limits.max_bytes
 
@@ -127,7 +127,7 @@ class BatchWriter:
         except Exception as bug:
             self._counts["bug"] += 1
             text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
-            self._logger.say(logging.ERROR, "answer", text, traceback=True)
+            self._logger.log(logging.ERROR, "answer", text, traceback=True)
             reasons, example = [], ""
         change = Counter(self._reject(reasons, example))
         change["sent"] = len(batch) - len(reasons)
@@ -184,7 +184,7 @@ class BatchWriter:
             if aside:
                 self._spool.set_aside(aside, why)
                 text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
-                self._logger.say(logging.ERROR, f"aside {why}", text)
+                self._logger.log(logging.ERROR, f"aside {why}", text)
         self._spool.acknowledge(self._ahead)
         self._ahead = Counter()
 
@@ -203,6 +203,6 @@ class BatchWriter:
             counted = reason if reason in known or len(known) < MOST_REASONS else "other"
             known.add(counted)
             self.rejected = f"{counted} (for one, {example})"
-            self._logger.say(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
+            self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
             entries.append(f"rejected:{counted}")
         return entries

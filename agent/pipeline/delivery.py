@@ -20,6 +20,7 @@ from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
 
+DICE: Final = random.Random()  # noqa: S311  # not a secret
 REMEMBER: Final = 1.0
 """Seconds between two askings of a sink for its state while there is much to deliver: a kill costs no more of it."""
 CATCH_UP: Final = 0.5
@@ -70,13 +71,13 @@ class Worker:
         self._flush, self._offset = flush, offset
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._sayer, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
+        self._logger, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
         self._dressed: dict[Dimensions, Dimensions] = {}
         self._under: Dimensions | None = None
         self.counts: Counter[str] = Counter()
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
-        self._batches = BatchWriter(sink, spool, self._sayer, self.counts, self._failures)
+        self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures)
         self.delivered: float | None = None
         """When something was last delivered (monotonic seconds), or None."""
         self.last_error: str | None = None
@@ -125,9 +126,9 @@ class Worker:
     def watch(self) -> None:
         """Say once that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
-            self._watcher.say(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
+            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
         else:
-            self._watcher.over("stuck", "answers again")
+            self._watcher.resolved("stuck", "answers again")
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class Worker:
         try:
             state = self.sink.state()
         except BaseException as bug:
-            self._sayer.say(
+            self._logger.log(
                 logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {text_of(bug)}", traceback=True
             )
             return
@@ -233,19 +234,19 @@ class Worker:
         self._failures[kind] += 1
         self.last_error = text
         if isinstance(problem, Retryable):
-            self._sayer.say(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
+            self._logger.log(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
             if problem.after is not None and problem.after > 0:
                 return min(problem.after, MOST_AFTER)
         elif isinstance(problem, Refused):
             self.refused = text
-            self._sayer.say(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
+            self._logger.log(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
         else:
             text = f"{type(problem).__name__}: {text}"
             self.refused = f"it fails by a bug: {text}"
             text = f"failed by a bug: {text}; {self._kept()} and tried again"
-            self._sayer.say(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
+            self._logger.log(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
         base, cap = self._refused_backoff if kind == "refused" else self._backoff
-        return random.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))  # noqa: S311  # not a secret
+        return DICE.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))
 
     def _ended(self) -> tuple[int, int]:
         """Return how many points were sent, and rejected."""
@@ -257,7 +258,7 @@ class Worker:
             self._counts = counts
             self._rejecting = None if counts[0] > before[0] else f"every point is rejected: {self._batches.rejected}"
         self.refused = self._rejecting
-        self._sayer.over("retry", "delivers again")
+        self._logger.resolved("retry", "delivers again")
 
     def _end_all(self, reason: str) -> None:
         """Drop what is owed and what still comes, until the stop."""
@@ -275,4 +276,4 @@ class Worker:
         try:
             self.sink.close()
         except BaseException as bug:
-            self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)
+            self._logger.log(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)

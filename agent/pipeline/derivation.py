@@ -48,13 +48,13 @@ class Derivation:
             self.ok = True
         except PartlyCollected as partly:
             self.trouble, self.ok = "; ".join(partly.problems), True
-            self._logger.say(logging.WARNING, "partly", self.trouble)
+            self._logger.log(logging.WARNING, "partly", self.trouble)
         except BaseException as bug:  # a plugin's SystemExit, too
             points.clear()
             self.ok = False
             self.failed += 1
             self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
-            self._logger.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=True)
+            self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=True)
         self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
         self.seconds, self.yielded = time.monotonic() - begun, len(points)
         return points

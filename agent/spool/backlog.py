@@ -66,8 +66,8 @@ class Backlog:
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[Chunk] = deque()  # those of the queue that the disk has yet to take
         self._bytes = {True: 0, False: 0}  # on disk, in memory
-        self._sayer = ThrottledLogger(log, f"spool {name}")
-        self._file = SpoolFile(path, self._sayer, self._forget_the_file)
+        self._logger = ThrottledLogger(log, f"spool {name}")
+        self._file = SpoolFile(path, self._logger, self._forget_the_file)
         self.ledger = Ledger()
         self.lost = 0
         """Points that ended with the program, since no file took them."""
@@ -127,7 +127,7 @@ class Backlog:
 
     def _drop(self, chunk: Chunk, reason: str) -> None:
         (self._queue if chunk in self._queue else self._apart).remove(chunk)
-        self._sayer.say(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} and counting)")
+        self._logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} and counting)")
         self._end(chunk, {f"dropped:{reason}": chunk.left})
 
     def _load(self, chunk: Chunk) -> bool:
@@ -230,9 +230,9 @@ class Backlog:
             where = f"{points} points for another destination ({shown(label)}; now: {shown(self._label)})"
             if not self._drop_others:
                 what = "are kept apart until it is set again; --drop-other-destinations drops them"
-                self._sayer.say(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
+                self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
                 continue
-            self._sayer.say(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
+            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
             for chunk in [chunk for chunk in self._apart if chunk.destination == label]:
                 self._apart.remove(chunk)
                 self._end(chunk, {"dropped:other destination": chunk.left})

@@ -671,6 +671,7 @@ BY_VALUE = {
 """Which files of values ask for what is skipped: elsewhere the same finding counts."""
 
 
+@pytest.mark.proof
 def test_checkov_finds_nothing_but_what_has_a_reason(tmp_path):
     checkov = tools.checkov()
     for name in CI:

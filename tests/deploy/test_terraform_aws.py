@@ -537,11 +537,13 @@ def faults(*words):
     return {(check, re.sub(r"^(module\.[^.]+\.)*|\[[^]]*\]", "", resource)) for check, resource in found}
 
 
+@pytest.mark.proof
 def test_checkov_finds_nothing_new_in_the_modules():
     words = ["--directory", AWS, "--skip-path", "examples"]  # these are in the plans
     assert faults(*words, "--framework", "terraform") <= LEFT.keys()
 
 
+@pytest.mark.proof
 def test_checkov_finds_nothing_new_in_the_plans(planned, tmp_path):
     words = ["--framework", "terraform_plan"]
     for name in GIVEN:

@@ -655,11 +655,13 @@ def faults(framework, *words):
     return {one["check_id"]: (one["resource"], one["check_name"]) for one in report["results"]["failed_checks"]}
 
 
+@pytest.mark.proof
 def test_checkov_finds_nothing_in_the_modules():
     found = faults("terraform", "--directory", GOOGLE)
     assert found.keys() == NOT_ASKED["terraform"].keys(), found
 
 
+@pytest.mark.proof
 def test_checkov_finds_nothing_in_the_plans(planned, tmp_path):
     words = []
     for name in GIVEN:
