@@ -31,7 +31,7 @@ from agent.host.gpu_metrics import (
     of_limit,
     possible,
 )
-from agent.host.supervised_process import Child, FirstWord, find, quoted
+from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = b"0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
@@ -84,8 +84,8 @@ class GaudiCollector(Collector):
         """Take the configuration, and a clock (s) that never goes back."""
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
-        self._child: Child | None = None
-        self._first = FirstWord(config.interval)
+        self._child: SupervisedProcess | None = None
+        self._first = StartupWait(config.interval)
         self._columns: Columns = []
         self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
         """Of each device when it was heard, its dimensions, and what it said."""
@@ -95,10 +95,10 @@ class GaudiCollector(Collector):
         self.close()
         if not _present(folder := self._config.sys / "bus/pci/devices"):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
-        path = find("hl-smi", self._config.path, PLACE)
-        child = Child(self._ask(path, 0), silence=STALE * self._period)
+        path = find_program("hl-smi", self._config.path, PLACE)
+        child = SupervisedProcess(self._ask(path, 0), timeout=STALE * self._period)
         child.open(self._clock())
-        self._child, self._first = child, FirstWord(self._config.interval)
+        self._child, self._first = child, StartupWait(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield what the last row of each device says, as long as it is news; wait a while for the first ones."""

@@ -15,7 +15,7 @@ from agent.collectors.amd.card import Card
 from agent.collectors.amd.metrics import METRICS, Readings, Teller
 from agent.datapoint import Datapoint, Level, Metric
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.oneshot import Trouble
+from agent.host.oneshot import QueryFailed
 
 if TYPE_CHECKING:
     from agent.collectors.amd.gaps import Gaps
@@ -178,9 +178,9 @@ class AmdCollector(Collector):
         for tool in found:
             try:
                 self._told = first(tool)
-            except Trouble as trouble:
+            except QueryFailed as error:
                 tool.close()
-                said.append(str(trouble))
+                said.append(str(error))
             else:
                 self._tool = tool
                 self._tellers = {index: Teller(index) for index in self._told}
@@ -193,8 +193,8 @@ class AmdCollector(Collector):
         told, self._told = self._told, None
         try:
             told = told or self._tool.poll(self._clock() / SECOND)
-        except Trouble as trouble:
-            raise PartlyCollected([str(trouble)]) from None
+        except QueryFailed as error:
+            raise PartlyCollected([str(error)]) from None
         for index, readings in (told or {}).items():
             teller = self._tellers.setdefault(index, Teller(index))
             for point in teller.points(at, dict(readings)):

@@ -10,7 +10,7 @@ from agent.collectors.amd.metrics import Readings, possible
 from agent.collectors.amd.tools import Cards, Tool, Wanted, programs
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import Trouble
+from agent.host.oneshot import QueryFailed
 
 HOUR: Final = 3600.0
 """Seconds after which a tool is asked again for what it did not know."""
@@ -36,10 +36,10 @@ class Source:
         return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if now >= self._rests else set()
 
     def poll(self, gaps: set[Gap], now: float) -> Mapping[str, Readings]:
-        """Return readings by PCI address if there is an answer; begin a question if there are gaps; raise Trouble."""
+        """Return readings by PCI address if there is an answer; start a query if there are gaps; raise QueryFailed."""
         try:
             cards = self._tool.poll(now, start=bool(gaps))
-        except Trouble:
+        except QueryFailed:
             self._failures += 1
             self._rests = now + min(HOUR, self._pace * 2.0 ** min(self._failures, 16))
             raise
@@ -92,8 +92,8 @@ class Gaps:
             gaps -= mine
             try:
                 told = source.poll(mine, now)
-            except Trouble as trouble:
-                self.problems.append(str(trouble))
+            except QueryFailed as error:
+                self.problems.append(str(error))
                 continue
             for slot, metric in mine:
                 if (value := told.get(slot, {}).get(metric)) is not None:

@@ -16,7 +16,7 @@ from agent.collectors.amd.metrics import HOTSPOT, number
 from agent.collectors.amd.tools import MIB, Cards, Wanted, some
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import Trouble
+from agent.host.oneshot import QueryFailed
 
 NONE: Final = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """What the library says where it has no value, unless it says "N/A"."""
@@ -60,7 +60,7 @@ class Library:
         except Empty:
             if start and now > self._deadline:  # it is stuck, and so it stays: no second thread for it
                 self._late = True
-                raise Trouble(f"amdsmi gave no answer in {self._patience:g} s") from None
+                raise QueryFailed(f"amdsmi gave no answer in {self._patience:g} s") from None
             return None
         self._answers = None
         return None if self._late else answer()
@@ -81,7 +81,7 @@ class Library:
         try:
             cards = self._read()
         except Exception as raised:  # noqa: BLE001  whatever the binding raises costs its own values alone
-            error = raised if isinstance(raised, Trouble) else Trouble(f"amdsmi failed: {raised!r}")
+            error = raised if isinstance(raised, QueryFailed) else QueryFailed(f"amdsmi failed: {raised!r}")
 
             def fail() -> Cards:
                 raise error
@@ -94,7 +94,7 @@ class Library:
         try:
             smi = self._smi or _imported(self._folder)
         except (ImportError, OSError, AttributeError, KeyError) as error:  # all of these, where its library is absent
-            raise Trouble(f"amdsmi cannot be imported: {error!r}") from error
+            raise QueryFailed(f"amdsmi cannot be imported: {error!r}") from error
         try:
             if self._smi is None:
                 smi.amdsmi_init()
@@ -104,9 +104,9 @@ class Library:
             self.slots = {n: slot.lower() for n, slot in slots.items() if isinstance(slot, str)}
             return some({n: dict(self._card(handle)) for n, handle in handles})
         except getattr(smi, "AmdSmiException", OSError) as error:
-            raise Trouble(f"amdsmi: {error}") from error
+            raise QueryFailed(f"amdsmi: {error}") from error
         except AttributeError as error:  # something else of this name
-            raise Trouble(f"amdsmi lacks what it should have: {error}") from error
+            raise QueryFailed(f"amdsmi lacks what it should have: {error}") from error
 
     def _card(self, handle: Any) -> Iterator[tuple[Metric, float]]:
         """Yield what one card tells; keys differ by version, and `N/A` may stand for anything."""

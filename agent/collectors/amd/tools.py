@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import OneShot, Trouble
+from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
@@ -44,7 +44,7 @@ class Wanted(Protocol):
 
 
 def loaded(data: bytes) -> Any:
-    """Return the first JSON that holds an object or a list of them; warnings may stand before it. Raise Trouble."""
+    """Return the first JSON that holds an object or a list of them; warnings may stand before it. Raise QueryFailed."""
     whole, decoder = data.decode(errors="replace"), json.JSONDecoder()
     for start in list(re.finditer(r"^\s*(?=[\[{])", whole, re.MULTILINE))[:100]:
         try:
@@ -54,11 +54,11 @@ def loaded(data: bytes) -> Any:
         if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
             return value
     said = quoted(data, 80)
-    raise Trouble(f"printed no JSON: {said!r}" if said else "printed nothing")
+    raise QueryFailed(f"printed no JSON: {said!r}" if said else "printed nothing")
 
 
 def amd_smi(data: bytes) -> Cards:
-    """Return what `amd-smi metric --json` says: a list (ROCm 6), or one under `gpu_data` (ROCm 7). Raise Trouble."""
+    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
     return some({index: _row(row) for index, row in _of_amd_smi(loaded(data))})
 
 
@@ -124,7 +124,7 @@ ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
 
 
 def rocm_smi(data: bytes) -> Cards:
-    """Return what `rocm-smi -a --json` says of each `cardN`; every value is a string. Raise Trouble."""
+    """Return what `rocm-smi -a --json` says of each `cardN`; every value is a string. Raise QueryFailed."""
     cards: dict[str, Readings] = {}
     for index, row in _of_rocm_smi(loaded(data)):
         readings = cards[index] = {}
@@ -142,7 +142,7 @@ def _of_rocm_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def located(data: bytes) -> Mapping[str, str]:
-    """Return PCI addresses, or "", by number: of `amd-smi list --json`, or in an answer of rocm-smi. Raise Trouble."""
+    """Return PCI addresses, or "", by number, from `amd-smi list --json` or from rocm-smi; raise QueryFailed."""
     value = loaded(data)
     told = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
     told |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
@@ -150,9 +150,9 @@ def located(data: bytes) -> Mapping[str, str]:
 
 
 def some(cards: dict[str, Readings]) -> Cards:
-    """Return the cards; raise Trouble where nothing was told of any."""
+    """Return the cards; raise QueryFailed where nothing was told of any."""
     if not any(cards.values()):
-        raise Trouble("told of no GPU")
+        raise QueryFailed("told of no GPU")
     return cards
 
 
@@ -163,14 +163,14 @@ class Tool(Protocol):
     """PCI addresses, "" where they are not known, by the tool's number of the card, as of the last answer."""
 
     def poll(self, now: float, *, start: bool = True) -> Cards | None:
-        """Return an answer once, in the call that finds it, else None, at once; ask if it is time; raise Trouble."""
+        """Return each answer once, else None, without waiting; start a query if one is due; raise QueryFailed."""
 
     def close(self) -> None:
         """Let go of it."""
 
 
 def first(tool: Tool) -> Cards:
-    """Return the first answer, and wait for it; raise Trouble."""
+    """Return the first answer, and wait for it; raise QueryFailed."""
     while (cards := tool.poll(time.monotonic())) is None:
         time.sleep(0.01)
     return cards
@@ -201,8 +201,8 @@ class Program:
             if not listing:
                 return self._told(answer.data)
             self._listed(answer.data)
-        except Trouble as trouble:
-            raise Trouble(f"{Path(self._command[0]).name} {trouble}{answer.how}") from None
+        except QueryFailed as error:
+            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
         return None
 
     def close(self) -> None:
@@ -214,21 +214,21 @@ class Program:
         return " ".join(map(str, self._command))
 
     def _listed(self, data: bytes) -> None:
-        """Take the list, and let the question itself follow at once; raise Trouble."""
+        """Take the list, and let the question itself follow at once; raise QueryFailed."""
         slots = located(data)
         if not any(slots.values()):
-            raise Trouble("listed no GPU")
+            raise QueryFailed("listed no GPU")
         self.slots = slots
-        self._oneshot.again()
+        self._oneshot.run_now()
 
     def _told(self, data: bytes) -> Cards:
-        """Return the answer, if it is known whose it is; raise Trouble."""
+        """Return the answer, if it is known whose it is; raise QueryFailed."""
         cards = self._parse(data)
         if not self._listing:
             self.slots = located(data)
         elif cards.keys() != self.slots.keys():  # one has gone: the others may have moved up
             self.slots = {}
-            raise Trouble("told of other GPUs than it had listed")
+            raise QueryFailed("told of other GPUs than it had listed")
         return cards
 
 

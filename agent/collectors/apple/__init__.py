@@ -20,7 +20,7 @@ from agent.collectors.apple.macmon import PLACES, Macmon
 from agent.collectors.apple.metrics import METRICS, Values
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.supervised_process import find
+from agent.host.supervised_process import find_program
 
 if TYPE_CHECKING:
     from agent.collectors.apple.foundation import Libraries
@@ -89,7 +89,7 @@ class AppleCollector(Collector):
 
     def _find(self) -> Source:
         try:
-            path = find("macmon", self._config.path, *PLACES)
+            path = find_program("macmon", self._config.path, *PLACES)
         except Unavailable as absent:
             if self._config.path is not None:
                 raise

@@ -10,7 +10,7 @@ from typing import Final
 from agent.collectors.apple.metrics import Values, is_number, readings
 from agent.errors import Unavailable
 from agent.host.gpu_metrics import CLOCK_GRAPHICS, POWER, TEMPERATURE, UTILIZATION
-from agent.host.supervised_process import FIRST_WORD, Child, FirstWord, quoted
+from agent.host.supervised_process import STARTUP_WAIT, StartupWait, SupervisedProcess, quoted
 
 PLACES: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 STALE: Final = 3
@@ -32,7 +32,7 @@ class Macmon:
         self.period = max(1.0, interval)
         self._values: Values = []
         self._heard = 0.0
-        self._word = FirstWord(interval)
+        self._word = StartupWait(interval)
         self._closed = False
         self._child = self._made(self.period)
         self._first = self._made(FIRST, "--samples", "1") if self.period > 2 * FIRST else None  # macmon 0.4.2 has that
@@ -60,9 +60,9 @@ class Macmon:
         """Say what is run."""
         return f"{self.path} every {self.period:g} s"
 
-    def _made(self, period: float, *more: str) -> Child:
+    def _made(self, period: float, *more: str) -> SupervisedProcess:
         command: list[str | Path] = [self.path, "--interval", str(int(1000 * period)), "pipe", *more]
-        return Child(command, silence=STALE * period, every=STALE * FIRST_WORD if more else None)
+        return SupervisedProcess(command, timeout=STALE * period, interval=STALE * STARTUP_WAIT if more else None)
 
     def _listen(self, problems: list[str]) -> bool:
         """Take the records that are there; tell whether there is one now, or will be none for a while."""

@@ -17,7 +17,7 @@ from agent.collectors.intel.metrics import METRICS, Readings
 from agent.datapoint import Datapoint, Metric
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.drm import cards
-from agent.host.oneshot import Trouble
+from agent.host.oneshot import QueryFailed
 
 if TYPE_CHECKING:
     from agent.collectors.intel.share import Share
@@ -94,8 +94,8 @@ class IntelCollector(Collector):
         if self._xpu:
             try:
                 told = dict(self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards)))
-            except Trouble as trouble:
-                problems.append(str(trouble))
+            except QueryFailed as error:
+                problems.append(str(error))
         for card in awake:
             readings = card.read(self._clock())
             # A counter is one source's or the other's, never both in turn: they need not begin at the same moment.

@@ -13,7 +13,7 @@ from typing import Final
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import OneShot, Trouble
+from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
@@ -74,7 +74,7 @@ class XpuSmi:
 
     def poll(self, now: float, *, start: bool) -> Mapping[str, Readings]:
         """
-        Return what it said by PCI address, if it has just ended; raise Trouble.
+        Return what it said by PCI address, if it has just ended; raise QueryFailed.
 
         `start` says whether it may be started: it would wake a card that sleeps.
         """
@@ -87,10 +87,10 @@ class XpuSmi:
             found = dumped(answer.data)
         elif slots := discovered(answer.data):
             self._slots = slots
-            self._oneshot.again()
+            self._oneshot.run_now()
             return {}
         if not found:
-            raise Trouble(f"xpu-smi told of no GPU: {quoted(answer.data, 80)!r}{answer.how}")
+            raise QueryFailed(f"xpu-smi told of no GPU: {quoted(answer.data, 80)!r}{answer.how}")
         return {self._slots[number]: readings for number, readings in found.items() if number in self._slots}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""AWS Trainium and Inferentia: what neuron-monitor says of them, and sysfs beside it."""
+"""AWS Trainium and Inferentia, from the records of neuron-monitor and from sysfs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from agent.collector import Collector
 from agent.collectors.neuron import metrics
-from agent.collectors.neuron.program import find
-from agent.collectors.neuron.trouble import Trouble
+from agent.collectors.neuron.problems import Problems
 from agent.datapoint import Datapoint, Level, Metric
 from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.host.procfs import boot_time
+from agent.host.supervised_process import find_program
 
 if TYPE_CHECKING:
     from agent.collectors.neuron.monitor import Input, Monitor
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from agent.collectors.neuron.sysfs import Devices
 
 MOMENT: Final = 1000
-"""Nanoseconds before the first tick at which all counts were zero: what is in the first record counts, too."""
+"""Nanoseconds before the first tick at which all counts were zero, so that the first record counts, too."""
+PROGRAM: Final = "neuron-monitor"
+INSTALLED: Final = Path("/opt/aws/neuron/bin") / PROGRAM
+"""Where the package aws-neuronx-tools puts it; only a login shell of the Deep Learning AMI has it in PATH."""
 
 
 class NeuronCollector(Collector):
@@ -60,7 +63,7 @@ class NeuronCollector(Collector):
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # type: ignore[misc]  # the dimensions depend on the Config
-        self._trouble = Trouble()
+        self._problems = Problems()
         self._source: Monitor | Input | None = None
         self._records: Records | None = None
         self._devices: Devices | None = None
@@ -68,10 +71,10 @@ class NeuronCollector(Collector):
         self._end: InputEnded | None = None
 
     def open(self) -> None:
-        """Start the monitor, or look at standard input; raise Unavailable."""
+        """Start the monitor, or take standard input; raise Unavailable."""
         self.close()
         if sys.platform == "win32":
-            raise Unavailable("neuron-monitor is there for Linux only")
+            raise Unavailable("neuron-monitor runs on Linux only")
         self._source = self._open_source()
         from agent.collectors.neuron.records import Records  # noqa: PLC0415  # 0.5 MB, and only where there is Neuron
         from agent.collectors.neuron.sysfs import Devices  # noqa: PLC0415
@@ -79,14 +82,14 @@ class NeuronCollector(Collector):
         config, self._last, self._end = self._config, None, None
         boot = boot_time(config.proc)
         self._records = Records(
-            self._trouble,
+            self._problems,
             self.level,
             interval=max(1.0, config.interval),
             tagged=config.neuron_runtime_tag,
             ecc_per_period=config.ecc == "per_period",
             boot=boot,
         )
-        self._devices = Devices(config.sys, boot, self._trouble) if self.level >= Level.DETAILED else None
+        self._devices = Devices(config.sys, boot, self._problems) if self.level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield what is known as of the last record; at the end of standard input raise InputEnded, again and again."""
@@ -99,17 +102,17 @@ class NeuronCollector(Collector):
         start_time = at - MOMENT if self._last is None else self._last
         self._last = at
         whole = True
-        for line in source.records(now):
+        for line in source.read(now):
             if whole := records.take(line, now, at, start_time):
-                source.heard(now)
+                source.note_lines(now)
         yield from records.points(at, now)
         if self._devices:
             yield from self._devices.points(at)
-        if end := source.over(whole=whole):
-            records.say_left_out()
-            self._end, end.problems = end, self._trouble.take()
+        if end := source.finish(now, whole=whole):
+            records.report_left_out()
+            self._end, end.problems = end, self._problems.take()
             raise end
-        if problems := self._trouble.take():
+        if problems := [*self._problems.take(), *source.problems()]:
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
@@ -131,14 +134,20 @@ class NeuronCollector(Collector):
         self._source = self._devices = None
 
     def _open_source(self) -> Monitor | Input:
-        path = None if self._config.stdin else find(self._config.path)
+        config = self._config
+        path = None if config.stdin else _find(config.path)
         from agent.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # as in `open`
 
         if path is None:
-            return Input(self._stdin, self._trouble)
-        monitor = Monitor(path, max(1, int(self._config.interval)), self._trouble)
-        try:
-            monitor.start(self._clock())
-        except OSError as problem:
-            raise Unavailable(f"{monitor.describe()} cannot be started: {problem.strerror}") from None
+            return Input(self._stdin, self._problems)
+        monitor = Monitor(path, max(1, int(config.interval)), self._problems)
+        monitor.open(self._clock())
         return monitor
+
+
+def _find(path: Path | None) -> Path:
+    try:
+        return find_program(PROGRAM, path, INSTALLED)
+    except Unavailable as error:
+        hint = "collectors.neuron.path" if path else "package aws-neuronx-tools"
+        raise Unavailable(f"{error} ({hint})") from None

@@ -12,9 +12,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import Core, Group, Reader, is_index
 from agent.collectors.neuron.series import Row, Series
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
@@ -30,9 +30,9 @@ K = TypeVar("K", bound=Hashable)
 class Groups:
     """Turns the groups of one record into rows."""
 
-    def __init__(self, series: Series, trouble: Trouble, level: Level) -> None:
-        """Make rows up to `level`; note in `trouble` what cannot be read."""
-        self._row, self._trouble, self._read = series.row, trouble, Reader(trouble)
+    def __init__(self, series: Series, problems: Problems, level: Level) -> None:
+        """Make rows up to `level`; note in `problems` what cannot be read."""
+        self._row, self._problems, self._read = series.row, problems, Reader(problems)
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL
         self._places: dict[str, tuple[str, str] | None] = {}
         self.per_device: int | None = None
@@ -53,7 +53,7 @@ class Groups:
         for tag, group in entries:
             for key, core in self._read.mapping(group.neuroncores_in_use, "neuroncores_in_use").items():
                 if type(core) is not Core:
-                    self._trouble.add("neuroncores_in_use: a core is no object")
+                    self._problems.add("neuroncores_in_use: a core is no object")
                     continue
                 _most(busiest, (tag, key), number(core.neuroncore_utilization, "neuroncore_utilization", WHOLE))
                 if self._detailed:
@@ -144,7 +144,7 @@ class Groups:
         place = self._places.get(key)
         if place is None:
             known = "is no index" if self.per_device else "has no device: neuroncore_per_device_count is not known"
-            self._trouble.add(f"the key of a core {known}; left out")
+            self._problems.add(f"the key of a core {known}; left out")
         return place
 
     def _physical(self, v3d: Any) -> Iterator[tuple[str, float]]:

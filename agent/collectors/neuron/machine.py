@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from agent.collectors.neuron import metrics
 from agent.collectors.neuron.groups import Groups
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import Reader, Record
 from agent.collectors.neuron.series import Row, Series
 from agent.collectors.neuron.tally import Reported
-from agent.collectors.neuron.trouble import Trouble, quoted
 from agent.datapoint import Level
+from agent.host.supervised_process import quoted
 
 HARDWARE: Final = "neuron_hw_counters"
 OF_HOST: Final = frozenset({"vcpu_usage", "memory_info"})
@@ -39,11 +40,18 @@ class Machine:
     """Keeps what outlives a record."""
 
     def __init__(
-        self, series: Series, groups: Groups, trouble: Trouble, level: Level, *, ecc_per_period: bool, boot: int | None
+        self,
+        series: Series,
+        groups: Groups,
+        problems: Problems,
+        level: Level,
+        *,
+        ecc_per_period: bool,
+        boot: int | None,
     ) -> None:
         """Take the counters of the devices as zero at `boot` (ns since the epoch), or when they are first seen."""
         self._level = level
-        self._series, self._groups, self._trouble, self._read = series, groups, trouble, Reader(trouble)
+        self._series, self._groups, self._problems, self._read = series, groups, problems, Reader(problems)
         self._ecc_per_period, self._boot = ecc_per_period, boot
         self._ecc: dict[tuple[str, str, str], Reported] = {}
         self._pods_until = 0.0
@@ -61,7 +69,7 @@ class Machine:
                 group = self._read.group(given, name)
                 yield name, self._ecc_rows(group.neuron_devices, at, start_time) if group else []
             elif name not in OF_HOST:
-                self._trouble.once(f"the group {quoted(name)} of the system is not known")
+                self._problems.once(f"the group {quoted(name)} of the system is not known")
 
     def _hardware(self, info: Any) -> list[Row]:
         number, info = self._read.number, self._read.mapping(info, "neuron_hardware_info")
@@ -95,14 +103,14 @@ class Machine:
     def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:
         """Return the devices of a list by their indices."""
         if listed is not None and not isinstance(listed, list):
-            self._trouble.add("neuron_devices: no list")
+            self._problems.add("neuron_devices: no list")
         found: dict[str, Mapping[str, Any]] = {}
         for device in listed if isinstance(listed, list) else []:
             index = device.get("neuron_device_index") if isinstance(device, dict) else None
             if type(index) is int and 0 <= index < MOST_DEVICES:
                 found[str(index)] = device
             else:
-                self._trouble.add("neuron_devices: a device has no index")
+                self._problems.add("neuron_devices: a device has no index")
         return found
 
     def _take_instance(self, info: Any) -> None:

@@ -8,11 +8,12 @@ from typing import Any, Final
 from agent.collectors.neuron import metrics, schema
 from agent.collectors.neuron.groups import Entry, Groups
 from agent.collectors.neuron.machine import Machine
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import Group, Reader, Record, Runtime
 from agent.collectors.neuron.series import Row, Series
 from agent.collectors.neuron.tally import Tallies
-from agent.collectors.neuron.trouble import Trouble, quoted
 from agent.datapoint import Datapoint, Level
+from agent.host.supervised_process import quoted
 
 PERIODS: Final = 3
 """Periods after which what was not said again is news no more."""
@@ -35,13 +36,13 @@ class Records:
     """What is known from the records so far: `take` a line, then ask for the `points`."""
 
     def __init__(
-        self, trouble: Trouble, level: Level, *, interval: float, tagged: bool, ecc_per_period: bool, boot: int | None
+        self, problems: Problems, level: Level, *, interval: float, tagged: bool, ecc_per_period: bool, boot: int | None
     ) -> None:
         """Expect a record every `interval` seconds; for the rest see NeuronCollector.Config, and Machine for `boot`."""
         series = Series()
-        self._trouble, self._interval, self._tagged, self._series = trouble, interval, tagged, series
-        self._read, groups = Reader(trouble), Groups(series, trouble, level)
-        self.machine = Machine(series, groups, trouble, level, ecc_per_period=ecc_per_period, boot=boot)
+        self._problems, self._interval, self._tagged, self._series = problems, interval, tagged, series
+        self._read, groups = Reader(problems), Groups(series, problems, level)
+        self.machine = Machine(series, groups, problems, level, ecc_per_period=ecc_per_period, boot=boot)
         self._merge: Mapping[str, Callable[[Sequence[Entry]], list[Row]]] = {
             "neuroncore_counters": groups.cores,
             "memory_used": groups.memory,
@@ -67,10 +68,10 @@ class Records:
         except (ValueError, RecursionError):
             text = line[:500].decode(errors="replace")
             cut = text.lstrip().startswith("{")
-            self._trouble.add("a record was cut, or is no JSON" if cut else f"neuron-monitor said: {quoted(text)}")
+            self._problems.add("a record was cut, or is no JSON" if cut else f"neuron-monitor said: {quoted(text)}")
             return False
         if record is None:
-            self._trouble.add("a line is JSON, but no record")
+            self._problems.add("a line is JSON, but no record")
             return False
         self._until = now + PERIODS * max(self._period(record), self._interval)
         for name, rows in self.machine.take(record, now, self._until, at, start_time):
@@ -79,13 +80,13 @@ class Records:
         self._take_runtimes(record.neuron_runtime_data, start_time)
         self._in_a_row = self._in_a_row + 1 if self._left_out else 0
         if self._in_a_row > TOLERATED:
-            self.say_left_out()
+            self.report_left_out()
         return True
 
-    def say_left_out(self) -> None:
+    def report_left_out(self) -> None:
         """Say it if shares were left out of the last record; once for good."""
         if self._left_out:
-            self._trouble.once(
+            self._problems.once(
                 f"utilization is left out of records of less than {SHORT:g} s, unless the one before was as short"
             )
 
@@ -109,11 +110,11 @@ class Records:
         if listed is None:
             return  # null or missing is no news; where nothing runs the list is empty
         if not isinstance(listed, list):
-            self._trouble.add("neuron_runtime_data: no list")
+            self._problems.add("neuron_runtime_data: no list")
             return
         runtimes = [runtime for runtime in listed if isinstance(runtime, Runtime)]
         if len(runtimes) < len(listed):
-            self._trouble.add("neuron_runtime_data: a runtime is no object")
+            self._problems.add("neuron_runtime_data: a runtime is no object")
         self._hold("runtimes", [self._series.row(metrics.RUNTIMES, len(runtimes))])
         found: dict[str, list[Entry]] = {}
         reports = [(runtime, report) for runtime in runtimes if (report := self._report(runtime)) is not None]
@@ -142,7 +143,7 @@ class Records:
             if name in self._merge:
                 yield name, self._read.group(group, name)
             else:
-                self._trouble.once(f"the group {quoted(given)} of a runtime is not known")
+                self._problems.once(f"the group {quoted(given)} of a runtime is not known")
 
     def _count(self, entries: Sequence[Entry], start_time: int) -> None:
         """Add what happened in the period of one record."""

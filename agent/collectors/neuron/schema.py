@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.collectors.neuron.trouble import Trouble, quoted
+from agent.collectors.neuron.problems import Problems
+from agent.host.supervised_process import quoted
 
 Scalar = None | bool | int | float | str
 NoObject = Scalar | list[Any]
@@ -84,25 +85,25 @@ def decode(line: bytes) -> Record | None:
 class Reader:
     """Reads values that may be anything; what is wrong is noted, what is null or missing is just absent."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        """Note what is wrong in `trouble`."""
-        self._trouble = trouble
+    def __init__(self, problems: Problems) -> None:
+        """Note what is wrong in `problems`."""
+        self._problems = problems
 
     def number(self, value: Any, what: str, most: float = LARGEST) -> float | None:
         """Return a number from 0 to `most`, or None."""
         if type(value) is int or type(value) is float:
             if 0 <= value <= most:
                 return value
-            self._trouble.add(f"{what}: out of range")
+            self._problems.add(f"{what}: out of range")
         elif value is not None:
-            self._trouble.add(f"{what}: no number")
+            self._problems.add(f"{what}: no number")
         return None
 
     def failed(self, what: str, error: Any) -> bool:
         """Tell whether the monitor says that a part failed; whatever else the part says then means nothing."""
         if error is None or error == "":
             return False
-        self._trouble.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
+        self._problems.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
         return True
 
     def group(self, value: Any, name: str) -> Group | None:
@@ -110,7 +111,7 @@ class Reader:
         if isinstance(value, Group):
             return None if self.failed(name, value.error) else value
         if value is not None:
-            self._trouble.add(f"{name}: no object")
+            self._problems.add(f"{name}: no object")
         return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
@@ -118,14 +119,14 @@ class Reader:
         if isinstance(value, dict):
             return value
         if value is not None:
-            self._trouble.add(f"{what}: no object")
+            self._problems.add(f"{what}: no object")
         return {}
 
     def named(self, value: Any, what: str, most: float = LARGEST) -> Iterator[tuple[str, float]]:
         """Yield the numbers of an object whose keys are names, such as kinds of errors."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
             if n >= MOST_NAMES or not is_name(name):
-                self._trouble.add(f"{what}: too many names, or one that is none")
+                self._problems.add(f"{what}: too many names, or one that is none")
             elif (found := self.number(number, what, most)) is not None:
                 yield name, found
 
@@ -134,7 +135,7 @@ class Reader:
         if isinstance(value, str):
             return "".join(c if c.isprintable() else "?" for c in value[:255]).strip()
         if value is not None:
-            self._trouble.add(f"{what}: no text")
+            self._problems.add(f"{what}: no text")
         return ""
 
 

@@ -160,10 +160,10 @@ def test_closing_an_unused_lane_is_safe():
 def test_a_stuck_call_does_not_keep_the_process_from_ending():
     program = """
 import threading
-from agent.host.blocking_call import Lane
-lane = Lane(threading.Event().wait)
+from agent.host.blocking_call import BlockingCall
+call = BlockingCall(threading.Event().wait)
 try:
-    lane.ask(0.01)
+    call.ask(0.01)
 except TimeoutError:
     print("left")
 """

@@ -105,7 +105,7 @@ def settled(read, collector, until):
         problems.extend(said)
         tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._oneshot._child if hasattr(tool, "_errand") else tool._answers) is not None for tool in tools
+            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
         )
 
     read(collector)
@@ -422,9 +422,9 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
     read(collector)
     until(lambda: smi.runs)
     (source,) = collector._gaps._sources
-    child = source._tool._oneshot._child
+    child = source._tool._oneshot._process
     collector.close()
-    assert child.poll() is not None
+    assert child.child.poll() is not None
 
 
 def test_addresses_are_read_from_every_form_of_a_list():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.collectors.amd.metrics import Teller, number
-from agent.collectors.amd.tools import AMD_SMI, Trouble, amd_smi, rocm_smi
+from agent.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
 from agent.errors import Unavailable
 from agent.testing import check_collector
 
@@ -80,7 +80,7 @@ def test_an_answer_cut_anywhere_is_refused_or_true(path):
     for end in range(0, len(data), 97 if len(data) > 4000 else 1):
         try:
             cards = parse(data[:end])
-        except Trouble:
+        except QueryFailed:
             continue
         for gpu, readings in cards.items():
             assert readings.items() <= whole[gpu].items()
@@ -124,14 +124,14 @@ def test_what_is_no_number_is_absent(value):
 )
 def test_json_of_any_shape_is_refused_or_read(value):
     for parse in (amd_smi, rocm_smi):
-        with suppress(Trouble):
+        with suppress(QueryFailed):
             assert parse(json.dumps(value).encode())
 
 
 def test_the_same_trouble_is_told_in_the_same_words_whatever_its_time():
     said = set()
     for second in range(3):
-        with pytest.raises(Trouble) as raised:
+        with pytest.raises(QueryFailed) as raised:
             amd_smi(f"2026-11-20 12:00:0{second} [pid 4{second}] Invalid platform".encode())
         said.add(str(raised.value))
     assert len(said) == 1
@@ -281,7 +281,7 @@ def test_whatever_a_tool_says_no_share_leaves_0_to_100_and_nothing_is_negative(v
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
         inner[keys[-1]] = value
-    with suppress(Trouble):
+    with suppress(QueryFailed):
         for readings in amd_smi(json.dumps([row]).encode()).values():
             for point in Teller("0").points(7, dict(readings)):
                 assert 0 <= point.value <= (100 if point.metric.unit == "%" else 2**90), point

@@ -56,7 +56,7 @@ class Bench:
 @pytest.fixture
 def patience(monkeypatch):
     """Set how long the first record is waited for."""
-    return lambda seconds: monkeypatch.setattr(supervised_process, "FIRST_WORD", seconds)
+    return lambda seconds: monkeypatch.setattr(supervised_process, "STARTUP_WAIT", seconds)
 
 
 def took(bench):

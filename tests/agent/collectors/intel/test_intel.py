@@ -144,7 +144,7 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     for file in next(iter(collector._cards.values()))._all():
         file.close()
     assert read(collector) == ({}, [])
-    assert collector._xpu._oneshot._child is None
+    assert collector._xpu._oneshot._process is None
 
 
 def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
