@@ -9,7 +9,7 @@ import pytest
 
 from agent.collectors import apple
 from agent.collectors.apple import GPU, AppleCollector
-from agent.collectors.apple.macmon import parse
+from agent.collectors.apple.source import parse
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import supervised_process
 from agent.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
@@ -244,7 +244,7 @@ def test_elsewhere_there_is_no_apple_gpu():
 def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
     monkeypatch.setattr(apple.sys, "platform", "darwin")
     monkeypatch.setattr(apple.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(apple, "PLACES", (Path("/nowhere/macmon"),))
+    monkeypatch.setattr(apple, "MACMON", (Path("/nowhere/macmon"),))
     monkeypatch.setenv("PATH", "/nowhere")
     reason = "no macmon: neither in PATH nor /nowhere/macmon; and no Apple silicon: this is x86_64"
     with pytest.raises(Unavailable, match=reason):
