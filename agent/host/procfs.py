@@ -42,6 +42,14 @@ class KeptFile:
         self.close()
 
 
+def open_kept(path: Path) -> KeptFile | None:
+    """Return the file, None where it is absent or may not be read."""
+    try:
+        return KeptFile(path)
+    except OSError:
+        return None
+
+
 def boot_time(proc: Path) -> int | None:
     """Return when the machine booted (ns since the epoch), or None; read it once: it moves with the clock."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
-from agent.collectors.amd.metrics import Teller
+from agent.collectors.amd.metrics import CardPoints
 from agent.collectors.apple import macmon, registry
 from agent.collectors.intel import share, xpu_smi
 from agent.collectors.neuron.monitor import RecordSplitter
@@ -24,7 +24,7 @@ from agent.commands import health
 from agent.commands.check import sample_config
 from agent.config import load as config
 from agent.config.convert import ConfigError
-from agent.datapoint import Level
+from agent.datapoint import Dimensions, Level
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat
@@ -91,7 +91,7 @@ def neuron(data: bytes) -> Iterator[object]:
 
 
 def readings(cards) -> Iterator[object]:
-    return (point for card in cards.values() for point in Teller("0").points(AT, card))
+    return (point for card in cards.values() for point in CardPoints(Dimensions(gpu="0")).make(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:

@@ -16,7 +16,7 @@ from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import LARGEST, is_index
 from agent.collectors.neuron.tally import Reported
 from agent.datapoint import Datapoint, Dimensions
-from agent.host.procfs import KeptFile
+from agent.host.procfs import open_kept
 from agent.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
@@ -31,7 +31,7 @@ STALE: Final = 180
 class _Device:
     def __init__(self, folder: Path, index: str, boot: int | None) -> None:
         self.dims = Dimensions(neuron_device=index)
-        self._power, self._repairable = _kept(folder / POWER), _kept(folder / REPAIRABLE)
+        self._power, self._repairable = open_kept(folder / POWER), open_kept(folder / REPAIRABLE)
         self._errors: Reported | None = None
         self._boot = boot
 
@@ -89,13 +89,6 @@ class Devices:
             index = folder.name.removeprefix("neuron")
             if is_index(index):
                 self._devices.append(_Device(folder, index, self._boot))
-
-
-def _kept(path: Path) -> KeptFile | None:
-    try:
-        return KeptFile(path)
-    except OSError:  # older drivers lack it
-        return None
 
 
 def _power(text: bytes, at: int, problems: Problems) -> float | None:
