@@ -31,10 +31,10 @@ INSTALLED: Final = Path("/opt/aws/neuron/bin") / PROGRAM
 
 class NeuronCollector(Collector):
     """
-    Reads the records of neuron-monitor, which it runs, or which come from standard input.
+    Runs neuron-monitor and reads its records, or reads them from standard input.
 
-    Counts, which the records give by period, are added up over all that came since the last tick, over runtimes, and
-    over restarts of the monitor. Everything else is as of the last record, and absent once that is three periods old.
+    Records have counts by period: these are added up, over runtimes and restarts of the monitor. Everything else is
+    as of the last record, and absent once that is three periods old.
     """
 
     metrics: ClassVar[Sequence[Metric]] = metrics.declared(tagged=False)
@@ -46,9 +46,9 @@ class NeuronCollector(Collector):
         path: Path | None = None
         """The program neuron-monitor; looked for in PATH and in /opt/aws/neuron/bin unless set."""
         ecc: Literal["cumulative", "per_period"] = "cumulative"
-        """Whether the monitor's ECC counts go on since the driver was loaded, as sysfs has them, or are by period."""
+        """Whether the monitor's ECC counts are since the driver was loaded, as in sysfs, or by period."""
         neuron_runtime_tag: bool = False
-        """Series of runtimes by their tag (NEURON_PROCESS_TAG), instead of merged; filled from --common-dims."""
+        """Separate series of runtimes by tag (NEURON_PROCESS_TAG); filled from --common-dims."""
         interval: float = 5.0
         """Seconds between two ticks, from --interval; the monitor's period is as many whole seconds."""
         stdin: bool = False
@@ -59,7 +59,7 @@ class NeuronCollector(Collector):
         """Where the host's /sys is mounted."""
 
     def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the file descriptor that is the standard input, and a clock (s) that never goes back."""
+        """Take the file descriptor of standard input, and a monotonic clock (s)."""
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # type: ignore[misc]  # the dimensions depend on the Config
@@ -92,7 +92,7 @@ class NeuronCollector(Collector):
         self._devices = Devices(config.sys, boot, self._problems) if self.level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what is known as of the last record; at the end of standard input raise InputEnded, again and again."""
+        """Yield the values as of the last record; from the end of standard input on raise InputEnded."""
         if self._end:
             raise self._end
         source, records = self._source, self._records
@@ -116,11 +116,11 @@ class NeuronCollector(Collector):
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
-        """Return what the records say of this instance, by word of --common-dims; more may be known later."""
+        """Return this instance's dimensions from the records; later records may add some."""
         return self._records.machine.identity if self._records else {}
 
     def describe(self) -> str:
-        """Say where the records come from, and what they are about."""
+        """Say where the records come from, and how many devices there are."""
         devices = self._records.machine.devices if self._records else None
         source = self._source.describe() if self._source else ""
         return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"

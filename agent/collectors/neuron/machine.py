@@ -1,4 +1,4 @@
-"""What a record says of the machine: its devices and their ECC counters, its instance, the pods that use its cores."""
+"""The machine in a record: devices and their ECC counters, the instance, the pods that use its cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.host.supervised_process import quoted
 
 HARDWARE: Final = "neuron_hw_counters"
 OF_HOST: Final = frozenset({"vcpu_usage", "memory_info"})
-"""Groups about the host, which other collectors read."""
+"""Groups of host metrics, which other collectors read."""
 ECC: Final = tuple(
     (f"{memory}_ecc_{kind}", memory, corrected, metric)
     for memory in ("mem", "sram")
@@ -30,14 +30,14 @@ IDENTITY: Final = {
     "instance_availability_zone": "availability_zone",
     "ultraserver_id": "ultraserver_id",
 }
-"""What `instance_info` calls our words."""
+"""Our dimension names by the keys of `instance_info`."""
 MOST_DEVICES: Final = 1024
 
 Named = tuple[str, list[Row]]
 
 
 class Machine:
-    """Keeps what outlives a record."""
+    """Keeps the state of the machine over records."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class Machine:
         ecc_per_period: bool,
         boot: int | None,
     ) -> None:
-        """Take the counters of the devices as zero at `boot` (ns since the epoch), or when they are first seen."""
+        """Take when the devices' counters were zero: `boot` (ns since the epoch), else when they are first seen."""
         self._level = level
         self._series, self._groups, self._problems, self._read = series, groups, problems, Reader(problems)
         self._ecc_per_period, self._boot = ecc_per_period, boot
         self._ecc: dict[tuple[str, str, str], Reported] = {}
         self._pods_until = 0.0
         self.identity: Mapping[str, str] = {}
-        """Words for what this instance is; a later record may know more."""
+        """Dimension names and values of this instance; a later record may add some."""
         self.devices: int | None = None
 
     def take(self, record: Record, now: float, until: float, at: int, start_time: int) -> Iterator[Named]:
-        """Yield rows by the group that they replace; they will be held `until` (monotonic s, as `now`)."""
+        """Yield each group with its new rows, which are kept `until` (monotonic s, as `now`)."""
         self._take_instance(record.instance_info)
         self._take_pods(record.neuron_k8s_info, now, until)
         yield "neuron_hardware_info", self._hardware(record.neuron_hardware_info)

@@ -1,9 +1,8 @@
 """
 The records of neuron-monitor 2.x (October 2021 and later) as JSON.
 
-Nothing but broken JSON can fail a record: wherever an object is expected, anything else is let in as well, and
-found out by whoever looks at it. What is not declared here is skipped without building objects, such as
-`loaded_models`, which is three quarters of a large record.
+Only broken JSON makes a record invalid: each field accepts any JSON, and its reader checks the type. Undeclared keys,
+such as `loaded_models` (three quarters of a large record), are skipped without building objects.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-monitor-user-guide.html
 """
@@ -22,12 +21,12 @@ Scalar = None | bool | int | float | str
 NoObject = Scalar | list[Any]
 
 LARGEST: Final = 2**53
-"""No count, size or rate is above this: 9 PB, 9 Pflop/s of one core."""
+"""The largest count, size or rate: 9 PB, 9 Pflop/s of one core."""
 MOST_NAMES: Final = 64
 
 
 class Core(msgspec.Struct, gc=False):
-    """What one runtime says of one core."""
+    """One core, as one runtime reports it."""
 
     neuroncore_utilization: Any = None
     flops: Any = None
@@ -38,14 +37,14 @@ class Core(msgspec.Struct, gc=False):
 
 
 class Group(msgspec.Struct):
-    """Any metric group: they share `period` and `error`, and the rest does not collide."""
+    """Any metric group: all have `period` and `error`; their other keys differ."""
 
     period: Any = None
     error: Any = None
     neuroncores_in_use: dict[str, Core | NoObject] | NoObject = None
     execution_summary: Any = None
     inference_summary: Any = None
-    """What `execution_summary` was called before October 2022."""
+    """The name of `execution_summary` before October 2022."""
     error_summary: Any = None
     latency_stats: Any = None
     neuron_runtime_used_bytes: Any = None
@@ -77,16 +76,16 @@ _NOTHING: Final = Record()
 
 
 def decode(line: bytes) -> Record | None:
-    """Return a record, or None if it is JSON of something else; raise ValueError or RecursionError if it is none."""
+    """Return a record, None if the JSON is something else; raise ValueError, RecursionError if it is no JSON."""
     found = _decoder.decode(line)
     return found if isinstance(found, Record) and found != _NOTHING else None
 
 
 class Reader:
-    """Reads values that may be anything; what is wrong is noted, what is null or missing is just absent."""
+    """Reads values of any type; notes invalid ones; null or missing is absent."""
 
     def __init__(self, problems: Problems) -> None:
-        """Note what is wrong in `problems`."""
+        """Note invalid values in `problems`."""
         self._problems = problems
 
     def number(self, value: Any, what: str, most: float = LARGEST) -> float | None:
@@ -100,14 +99,14 @@ class Reader:
         return None
 
     def failed(self, what: str, error: Any) -> bool:
-        """Tell whether the monitor says that a part failed; whatever else the part says then means nothing."""
+        """Tell whether the monitor reports an error for a part; its other values are then invalid."""
         if error is None or error == "":
             return False
         self._problems.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
         return True
 
     def group(self, value: Any, name: str) -> Group | None:
-        """Return a metric group, or None if it is none, or has failed."""
+        """Return a metric group, None if it is invalid or has failed."""
         if isinstance(value, Group):
             return None if self.failed(name, value.error) else value
         if value is not None:
@@ -115,7 +114,7 @@ class Reader:
         return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
-        """Return an object, an empty one if it is none."""
+        """Return an object, {} if it is none."""
         if isinstance(value, dict):
             return value
         if value is not None:
@@ -123,7 +122,7 @@ class Reader:
         return {}
 
     def named(self, value: Any, what: str, most: float = LARGEST) -> Iterator[tuple[str, float]]:
-        """Yield the numbers of an object whose keys are names, such as kinds of errors."""
+        """Yield names and numbers of an object, such as counts by kind of error."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
             if n >= MOST_NAMES or not is_name(name):
                 self._problems.add(f"{what}: too many names, or one that is none")
@@ -131,7 +130,7 @@ class Reader:
                 yield name, found
 
     def text(self, value: Any, what: str) -> str:
-        """Return a text on one line of at most 255 characters, the empty one if it is none."""
+        """Return a text as one line of at most 255 characters, "" if it is none."""
         if isinstance(value, str):
             return "".join(c if c.isprintable() else "?" for c in value[:255]).strip()
         if value is not None:

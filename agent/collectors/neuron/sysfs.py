@@ -1,8 +1,8 @@
 """
-What the driver shows in sysfs and neuron-monitor does not have: power, and ECC errors that can be repaired.
+Reads from sysfs what neuron-monitor lacks: power, and repairable ECC errors.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-sysfs-user-guide.html
-The counters there are cleared by writing to them; the files are opened read-only.
+Writing to a counter there clears it; the files are opened read-only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
-"""Seconds; the driver makes a new mean each minute."""
+"""Seconds after which a mean is too old; the driver makes one each minute."""
 
 
 class _Device:
@@ -36,7 +36,7 @@ class _Device:
         self._boot = boot
 
     def points(self, at: int, problems: Problems) -> Iterator[Datapoint]:
-        """Yield what is there; raise OSError if the device is gone."""
+        """Yield the readings; raise OSError if the device is gone."""
         if self._power and (share := _power(self._power.read(), at, problems)) is not None:
             yield metrics.POWER.point(at, share, self.dims)
         if self._repairable:
@@ -57,15 +57,15 @@ class _Device:
 
 
 class Devices:
-    """The devices in sysfs; there may be none, or none any more."""
+    """The devices in sysfs; there may be none."""
 
     def __init__(self, sys: Path, boot: int | None, problems: Problems) -> None:
-        """Look under `sys`; the counters were zero at `boot` (ns since the epoch), or when they are first seen."""
+        """Look under `sys`; the counters were zero at `boot` (ns since the epoch), else when they are first seen."""
         self._folder, self._boot, self._problems = sys / DEVICES, boot, problems
         self._devices: list[_Device] = []
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield what all devices say."""
+        """Yield the readings of all devices."""
         if not self._devices:
             self._find()
         lost = False
@@ -75,7 +75,7 @@ class Devices:
             except OSError as problem:
                 self._problems.add(f"a device in {self._folder} cannot be read: {problem.strerror}")
                 lost = True
-        if lost:  # the driver may have been loaded anew
+        if lost:  # the driver may have been reloaded
             self.close()
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Devices:
 
 
 def _power(text: bytes, at: int, problems: Problems) -> float | None:
-    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; INVALID ends in VALID, so the whole is compared."""
+    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
     status, *fields = text.strip().split(b",")
     if status == NO_DATA:
         return None
