@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loaded")  # how long an example takes says nothing on a machine that is busy
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter
+from agent.datapoint import Datapoint, Dimensions, Level, counter
 from agent.errors import Unavailable
 from agent.host.counters import ChangingSum, counting_since
 from agent.host.procfs import KeptFile
@@ -66,19 +66,23 @@ class _Proc:
             self._file = KeptFile(proc / "net/dev")
 
     def read(self) -> dict[str, _Traffic]:
-        traffic = {}
-        for line in self._file.read().split(b"\n")[2:]:
-            # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
-            name, colon, fields = line.rpartition(b":")
-            if colon:
-                traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
-        return traffic
+        return self._file.parse(_traffic)
 
     def close(self) -> None:
         self._file.close()
 
     def __str__(self) -> str:
         return str(self._file.path)
+
+
+def _traffic(data: bytes) -> dict[str, _Traffic]:
+    traffic = {}
+    for line in data.split(b"\n")[2:]:
+        # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
+        name, colon, fields = line.rpartition(b":")
+        if colon:
+            traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+    return traffic
 
 
 class _Psutil:
@@ -134,7 +138,7 @@ class NetworkCollector(Collector):
         loopback: bool = False
         """Count the loopback interface, too."""
 
-    metrics: ClassVar[Sequence[Metric]] = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
+    metrics = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -100,7 +100,7 @@ class Identity:
         self._timers: dict[frozenset[str], threading.Timer] = {}
         self._waived: set[str] = set()
         self._running = False
-        self._sayer = ThrottledLogger(log, "identity")
+        self._logger = ThrottledLogger(log, "identity")
 
     def known(self) -> Dimensions | None:
         """Return the dimensions of this machine, and the hints, None while they are not known; costs nothing."""
@@ -228,7 +228,7 @@ class Identity:
         found = {word: self._found[word].value for word in self._wanted if word in self._found}
         if not held and (dims := Dimensions(found, **self._given)) != self._known:
             self._known = dims
-            self._sayer.over("missing", f"known: {dict(dims)}")
+            self._logger.resolved("missing", f"known: {dict(dims)}")
 
     def _waive_in(self, seconds: float, words: frozenset[str]) -> None:
         """Wait so long, and no more, for `words`, from the first time on that this is asked for."""
@@ -250,13 +250,13 @@ class Identity:
             return
         words, why = ", ".join(missing), self._reasons(missing)
         if self._known is not None:
-            self._sayer.say(logging.WARNING, "without", f"left out until it is known: {words} ({why})")
+            self._logger.log(logging.WARNING, "without", f"left out until it is known: {words} ({why})")
         elif set(missing) <= LATE:
             return  # still within its grace
         elif self._lost(patient=True):
-            self._sayer.say(logging.ERROR, "lost", f"points are kept, and none is sent: {self.unknown()}")
+            self._logger.log(logging.ERROR, "lost", f"points are kept, and none is sent: {self.unknown()}")
         else:
-            self._sayer.say(
+            self._logger.log(
                 logging.WARNING, "missing", f"not known yet: {words} ({why}); points are kept and sent when it is"
             )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import CardPoints
-from agent.collectors.apple import macmon, registry
+from agent.collectors.apple import registry, source
 from agent.collectors.intel import share, xpu_smi
 from agent.collectors.neuron.monitor import RecordSplitter
 from agent.collectors.neuron.problems import Problems
@@ -62,7 +62,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
-    yield "apple macmon", seeds("apple/*.json"), macmon.parse, (ValueError,)
+    yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
     yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
     yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)

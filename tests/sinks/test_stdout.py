@@ -276,10 +276,34 @@ def test_a_terminal_that_hung_up_is_gone():
             sink.write([CPU.point(AT, 1.0)])
 
 
+@pytest.mark.parametrize(
+    ("terminal", "number", "error"),
+    [
+        (True, errno.EIO, SinkClosed),
+        (False, errno.EIO, Retryable),
+        (True, errno.ENOSPC, Retryable),
+        (False, errno.EPIPE, SinkClosed),
+    ],
+)
+def test_only_a_terminal_that_hung_up_or_a_pipe_without_a_reader_has_gone(terminal, number, error):
+    class Failing(io.BytesIO):
+        def isatty(self):
+            return terminal
+
+        def write(self, data):
+            raise OSError(number, os.strerror(number))
+
+    sink = StdoutSink(StdoutSink.Config(format="json"), Failing())
+    sink.open()
+    with pytest.raises(error) as caught:
+        sink.write([CPU.point(AT, 1.0)])
+    assert type(caught.value) is error
+
+
 PROGRAM = """
 import sys
 from agent.datapoint import gauge
-from agent.errors import Gone
+from agent.errors import SinkClosed
 from sinks.stdout import StdoutSink
 
 sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
@@ -288,7 +312,7 @@ print("something of another's that waits in the buffer")
 try:
     while True:
         sink.write([gauge("cpu.utilization", "%", "Busy.").point(1, 12.5)])
-except Gone as gone:
+except SinkClosed as gone:
     sink.close()
     sys.stderr.write(f"gone: {gone}")
 """

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
 from agent.collectors.apple.metrics import METRICS
 from agent.collectors.apple.source import MACMON, Macmon, Native, Source
-from agent.datapoint import Datapoint, Dimensions, Metric
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.supervised_process import find_program
 
@@ -38,7 +38,7 @@ class AppleCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval: the period over which macmon takes its means."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(
         self,

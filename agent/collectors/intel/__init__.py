@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from agent.collector import Collector
 from agent.collectors.intel import card as sysfs
 from agent.collectors.intel.card import Card
 from agent.collectors.intel.metrics import METRICS, Readings
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.drm import SECOND, Cards, SlowPath, cards
 from agent.host.oneshot import QueryFailed
@@ -49,7 +49,7 @@ class IntelCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted; filled from --sys."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from agent.commands.inventory import Discovery, discover
+from agent.commands.discovery import Discovery, discover
 from agent.commands.plan.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.config import plugins
-from agent.config.load import Config, LevelName, plugin_config, sink_options
+from agent.config.load import Config, LevelName, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.naming import rename
 from agent.pipeline.build import build_collectors, build_filter, build_plugin, build_sinks, faults, window_length
@@ -142,10 +142,11 @@ class _Planner:
         assert config.interval is not None
         self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._most = limits.max_series if self._options.max_series is None else self._options.max_series
-        own = plugin_config(plugins.load(plugins.SINKS, name), "sinks", name, config)
-        self._emf = name == "stdout" and own.format == "emf"
+        own = plugin_config(type(sink), "sinks", name, config)
+        kind = sink_type(name, config)
+        self._emf = kind == "stdout" and own.format == "emf"
         book = read_prices()
-        key = "cloudwatch" if self._emf else name
+        key = "cloudwatch" if self._emf else kind
         region = getattr(own, "region", None) or config.region
         region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
         self._prices = find_prices(book, key, region, wishes)

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -374,6 +375,24 @@ def test_the_counters_began_with_the_first_process(machine):
     assert [point.start_time for point in points] == [1005 * SECOND] * 2
 
 
+@pytest.mark.parametrize(("user", "system"), [(30, 0), (0, 30), (10, 20)])
+def test_time_counts_in_user_and_in_system_mode_alike(machine, watch, user, system):
+    def spent(user, system, reaped_user, reaped_system):
+        machine.process(10, 1)
+        stat = machine.proc / "10/stat"
+        name, fields = stat.read_text().split(") ")
+        words = fields.split(" ")
+        words[11:15] = map(str, (user, system, reaped_user, reaped_system))
+        stat.write_text(f"{name}) {' '.join(words)}")
+
+    spent(1, 2, 4, 8)
+    watch()
+    spent(1 + user, 2 + system, 4, 8)
+    assert watch()[CPU_UTILIZATION] == share(30)
+    spent(1 + user, 2 + system, 4 + user, 8 + system)
+    assert watch()[CPU_UTILIZATION] == share(30)
+
+
 @pytest.mark.parametrize(("ask", "metrics"), [("_io", {READ, WRITTEN}), ("_open_files", {OPEN_FILES})])
 def test_a_sum_without_a_secret_member_is_no_sum(machine, monkeypatch, ask, metrics):
     machine.process(10, 1)
@@ -685,6 +704,21 @@ def test_by_psutil_cpu_time_is_counted_and_the_end_is_seen():
         assert least - 1 <= last - first <= most + 1
         assert tree.read(rescan=False) is None
         assert tree.read(rescan=True) is None
+
+
+@LINUX
+def test_by_psutil_the_time_of_a_process_is_its_own_in_user_and_in_system_mode(monkeypatch):
+    times = SimpleNamespace(user=1.5, system=0.25, children_user=100.0, children_system=100.0)
+
+    def cpu_times(_):
+        return times
+
+    cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
+    monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
+    tree = PsutilTree(ProcessCollector.Config(), os.getpid(), detailed=False)
+    before = tree.read(rescan=False).cpu
+    times.user, times.system = 2.5, 0.75
+    assert tree.read(rescan=False).cpu - before == 1500
 
 
 def test_by_psutil_a_pid_that_is_not_there_is_unavailable(monkeypatch):

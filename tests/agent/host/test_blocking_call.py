@@ -107,6 +107,20 @@ def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
     assert len(call.threads) == 1
 
 
+def test_a_call_that_was_stuck_once_answers_again_and_again():
+    call = Blocking()
+    caller = BlockingCall(call)
+    with pytest.raises(TimeoutError):
+        caller.ask(0.01)
+    for answer in ("late", "fresh", "second", "third"):
+        call.gates.put(answer)
+    assert ask_until_it_works(caller) == "fresh"
+    assert [caller.ask(LONG), caller.ask(LONG)] == ["second", "third"]
+    with pytest.raises(TimeoutError, match="no answer in"):
+        caller.ask(0.01)
+    call.gates.put("late again")
+
+
 def test_a_late_exception_is_thrown_away_too():
     gate = threading.Event()
     answers = iter([OSError("late"), "fresh"])

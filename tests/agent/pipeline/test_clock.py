@@ -342,6 +342,21 @@ def test_ticks_that_an_overrun_swallowed_are_counted_and_not_made_up_for(ticking
     assert pipe.missed == 2
 
 
+@pytest.mark.parametrize(
+    ("interval", "work", "began", "missed"),
+    [
+        (5.0, (0.2, 17.0, 0.2), [0, 5, 22, 25, 30], 2),
+        (5.0, (0.2, 10.0, 0.2), [0, 5, 15, 20, 25], 1),
+        (5.0, (0.2, 10.1, 0.2), [0, 5, 15.1, 20, 25], 1),
+        (0.5, (0.1, 1.7, 0.1), [0, 0.5, 2.2, 2.5, 3], 2),
+        (60.0, (1.0, 59.0, 130.0, 1.0), [0, 60, 120, 250, 300], 1),
+    ],
+)
+def test_the_grid_and_what_was_missed_are_of_the_interval(ticking, interval, work, began, missed):
+    pipe, found = ticking(*work, interval=interval)
+    assert (found[:5], pipe.missed) == (began, missed)
+
+
 def test_a_tick_that_is_a_little_late_is_made_at_once_and_the_next_is_on_the_grid_again(ticking):
     pipe, began = ticking(1.2, 0.1)
     assert began[:4] == [0, 1.2, 2, 3]

@@ -10,8 +10,8 @@ import socket
 import pytest
 
 from agent import cli
-from agent.commands import inventory
-from agent.commands.inventory import PAUSE
+from agent.commands import discovery
+from agent.commands.discovery import PAUSE
 from agent.commands.plan import text as plan_text
 from agent.commands.plan.estimate import MONTH, PASSING, PER_HOST, make
 from agent.commands.plan.prices import Wishes
@@ -44,7 +44,7 @@ SOURCE = """
         def collect(self, at):
             for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
                 for i in range(n):
-                    yield metric.point(at, float(i), Dimensions(n=str(i)), since=None if metric is BASIC else 1)
+                    yield metric.point(at, float(i), Dimensions(n=str(i)), start_time=None if metric is BASIC else 1)
 
     class Absent(Fake):
         def open(self):
@@ -83,7 +83,7 @@ def _fakes(others, monkeypatch):
         collectors=[("fake", "Fake"), ("absent", "Absent"), ("broken", "Broken")],
         sinks=[("theirs", "Theirs")],
     )
-    monkeypatch.setattr(inventory, "PAUSE", 0.01)  # fakes have no rates
+    monkeypatch.setattr(discovery, "PAUSE", 0.01)  # fakes have no rates
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
 
@@ -369,7 +369,7 @@ def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_pa
 
 
 def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
-    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
     done = agent.run("--once", "--level", "all", "--format", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     names = [line["name"] for line in lines if not line["name"].startswith("agent.")]
@@ -381,7 +381,7 @@ def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
 
 
 def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
-    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
     done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
     lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
     (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
