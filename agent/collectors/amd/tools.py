@@ -124,7 +124,7 @@ ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
 
 
 def rocm_smi(data: bytes) -> CardReadings:
-    """Return what `rocm-smi -a --json` says of each `cardN`; every value is a string. Raise QueryFailed."""
+    """Parse `rocm-smi -a --json`: an object `cardN` for each card, all values strings; raise QueryFailed."""
     cards: dict[str, Readings] = {}
     for index, row in _of_rocm_smi(loaded(data)):
         readings = cards[index] = {}
@@ -144,9 +144,9 @@ def _of_rocm_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def located(data: bytes) -> Mapping[str, str]:
     """Return PCI addresses, or "", by number, from `amd-smi list --json` or from rocm-smi; raise QueryFailed."""
     value = loaded(data)
-    told = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
-    told |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
-    return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in told.items()}
+    slots = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
+    slots |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
+    return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
 
 
 def not_empty(cards: dict[str, Readings]) -> CardReadings:

@@ -21,7 +21,7 @@ def readings(source: str, read: Iterable[tuple[Metric, Any]]) -> Values:
     """
     values = [(metric, value) for metric, value in read if is_number(value, MOST.get(metric.unit, 1e15))]
     if not any(value for _, value in values):  # an idle GPU has a temperature, and uses some power
-        raise ValueError(f"{source} tells {'only zeros, as in a virtual machine' if values else 'nothing of a GPU'}")
+        raise ValueError(f"{source} reports {'only zeros, as in a virtual machine' if values else 'nothing of a GPU'}")
     return [(metric, value) for metric, value in values if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)]
 
 

@@ -43,7 +43,7 @@ class Source:
         """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
         self._startup.wait(lambda: self._listen(problems))
         if not self._values and not problems and self._startup.is_over:
-            problems.append(f"{self._name} has told nothing yet")
+            problems.append(f"{self._name} has printed nothing yet")
         return self._values if self._clock() - self._read_at < MAX_AGE * self.period else []
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ def test_only_zeros_are_no_values(mac, watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
     watch.open()
-    assert watch.read(1.0) == ({}, ["macOS tells only zeros, as in a virtual machine"])
+    assert watch.read(1.0) == ({}, ["macOS reports only zeros, as in a virtual machine"])
 
 
 def test_without_ioreport_the_registry_says_how_busy_it_is(mac, watch):
