@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agent.datapoint import Dimensions
 from agent.host.procfs import KeptFile, open_kept
@@ -206,34 +206,31 @@ class Engine(NamedTuple):
     """How many engines of this kind there are."""
 
 
-class DrmClient(Protocol):
+class Client(NamedTuple):
     """One use of a card, from fdinfo."""
 
-    @property
-    def slot(self) -> str:
-        """PCI address of the card."""
-
-    @property
-    def number(self) -> int:
-        """The kernel's number of the use."""
-
-    @property
-    def engines(self) -> dict[str, Engine]:
-        """By kind, those that run kernels."""
-
-
-D = TypeVar("D", bound=DrmClient)
+    pid: int
+    slot: str
+    """PCI address of the card."""
+    number: int
+    """The kernel's number of the use."""
+    memory: int | None
+    """Bytes of the card's own memory; None on a chip without."""
+    gtt: int
+    """Bytes of the machine's memory that an AMD card uses."""
+    engines: dict[str, Engine]
+    """By kind, those that run kernels."""
 
 
-class TreeClients(Generic[D]):
+class TreeClients:
     """What a process tree uses of cards; a use that several processes inherited counts once."""
 
-    def __init__(self, proc: Path, tree: ProcTree, parse: Callable[[int, dict[str, str]], D]) -> None:
+    def __init__(self, proc: Path, tree: ProcTree, parse: Callable[[int, dict[str, str]], Client]) -> None:
         """Take what parses pid and fields; it raises KeyError, ValueError or IndexError for another driver's."""
         self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
-        self._clients: dict[tuple[str, int], D] = {}
-        self._before: dict[tuple[str, int], D] = {}
+        self._clients: dict[tuple[str, int], Client] = {}
+        self._before: dict[tuple[str, int], Client] = {}
         self._read_at = self._passed = 0
 
     def read(self) -> None:
@@ -248,7 +245,7 @@ class TreeClients(Generic[D]):
         self._before, self._clients = self._clients, found
         self._read_at, self._passed = now, now - self._read_at
 
-    def of(self, slot: str) -> list[D]:
+    def of(self, slot: str) -> list[Client]:
         """Return the clients of a card."""
         return [client for client in self._clients.values() if client.slot == slot]
 

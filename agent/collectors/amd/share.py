@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import Engine, TreeClients, size, text
+from agent.host.drm import Client, Engine, TreeClients, size, text
 from agent.host.process_tree import ProcTree
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
@@ -31,24 +31,13 @@ class Where(Protocol):
         """Its /sys."""
 
 
-class Client(NamedTuple):
-    """One use of a card."""
-
-    pid: int
-    slot: str
-    number: int
-    vram: int | None
-    gtt: int | None
-    engines: dict[str, Engine]
-
-
 def client(pid: int, fields: dict[str, str]) -> Client:
     """Parse an fdinfo; raise KeyError, ValueError where it is no use of an AMD card."""
     if fields["drm-driver"] != "amdgpu":
         raise KeyError("drm-driver")
     vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
     engines = {name: Engine(int(fields[name].split()[0])) for name in ENGINES if name in fields}
-    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt, engines)
+    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
 class Share:
@@ -67,8 +56,8 @@ class Share:
             queues = computing.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
             for one in self.clients.of(card.slot):
-                if one.vram is not None:
-                    used[one.pid] = used.get(one.pid, 0) + one.vram + (one.gtt or 0 if card.is_apu else 0)
+                if one.memory is not None:
+                    used[one.pid] = used.get(one.pid, 0) + one.memory + (one.gtt if card.is_apu else 0)
             # fdinfo and KFD may count the same memory: the larger number of each process is nearer the truth.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):

@@ -5,32 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from agent.collectors.intel.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import Engine, TreeClients, size
+from agent.host.drm import Client, Engine, TreeClients, size
 from agent.host.process_tree import ProcTree
 
 ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 
-class Client(NamedTuple):
-    """One use of a card."""
-
-    slot: str
-    number: int
-    memory: int | None
-    """Bytes; None on a chip without memory of its own."""
-    engines: dict[str, Engine]
-    """i915 gives busy ns, xe gives busy cycles and all cycles."""
-
-
 def client(pid: int, fields: dict[str, str]) -> Client:
-    """Parse an fdinfo; raise KeyError, ValueError where it is no use of an Intel card."""
-    del pid
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError for another one."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
     sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
@@ -43,7 +31,7 @@ def client(pid: int, fields: dict[str, str]) -> Client:
                 int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
             )
     memory = sum(sizes) if sizes else None
-    return Client(fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, engines)
+    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
 
 
 class Share:
