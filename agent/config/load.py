@@ -34,7 +34,7 @@ class SinkOptions:
     """What the frame does for any sink; stands in the sink's own table."""
 
     type: str | None = None
-    """Kind of sink, as installed; the name of the table unless set. So there may be several sinks of a kind."""
+    """Kind of sink, as installed; the table's name unless set. So there can be several of a kind."""
     window: Seconds | None = None
     """Seconds of samples that become one point; 0: each sample is a point."""
     flush: Seconds | None = None
