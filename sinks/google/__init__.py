@@ -30,24 +30,24 @@ if importlib.util.find_spec("google") is None or importlib.util.find_spec("googl
 log = logging.getLogger(__name__)
 
 PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
-"""A project's id, perhaps with an organisation's domain, or its number."""
+"""A project's id, optionally with an organisation's domain, or its number."""
 PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
 MOST_UNSURE: Final = 20_000
-"""Points that are remembered as perhaps stored: a hundred requests of them."""
+"""Limit of points remembered as perhaps stored: a hundred requests."""
 REWARN: Final = 3600.0
-"""Seconds between two warnings of another writer."""
+"""Seconds between two warnings about another writer."""
 
 
 class GoogleSink(Sink):
     """
-    Sends each batch by CreateTimeSeries, through the official client: one point a series and request.
+    Sends each batch by CreateTimeSeries, through the official client: one point for each series in a request.
 
-    Gauges as GAUGE, counters as CUMULATIVE with a start that stays over restarts; every value a DOUBLE.
+    Gauges are GAUGE, counters CUMULATIVE with a start time that is kept over restarts; every value is a DOUBLE.
     """
 
     limits = Limits(
         max_points=200,
-        max_age=24 * 3600.0,  # an hour short of what is taken: what is in hand must still arrive
+        max_age=24 * 3600.0,  # the service's 25 hours, less an hour for delivery
         one_per_series=True,
         max_series=500,
         spacing=SPACING / 1e9,
@@ -76,7 +76,7 @@ class GoogleSink(Sink):
         namespace: str = "chipwatch"
         """Namespace that generic_node and generic_task name."""
         statistic: Mapping[str, Literal["mean", "max", "min", "last"]] = field(default_factory=dict)
-        """What of a gauge's window is sent, by glob of metric names, the first that fits; mean where none does."""
+        """Value sent for a gauge's window, by glob of metric names; the first match counts, the default is mean."""
         endpoint: str | None = None
         """HOST[:PORT] to send to instead of monitoring.googleapis.com."""
         insecure: bool = False
@@ -85,7 +85,7 @@ class GoogleSink(Sink):
         """Seconds to wait for an answer."""
 
         def __post_init__(self) -> None:
-            """Refuse what can never work."""
+            """Raise ValueError for an invalid value."""
             if self.project is not None and not PROJECT.fullmatch(self.project):
                 raise ValueError(f"project: {self.project!r} is no project's id")
             if not (self.prefix.startswith(DOMAINS) and PREFIX.fullmatch(self.prefix)):
@@ -98,7 +98,7 @@ class GoogleSink(Sink):
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK
     ) -> None:
-        """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
+        """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._steady = config, steady
         self._history = History()
         self._encoder: Encoder | None = None
@@ -108,19 +108,19 @@ class GoogleSink(Sink):
         self._warned: float | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why Cloud Monitoring will never take a point of this series, or None."""
+        """Return why Cloud Monitoring rejects every point of this series, or None."""
         return series_fault(metric_type(self._config.prefix, metric.name), dims)
 
     def recall(self, state: bytes) -> None:
-        """Take back what was last sent of each series."""
+        """Restore the last sent point of each series."""
         self._history.load(state)
 
     def state(self) -> bytes | None:
-        """Return what was last sent of each series."""
+        """Return the last sent point of each series as bytes."""
         return self._history.dump()
 
     def open(self) -> None:
-        """Find credentials and project; raise Refused where there are none, Retryable where they do not answer."""
+        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, a line a connection, its answers say too
         from sinks.google.client import Client  # noqa: PLC0415  # 50 MB, and only where this sink is at work
         from sinks.google.wire import Encoder  # noqa: PLC0415
@@ -138,7 +138,7 @@ class GoogleSink(Sink):
         )
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Deliver; return what Cloud Monitoring will never take."""
+        """Send the batch; return the points that Cloud Monitoring rejects."""
         assert self._client is not None
         assert self._encoder is not None
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
@@ -158,7 +158,7 @@ class GoogleSink(Sink):
         return rejected
 
     def _judge(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
-        """Return which points will never be taken, each with its reason; raise where the frame must act."""
+        """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
         from sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
         found = answer.refused()
@@ -194,13 +194,13 @@ class GoogleSink(Sink):
         return refused
 
     def _doubt(self, sent: Sequence[Sent]) -> None:
-        """Note that these points may have been stored."""
+        """Remember that these points may have been stored."""
         if len(self._unsure) > MOST_UNSURE:
             self._unsure.clear()
         self._unsure.update([one.name for one in sent])
 
     def _tell_of_another_writer(self, one: Sent) -> None:
-        """Say, now and then, which series somebody else writes too."""
+        """Log, at most every REWARN, which series another writer sends too."""
         now = time.monotonic()
         if self._warned is not None and now - self._warned < REWARN:
             return
@@ -217,7 +217,7 @@ class GoogleSink(Sink):
         )
 
     def destination(self) -> Mapping[str, str]:
-        """Return the project, as far as it is known, the prefix and the endpoint."""
+        """Return the project if it is known, the prefix and the endpoint."""
         config = self._config
         if self._client:
             project = self._client.project or "the machine's"
@@ -228,7 +228,7 @@ class GoogleSink(Sink):
         return found | ({"project": project} if project else {})
 
     def describe(self) -> str:
-        """Say where the points go."""
+        """Return the project, the prefix and the endpoint."""
         project = self._client.project if self._client else self._config.project
         at = f" at {self._config.endpoint}" if self._config.endpoint else ""
         return f"project {project or 'of the machine'}, {self._config.prefix}*{at}"
@@ -240,7 +240,7 @@ class GoogleSink(Sink):
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Tell whether HOST[:PORT] is on this machine."""
+    """Return whether HOST[:PORT] is on this machine."""
     host = endpoint.rpartition(":")[0] if re.search(r":\d+$", endpoint) else endpoint
     host = host.strip("[]")
     try:

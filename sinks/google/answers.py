@@ -1,4 +1,4 @@
-"""Who is to blame for an answer that is no success."""
+"""Classifies errors of the service."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from agent.errors import BadBatch, Refused, Retryable
 from sinks.google import metric_service
 
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
-"""How the service names the series of a request that it refuses, counted from 0."""
+"""The service's notation of refused series of a request, counted from 0."""
 WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
 EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
-"""What follows a place where the reason comes after it; else it stands before."""
+"""Text after the notation if the reason follows it; otherwise the reason precedes it."""
 RESET: Final = "start older than the stored one"
 DESCRIBED: Final = "unit or description differs from the stored one"
 RESOURCE: Final = "resource refused"
@@ -41,9 +41,9 @@ REASONS: Final[Sequence[tuple[str, re.Pattern[str]]]] = (
     ),
     ("labels refused", re.compile(r"label", re.IGNORECASE)),
 )
-"""What the service's texts come down to; reasons are counted, so they are few."""
+"""Reasons and the service's texts for them; points are counted by reason, so there are few."""
 ORDER: Final = frozenset(("too frequent", "out of order", RESET))
-"""What a point gets whose series has that time already: sent before, or by somebody else."""
+"""Reasons for a point whose time its series already has: it was sent before, or by another writer."""
 NOT_NOW: Final = frozenset((
     StatusCode.UNAVAILABLE,
     StatusCode.DEADLINE_EXCEEDED,
@@ -54,7 +54,7 @@ NOT_NOW: Final = frozenset((
     StatusCode.UNKNOWN,
 ))  # fmt: skip
 PERHAPS_STORED: Final = NOT_NOW - {StatusCode.RESOURCE_EXHAUSTED}
-"""Answers after which the points may be stored all the same."""
+"""Codes after which the points may have been stored."""
 OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
 CODES: Final = {code.value[0]: code for code in StatusCode}
 PLUGIN: Final = "Getting metadata from plugin failed.*"
@@ -72,9 +72,9 @@ SET_UP: Final[Sequence[tuple[re.Pattern[str], str]]] = (
         "the endpoint's certificate is not trusted; for a proxy's own, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     ),
 )
-"""What grpc tells as UNAVAILABLE, and does not pass by itself."""
+"""Errors that gRPC reports as UNAVAILABLE, although a retry does not help."""
 RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
-"""How a quota is told that fills again, and not by the number of series."""
+"""Messages about rate quotas, which are refilled, unlike the quota of series."""
 ADVICE: Final[Sequence[tuple[re.Pattern[str], str]]] = (
     (
         re.compile("SERVICE_DISABLED|has not been used in project"),
@@ -98,7 +98,7 @@ ADVICE: Final[Sequence[tuple[re.Pattern[str], str]]] = (
     ),
     (re.compile("^(NOT_FOUND|INVALID_ARGUMENT)"), "is {project} the right project? {message}"),
 )
-"""What mends a set-up, by code, reason and message of the service."""
+"""Advice by code, reason and message of the service."""
 UNKNOWN: Final = "not an answer that is known; check endpoint and project ({message})"
 
 
@@ -106,14 +106,14 @@ SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
 INFO: Final = "google.rpc.ErrorInfo"
 DELAY: Final = "google.rpc.RetryInfo"
 SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
-"""The details of a status that are of use."""
+"""The needed details of a status."""
 
 
 class Answer:
-    """An answer of the service that is no success, from the exception of google.api_core."""
+    """An error of the service, from the exception of google.api_core."""
 
     def __init__(self, error: failures.GoogleAPICallError, count: int) -> None:
-        """Take it apart; `count` series were in the request."""
+        """Parse the exception; `count` series were in the request."""
         self.code: StatusCode = error.grpc_status_code or StatusCode.UNKNOWN
         self.message, self._count = str(error.message), count
         details = dict(map(_unpacked, error.details or ()))
@@ -122,7 +122,7 @@ class Answer:
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same points may succeed later: the request's, or some of them."""
+        """Whether a retry of all or some of the points may succeed."""
         if self._summary is None:
             return self.code in NOT_NOW
         codes = {CODES.get(one.status.code) for one in self._summary.errors}
@@ -132,18 +132,18 @@ class Answer:
 
     @property
     def perhaps_stored(self) -> bool:
-        """Whether the points of the request, or some of them, may have been stored all the same."""
+        """Whether all or some of the points may have been stored."""
         return self.code in PERHAPS_STORED or self._summary is not None
 
     def refused(self) -> dict[int, str] | None:
-        """Return which series (from 0) the service refuses, each with its reason; None where it does not say all."""
-        if self._summary is None or self.is_passing:  # without a summary, nobody says that the others were taken
+        """Return the refused series (from 0), each with its reason; None if the service does not name all of them."""
+        if self._summary is None or self.is_passing:  # without a summary, it is unknown whether the others are stored
             return None
         found: dict[int, str] = {}
         parts = PLACES.split(self.message)
         for places, text, before in zip(parts[1::2], parts[2::2], parts[0:-2:2], strict=True):
             why = WHY.search(text)
-            if not why and EXAMPLE.match(text):  # cut before it said why
+            if not why and EXAMPLE.match(text):  # the message is cut before the reason
                 return None
             reason = reason_of(why[1] if why else text if FIELD.match(text) else before)
             if reason == UNCLEAR and self._count > 1 and self.message.endswith("..."):
@@ -159,7 +159,7 @@ class Answer:
         return found if len(found) == failed else None
 
     def blame(self, project: str) -> Exception:
-        """Return what the frame is to be told; what is not known to be the data's fault never ends data."""
+        """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
         says = f"Cloud Monitoring answers {self.code.name}"
         for told, text in SET_UP:
             if told.search(self.message):
@@ -171,21 +171,21 @@ class Answer:
         return Refused(f"{says}: {self._advice(project)}")
 
     def _after(self) -> float | None:
-        """Return the seconds that the service asks us to wait, None where it names none."""
+        """Return the seconds to wait that the service asks for, or None."""
         return None if self._delay is None else self._delay.retry_delay.seconds + self._delay.retry_delay.nanos / 1e9
 
     def _is_of_project(self) -> bool:
         return bool(re.search(r"\b(project|name)\b", self.message, re.IGNORECASE)) and "timeSeries" not in self.message
 
     def _advice(self, project: str) -> str:
-        """Say what to do where the set-up is at fault."""
+        """Return what to do about a wrong set-up."""
         told = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
         advice = next((advice for says, advice in ADVICE if says.search(told)), UNKNOWN)
         return advice.format(project=project, message=self.message[:200])
 
 
 def _unpacked(detail: Any) -> tuple[str, Any]:
-    """Return the name of a detail of a status, and itself: some come unpacked, some as google.protobuf.Any."""
+    """Return the name of a status detail and the detail, unpacked if it is a google.protobuf.Any."""
     name = detail.DESCRIPTOR.full_name
     if name != "google.protobuf.Any":
         return name, detail
@@ -198,12 +198,12 @@ def _unpacked(detail: Any) -> tuple[str, Any]:
 
 
 def reason_of(text: str) -> str:
-    """Return what a text of the service comes down to."""
+    """Return the reason that a text of the service means."""
     return next((reason for reason, says in REASONS if says.search(text)), UNCLEAR)
 
 
 def _numbers(places: str, count: int) -> list[int]:
-    """Return the numbers below `count` of places such as `0-37,40`."""
+    """Return the numbers below `count` in a notation such as `0-37,40`."""
     found: list[int] = []
     for part in places.split(","):
         first, _, last = part.strip().partition("-")

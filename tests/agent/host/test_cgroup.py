@@ -259,7 +259,7 @@ def test_lists_of_cpus(text, cpus):
 
 @given(st.text())
 def test_any_text_is_some_list_of_cpus(text):
-    assert all(0 <= cpu <= cgroup.MOST_CPUS for cpu in cpu_list(text))
+    assert all(0 <= cpu <= cgroup.MAX_CPUS for cpu in cpu_list(text))
 
 
 @LINUX

@@ -968,7 +968,7 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails():
 def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_there_ends_what_is_too_old(path):
     wall, monotonic = Clock(), Clock()
     steady = TrustedClock(wall, monotonic)
-    steady.hear(wall.now)
+    steady.compare(wall.now)
     with closing(Spool("sink", path, max_age=3600, clock=steady)) as spool:
         spool.append(points(range(5), at=wall.now))
         wall.forward(20 * 86_400)
