@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import traceback
 import typing
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from agent.config.convert import ConfigError
+from agent.errors import text_of
 
 COLLECTORS: Final = "agent.collectors"
+PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {COLLECTORS: ("metrics", "collect"), SINKS: ("limits", "hints", "write")}
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    COLLECTORS: ("metrics", "collect"),
+    PROCESSORS: ("metrics", "derive"),
+    SINKS: ("limits", "hints", "write"),
+}
 """What a class must have that does not derive from the contract."""
 
 
@@ -62,8 +67,7 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
     except (Exception, SystemExit) as bug:
         if isinstance(bug, (ConfigError, MemoryError, *spared)):
             raise
-        said = traceback.format_exception_only(type(bug), bug)[-1].strip()
-        raise ConfigError(f"{_where(group, name)}: {what}: {said}") from bug
+        raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
 
 
 def _where(group: str, name: str) -> str:

@@ -29,7 +29,7 @@ FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"
 GOLDEN = tf.GOLDEN / "aws"
 MODULES = [AWS, *sorted(path for path in (AWS / "modules").iterdir() if path.is_dir())]
 EXAMPLES = sorted(path for path in (AWS / "examples").iterdir() if path.is_dir())
-LONG = 60.0
+LONG = 300.0
 
 ACCOUNT = "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/chipwatch@sha256:{'0' * 64}"
