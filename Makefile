@@ -20,11 +20,12 @@ proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts
 	$(BIN)/pytest -n auto -m proof $(PYTEST_ARGS)
 
-# A developer's loop: the whole lint, and the tests of the rooms that most changes touch.
-QUICK ?= $(addprefix tests/agent/,config host logs naming net pipeline spool test_cli.py test_datapoint.py) \
-  tests/chipwatch tests/docs tests/golden tests/sinks
+# A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
+QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
+  spool/test_codec.py spool/test_ledger.py host/test_counters.py test_datapoint.py) \
+  tests/chipwatch tests/docs tests/golden tests/sinks/test_stdout.py
 check: lint
-	$(BIN)/pytest -n auto --quiet $(QUICK) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --quiet $(QUICK) $$($(BIN)/python tests/changed.py) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

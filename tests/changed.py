@@ -1,0 +1,34 @@
+"""Prints the tests of the files that changed since the last commit, for `make check`: agent/spool/disk.py has tests/agent/spool/test_disk*.py."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("agent/", "sinks/", "chipwatch/")
+
+
+def paths_for(name: str) -> list[Path]:
+    """Return the tests of one file: itself, those of its name, or, of a package in a folder of its own, that folder's."""
+    path = Path(name)
+    if path.suffix != ".py" or not name.startswith((*SOURCES, "tests/")):
+        return []
+    if path.parts[0] == "tests":
+        return [path] if path.name.startswith("test_") and (ROOT / path).exists() else []
+    folder = ROOT / "tests" / path.parent
+    found = [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
+    return [one.relative_to(ROOT) for one in found]
+
+
+def changed() -> list[str]:
+    """Return the changed and the new files; none where this is no checkout of git."""
+    commands = (("diff", "--name-only", "HEAD"), ("ls-files", "--others", "--exclude-standard"))
+    done = [
+        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False) for words in commands
+    ]
+    return [line for one in done if not one.returncode for line in one.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    print(*sorted({str(test) for name in changed() for test in paths_for(name)}))  # noqa: T201  # a command
