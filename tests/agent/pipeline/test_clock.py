@@ -153,7 +153,7 @@ def raising(*_):
 
 
 @pytest.mark.parametrize(
-    "part", ["_budget.admit", "_copies", "_common", "_window.add", "spool.append", "worker.wake"]
+    "part", ["_budget.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
 )
 def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
     broken, sound = MemorySink(), MemorySink()
