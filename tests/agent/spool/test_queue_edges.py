@@ -351,3 +351,20 @@ def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
     spool.append(points(1))
     assert drain(spool) == [1]
     assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}
+
+
+def test_of_a_file_that_was_deleted_only_what_it_still_owed_is_missing(spooled, path):
+    spool = spooled()
+    spool.append(points(*range(10)))
+    assert len(take(spool, 4)) == 4
+    spool.acknowledge({"sent": 4})
+    spool.close()
+    spool = spooled()
+    assert len(take(spool, 1)) == 1
+    spool.acknowledge({"sent": 1})
+    spool.close()
+    path.unlink()
+    again = spooled()
+    assert again.faults == {"missing": 1}
+    assert again.ledger.dropped == {"unreadable": 5}
+    assert again.ledger.balance() == 0

@@ -76,7 +76,9 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known):
     assert [f"is the price for {known};" in note for note in said] == [True] * bool(known)
     assert found.requests == (home["requests"] if "requests" in lacks else 0.7)
     assert found.logs == (home["logs"] if "logs" in lacks else 0.9)
-    assert [price for _, price in found.tiers] == ([0.5, *home["metrics"][1:]] if "metrics" in lacks else own["metrics"])
+    assert [price for _, price in found.tiers] == (
+        [0.5, *home["metrics"][1:]] if "metrics" in lacks else own["metrics"]
+    )
 
 
 def test_an_unknown_region_has_another_ones_prices_and_says_so():
