@@ -18,7 +18,16 @@ from agent.config import plugins
 from agent.config.load import Config, LevelName, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.naming import rename
-from agent.pipeline.build import build_collectors, build_filter, build_plugin, build_sinks, faults, window_length
+from agent.pipeline.build import (
+    build_collectors,
+    build_filter,
+    build_plugin,
+    build_processors,
+    build_sinks,
+    declared,
+    faults,
+    window_length,
+)
 from agent.pipeline.preflight import Fault
 from agent.pipeline.window import Window
 from agent.sink import Sink
@@ -122,9 +131,9 @@ class Plan:
 def make(config: Config, wishes: Wishes) -> Plan:
     """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
     sinks = build_sinks(config)
-    collectors = build_collectors(config)
+    metrics = declared(build_collectors(config), build_processors(config))
     planners = [
-        _Planner(name, sink, config, wishes, faults(name, sink, config, collectors)) for name, sink in sinks.items()
+        _Planner(name, sink, config, wishes, faults(name, sink, config, metrics)) for name, sink in sinks.items()
     ]
     machine = discover(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)

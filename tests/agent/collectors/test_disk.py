@@ -158,7 +158,7 @@ def test_a_file_system_that_hangs_costs_only_its_own_points_and_one_call(host, o
         assert problems == ["statvfs of /mnt/nfs/test does not return (nfs4 192.168.1.1:/srv/test)"]
     assert len(calls) == 1
     released.set()
-    collector._paths[0].lane.close()
+    collector._paths[0].blocking_call.close()
     calls[0].join(LONG)
     assert [p.dims["path"] for p in collector.collect(at=8) if p.metric is USED] == ["/mnt/nfs/test", "/"]
 

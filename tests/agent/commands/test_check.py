@@ -166,7 +166,7 @@ def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(ch
     monkeypatch.setattr("agent.pipeline.clock.PATIENCE", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
-        (False, "collector hanging FAILED its reading does not come back"),
+        (False, "collector hanging FAILED its reading does not return"),
         (True, "collector well ok 1 series: 3 things"),
     ]
 
@@ -372,7 +372,7 @@ def test_every_option_of_the_sample_is_explained():
 def test_general_options_that_are_not_tables_come_first_and_once():
     text = sample_config()
     head = text.partition("[collectors.")[0]
-    for option in set(Config.__dataclass_fields__) - {"collectors", "sinks"}:
+    for option in set(Config.__dataclass_fields__) - {"collectors", "processors", "sinks"}:
         assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
 
 

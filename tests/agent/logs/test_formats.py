@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
-from agent.logs.text import LONGEST
+from agent.logs.text import MAX_LENGTH
 from agent.logs.throttled import ThrottledLogger
 
 
@@ -39,7 +39,7 @@ def test_a_record_is_one_line_whatever_its_text(logged):
     log.warning("%s", "bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" + "x" * 9999)
     (line,) = lines()
     assert r"bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" in line
-    assert len(line) < LONGEST + 50
+    assert len(line) < MAX_LENGTH + 50
 
 
 def test_a_password_is_not_logged(logged):

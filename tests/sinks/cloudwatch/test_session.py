@@ -65,7 +65,9 @@ def test_so_are_the_other_kinds_of_endpoint_and_those_for_roles(sessions, region
     assert small == whole
 
 
-@pytest.mark.parametrize(("who", "says"), [("", "AWS credentials: "), ("shared-file", "AWS credentials of shared-file: ")])
+@pytest.mark.parametrize(
+    ("who", "says"), [("", "AWS credentials: "), ("shared-file", "AWS credentials of shared-file: ")]
+)
 def test_trouble_with_credentials_says_whose_they_are(who, says):
     with pytest.raises(Retryable) as caught, credentials_asked(who):
         raise ValueError("secret-output")
