@@ -8,10 +8,12 @@ from contextlib import closing
 
 import pytest
 
-import agent.spool.queue
+import agent.spool.backlog
 from agent.datapoint import gauge
 from agent.errors import Retryable
-from agent.spool.queue import POINT_BYTES, Spool
+from agent.spool.backlog import POINT_BYTES
+from agent.spool.queue import Spool
+from agent.spool.sqlite import Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
 PAGE = 4096
@@ -227,7 +229,7 @@ def test_bytes_are_those_in_memory_once_the_file_rotted_and_zero_when_all_is_sen
 
 
 def test_as_many_bytes_as_are_allowed_are_kept_and_one_more_costs_the_oldest(monkeypatch):
-    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 4 * POINT_BYTES)
+    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 4 * POINT_BYTES)
     spool = Spool("mem")
     spool.append(points(0, 1))
     spool.append(points(2, 3))
@@ -258,14 +260,14 @@ def test_a_chunk_that_the_disk_withholds_is_asked_for_ten_times(spooled, monkeyp
     spool = spooled()
     spool.append(points(0))
     spool.append(points(1))
-    read = agent.spool.queue.Store.read
+    read = Store.read
 
     def withhold(store, key, *words):
         if key == 0:
             raise sqlite3.OperationalError("disk I/O error")
         return read(store, key, *words)
 
-    monkeypatch.setattr(agent.spool.queue.Store, "read", withhold)
+    monkeypatch.setattr(Store, "read", withhold)
     for _ in range(9):
         with pytest.raises(Retryable):
             spool.take(10)
