@@ -9,10 +9,11 @@ from contextlib import closing
 import pytest
 
 import agent.spool.backlog
-import agent.spool.sqlite
 from agent.datapoint import gauge
 from agent.errors import Retryable
-from agent.spool.queue import POINT_BYTES, Spool
+from agent.spool.backlog import POINT_BYTES
+from agent.spool.queue import Spool
+from agent.spool.sqlite import Store
 
 LOAD = gauge("cpu.load", "1", "The load.")
 PAGE = 4096
@@ -259,14 +260,14 @@ def test_a_chunk_that_the_disk_withholds_is_asked_for_ten_times(spooled, monkeyp
     spool = spooled()
     spool.append(points(0))
     spool.append(points(1))
-    read = agent.spool.sqlite.Store.read
+    read = Store.read
 
     def withhold(store, key, *words):
         if key == 0:
             raise sqlite3.OperationalError("disk I/O error")
         return read(store, key, *words)
 
-    monkeypatch.setattr(agent.spool.sqlite.Store, "read", withhold)
+    monkeypatch.setattr(Store, "read", withhold)
     for _ in range(9):
         with pytest.raises(Retryable):
             spool.take(10)
@@ -352,3 +353,20 @@ def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
     spool.append(points(1))
     assert drain(spool) == [1]
     assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}
+
+
+def test_of_a_file_that_was_deleted_only_what_it_still_owed_is_missing(spooled, path):
+    spool = spooled()
+    spool.append(points(*range(10)))
+    assert len(take(spool, 4)) == 4
+    spool.acknowledge({"sent": 4})
+    spool.close()
+    spool = spooled()
+    assert len(take(spool, 1)) == 1
+    spool.acknowledge({"sent": 1})
+    spool.close()
+    path.unlink()
+    again = spooled()
+    assert again.faults == {"missing": 1}
+    assert again.ledger.dropped == {"unreadable": 5}
+    assert again.ledger.balance() == 0

@@ -183,3 +183,10 @@ def test_a_counter_that_has_no_increase_yet_has_nothing_to_send():
 def test_a_sink_that_is_not_open_says_what_it_would_reject_and_what_is_allowed(dims, why):
     said = CloudwatchSink(CloudwatchSink.Config()).refuses(CPU, Dimensions(dims))
     assert said is None if why is None else said.startswith(why) and "printable ASCII" in said
+
+
+def test_the_limits_of_a_request_leave_room_below_the_services_own():
+    """1000 datums, 1 MB and two weeks: API Reference, PutMetricData; an hour for what is in hand."""
+    limits = CloudwatchSink.limits
+    assert (limits.max_points, limits.max_age, limits.increases) == (1000, 14 * 86_400 - 3_600, True)
+    assert 900_000 <= limits.max_bytes <= 1_000_000 - 1_000

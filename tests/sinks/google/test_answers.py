@@ -6,7 +6,12 @@ from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 
 from agent.errors import BadBatch, Refused, Retryable
 from sinks.google.answers import Answer, reason_of
+from sinks.google.history import History
+from sinks.google.rules import AHEAD, PAST
+from sinks.google.wire import Encoder
+from tests.sinks.google.conftest import HEAT, PREFIX
 
+NOW = 1_800_000_000 * 10**9
 Summary = CreateTimeSeriesSummary.pb()
 
 
@@ -116,3 +121,21 @@ def test_without_a_summary_nobody_says_which_points_are_refused():
 )
 def test_the_services_texts_come_down_to_few_reasons(text, reason):
     assert reason_of(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (NOW - PAST - 1, "too old"),
+        (NOW - PAST, None),
+        (NOW + AHEAD, None),
+        (NOW + AHEAD + 1, "too far ahead"),
+    ],
+)
+def test_a_point_at_the_very_bounds_of_time_is_sent(at, reason):
+    encoder = Encoder(History(), prefix=PREFIX, resource="generic_node", location="global", namespace="n", statistic={})
+    sent, rejected = encoder.encode([HEAT.point(at, 1.0)], NOW)
+    assert [one.reason for one in rejected] == ([reason] if reason else [])
+    assert len(sent) == (not reason)
+    sent, rejected = encoder.encode([HEAT.point(at, 1.0)], None)
+    assert (len(sent), rejected) == (1, [])
