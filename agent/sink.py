@@ -63,10 +63,12 @@ class Sink(Protocol):
     """Of the class, or of the instance where they depend on its Config."""
     hints: ClassVar[Sequence[str]] = ()
     """
-    Words of the machine's identity (`agent.identity.WORDS`) that the sink itself needs, as far as they can be known.
+    Words of the machine's identity (`agent.identity.names`) that the sink itself needs, as far as they can be known.
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """
+    needs: Sequence[str] = ()
+    """Modules of libraries that `open` imports: asked for before the sink is built to run."""
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""

@@ -14,6 +14,7 @@ from agent.config.convert import ConfigError
 
 COLLECTORS: Final = "agent.collectors"
 SINKS: Final = "agent.sinks"
+ADVISORS: Final = "agent.advisors"
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {COLLECTORS: ("metrics", "collect"), SINKS: ("limits", "hints", "write")}
 """What a class must have that does not derive from the contract."""
 

@@ -9,6 +9,7 @@ import msgspec
 from agent.identity.dmi import Hardware
 from agent.identity.imds import DOCUMENT, Imds
 from agent.identity.metadata import NoService, Silent
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 
@@ -27,7 +28,7 @@ class Ec2(Source):
     """Instance, type, image, place and account, from the instance metadata service."""
 
     name = "EC2"
-    words = ("instance_id", "instance_type", "ami_id", "region", "availability_zone", "account_id")
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
         """Ask the service that `env` names; `hardware` shows whether there should be one."""

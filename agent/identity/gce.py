@@ -10,6 +10,7 @@ import msgspec
 
 from agent.identity.dmi import Hardware
 from agent.identity.metadata import NoService, Service, Silent
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 ROOT: Final = "/computeMetadata/v1"
@@ -73,9 +74,7 @@ class Gce(Source):
     """Project, zone and region, instance, type and image, and in GKE the cluster and where it is."""
 
     name = "GCE"
-    words = (
-        "gcp_project", "gcp_zone", "region", "instance_id", "instance_type", "ami_id", "k8s_cluster", "k8s_location",
-    )  # fmt: skip
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
         """Ask the server that `env` names; `hardware` shows whether there should be one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source
 
 
@@ -12,7 +13,7 @@ class Records(Source):
     """Knows nothing by itself: what readings tell is offered to the identity. Here so that it is waited for."""
 
     name: ClassVar[str] = "records"
-    words: ClassVar[Collection[str]] = ("instance_id", "instance_type", "ami_id", "availability_zone", "region")
+    words: ClassVar[Collection[str]] = known_by(name)
 
     def is_here(self) -> bool:
         """Say yes: records are to come."""

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,9 @@ def load_plugin(group: str, name: str) -> Any:
     """Import the class of one plugin; raise ConfigError, or NotLoaded."""
     try:
         cls = plugins.load(group, name)
+        for module in getattr(cls, "needs", ()):
+            if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}")  # the same to the user
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
         extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""

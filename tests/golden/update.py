@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from agent.commands.check import catalogue, rows
-from agent.commands.dashboard.google import PREFIX
 from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.config.load import load
+from sinks.google import GoogleSink
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
@@ -96,7 +97,7 @@ def dashboards() -> dict[Path, str]:
     made = {}
     for cloud in ("cloudwatch", "google"):
         for alarms in (False, True):
-            wishes = Wishes(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
+            wishes = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
             made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
     return made
@@ -108,10 +109,10 @@ def terraform_aws() -> dict[Path, str]:
     for level in LEVELS:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
-            wishes = Wishes(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
+            wishes = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
-                made[path] = f"{make(load(None, flags, {}), wishes._replace(alarms=alarms)).text}\n"
+                made[path] = f"{make(load(None, flags, {}), replace(wishes, alarms=alarms)).text}\n"
     return made
 
 
@@ -120,11 +121,11 @@ def terraform_google() -> dict[Path, str]:
     made = {}
     for level, family in product(LEVELS, FAMILIES):
         config = load(None, {"level": level}, {})
-        wishes = Wishes(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        wishes = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
-            text = make(config, wishes._replace(alarms=alarms)).text
+            text = make(config, replace(wishes, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
-            made[path] = f"{text.replace(PREFIX, '${metric_prefix}')}\n"
+            made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
     return made
 
 
