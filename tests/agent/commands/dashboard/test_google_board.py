@@ -139,7 +139,7 @@ def test_what_is_harmless_does_not_alarm(policies):
     assert condition(policies()["gpu-throttled"])["thresholdValue"] == 0.2
 
 
-def test_every_resource_that_sends_has_a_condition(policies, tmp_path, made):
+def test_every_resource_that_sends_has_a_condition(policies, tmp_path, document):
     found = policies(families=("tpu",), resources=("gce_instance", "k8s_node"))["tpu-idle"]
     assert found["combiner"] == "OR"
     kinds = [FILTER.fullmatch(c["conditionThreshold"]["filter"])[2] for c in found["conditions"]]
