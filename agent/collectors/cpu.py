@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import sub
 from pathlib import Path
 from typing import ClassVar, Final
@@ -49,23 +50,18 @@ class _Proc:
 
     def __init__(self, proc: Path) -> None:
         self._stat = KeptFile(proc / "stat")
-        self.modes: Sequence[str] = MODES[: len(self.times(cores=False)["cpu"])]
+        self.modes: Sequence[str] = MODES[: IOWAIT + 1]  # as few as any kernel has
+        self.modes = MODES[: len(self.times(cores=False)["cpu"])]
         try:
             self._loadavg: KeptFile | None = KeptFile(proc / "loadavg")
         except OSError:
             self._loadavg = None
 
     def times(self, *, cores: bool) -> Times:
-        data = self._stat.read()
-        end = data.find(b"\nintr" if cores else b"\n")  # what follows is long, and not ours
-        times = {}
-        for line in data[:end].split(b"\n"):
-            fields = line.split(None, 9)
-            times[fields[0].decode()] = list(map(int, fields[1:9]))
-        return times
+        return self._stat.parse(partial(_times, cores=cores, modes=len(self.modes)))
 
     def load(self) -> Sequence[float]:
-        return [float(word) for word in self._loadavg.read().split()[:3]] if self._loadavg else ()
+        return self._loadavg.parse(lambda data: [float(word) for word in data.split()[:3]]) if self._loadavg else ()
 
     def close(self) -> None:
         self._stat.close()
@@ -74,6 +70,17 @@ class _Proc:
 
     def __str__(self) -> str:
         return str(self._stat.path)
+
+
+def _times(data: bytes, *, cores: bool, modes: int) -> Times:
+    end = data.find(b"\nintr" if cores else b"\n")  # what follows is long, and not ours
+    times = {}
+    for line in data[:end].split(b"\n"):
+        fields = line.split(None, 9)
+        times[fields[0].decode()] = ticks = list(map(int, fields[1:9]))
+        if len(ticks) < modes:
+            raise ValueError(line)
+    return times
 
 
 class _Psutil:

@@ -114,7 +114,10 @@ class _Proc:
         self._seen: dict[bytes, str | None] = {}
 
     def read(self) -> dict[str, _Activity]:
-        lines = [line.split(None, 3) for line in self._file.read().splitlines()]
+        return self._file.parse(self._parse)
+
+    def _parse(self, data: bytes) -> dict[str, _Activity]:
+        lines = [line.split(None, 3) for line in data.splitlines()]
         if any(line[2] not in self._seen for line in lines):
             names = {line[2]: os.fsdecode(line[2]) for line in lines}
             disks = whole_disks(names.values(), self._block)

@@ -43,18 +43,21 @@ class _Proc:
         self.read()
 
     def read(self) -> _Memory:
-        data = self._file.read()
-        total = _bytes(data, b"MemTotal:")
-        if total is None:
-            raise LookupError("no MemTotal")
-        swap = _bytes(data, b"SwapTotal:") or 0
-        return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
+        return self._file.parse(_memory)
 
     def close(self) -> None:
         self._file.close()
 
     def __str__(self) -> str:
         return str(self._file.path)
+
+
+def _memory(data: bytes) -> _Memory:
+    total = _bytes(data, b"MemTotal:")
+    if total is None:
+        raise LookupError("no MemTotal")
+    swap = _bytes(data, b"SwapTotal:") or 0
+    return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
 
 
 def _bytes(data: bytes, key: bytes) -> int | None:
@@ -102,7 +105,7 @@ class MemoryCollector(Collector):
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
-        except (OSError, LookupError) as error:
+        except OSError as error:
             raise Unavailable(f"no memory in {self._config.proc / 'meminfo'}: {error!r}") from error
 
     def collect(self, at: int) -> Iterable[Datapoint]:

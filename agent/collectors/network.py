@@ -66,19 +66,23 @@ class _Proc:
             self._file = KeptFile(proc / "net/dev")
 
     def read(self) -> dict[str, _Traffic]:
-        traffic = {}
-        for line in self._file.read().split(b"\n")[2:]:
-            # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
-            name, colon, fields = line.rpartition(b":")
-            if colon:
-                traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
-        return traffic
+        return self._file.parse(_traffic)
 
     def close(self) -> None:
         self._file.close()
 
     def __str__(self) -> str:
         return str(self._file.path)
+
+
+def _traffic(data: bytes) -> dict[str, _Traffic]:
+    traffic = {}
+    for line in data.split(b"\n")[2:]:
+        # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
+        name, colon, fields = line.rpartition(b":")
+        if colon:
+            traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+    return traffic
 
 
 class _Psutil:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import traceback
 import typing
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from agent.config.convert import ConfigError
+from agent.errors import text_of
 
 COLLECTORS: Final = "agent.collectors"
 SINKS: Final = "agent.sinks"
@@ -63,8 +63,7 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
     except (Exception, SystemExit) as bug:
         if isinstance(bug, (ConfigError, MemoryError, *spared)):
             raise
-        said = traceback.format_exception_only(type(bug), bug)[-1].strip()
-        raise ConfigError(f"{_where(group, name)}: {what}: {said}") from bug
+        raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
 
 
 def _where(group: str, name: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 CHUNK = 1 << 16
 MOST = 1 << 24
 
@@ -30,6 +33,14 @@ class KeptFile:
         while len(data) < MOST and (more := os.pread(self._fd, CHUNK, len(data))):
             data += more
         return data
+
+    def parse(self, parser: Callable[[bytes], T]) -> T:
+        """Return what `parser` makes of the content; raise OSError where that is not as the kernel writes it."""
+        data = self.read()
+        try:
+            return parser(data)
+        except (ValueError, LookupError, ArithmeticError) as problem:
+            raise OSError(f"{self.path} is not as Linux writes it: {problem!r}") from problem
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

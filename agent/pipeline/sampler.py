@@ -118,7 +118,8 @@ class Sampler:
                 self.ok = False
                 self.failed += 1
                 self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
-                self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=True)
+                is_bug = not isinstance(bug, OSError)  # that is the host's trouble
+                self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
             self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
             self._busy = False

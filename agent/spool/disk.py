@@ -13,13 +13,16 @@ from agent.logs.throttled import ThrottledLogger
 from agent.spool.sqlite import Busy, Row, Store, Witness, set_file_aside
 
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
-NO_DATABASE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What SQLite raises for a file that rotted (its subclasses are other trouble); the latter, from a name within."""
-
 Found = tuple[list[Row], dict[str, int], Witness]
 """The chunks of a file, the entries of its ledger, and what the last run knew of both."""
 HARMLESS: Final = frozenset({"disk", "busy", "gone"})
 """Kinds of trouble that cost no point yet."""
+
+
+def is_rot(problem: Exception) -> bool:
+    """Tell whether it is the file that is wrong (also a table or column without its name), and no other trouble."""
+    no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
 
 class SpoolFile:
@@ -54,8 +57,8 @@ class SpoolFile:
         try:
             try:
                 self._store, found = self._look(self._path)
-            except NO_DATABASE as problem:
-                if type(problem) not in NO_DATABASE:
+            except (sqlite3.Error, UnicodeDecodeError) as problem:
+                if not is_rot(problem):
                     raise
                 self._set_aside(self._path, problem)
                 self._store, found = self._look(self._path)
@@ -84,10 +87,10 @@ class SpoolFile:
         try:
             action(self._store)
         except (sqlite3.Error, UnicodeDecodeError) as problem:
-            if type(problem) not in NO_DATABASE:
-                self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
-            else:
+            if is_rot(problem):
                 self._rot(problem)
+            else:
+                self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
             return False
         return True
 

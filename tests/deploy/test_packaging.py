@@ -41,16 +41,16 @@ def built(tmp_path_factory):
 
 
 def sources():
-    """Return what should be there: what is in the two folders and is no build's or interpreter's."""
+    """Return what should be there: what is in the three folders and is no build's or interpreter's."""
     return {
         str(path.relative_to(ROOT))
-        for top in ("agent", "sinks")
+        for top in ("agent", "chipwatch", "sinks")
         for path in (ROOT / top).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 
 
-def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
+def test_the_wheel_holds_the_three_packages_and_nothing_else(built):
     names = set(zipfile.ZipFile(built[0]).namelist())
     info = f"{NAME}.dist-info"
     metadata = {name for name in names if name.startswith(info)}

@@ -68,7 +68,7 @@ class Malformed(Stub):
         yield good
         yield good._replace(dims={"a": "b"})
         yield good._replace(at=2**63)
-        yield good._replace(since=0.5)
+        yield good._replace(start_time=0.5)
         yield VALUE.point(at, 2.0, Dimensions({"a": 1}))
         yield VALUE.point(at, 3.0, Dimensions(a="c"))
 
@@ -266,7 +266,7 @@ def test_check_says_what_is_wrong_with_points_and_what_a_plugin_raises(agent, st
     assert "FAILED   Wordless: its __str__ raises" in lines["voiceless"]
     assert "in part: more than 100000 points in one reading; the rest is left out" in lines["endless"]
     assert " ok " in lines["memory"]
-    assert "FAILED   describe: Wordless: its __str__ raises" in lines["undescribed"]
+    assert "FAILED   collectors.undescribed: describe fails: Wordless: its __str__ raises" in lines["undescribed"]
     assert "Traceback" not in done.stdout
 
 
@@ -315,5 +315,5 @@ def test_a_sink_that_fails_on_every_point_loses_none_and_costs_the_others_nothin
     assert count(running, "sink.sent", "stdout", "sink") > 0
     assert not count(running, "sink.dropped", "raising", "sink")
     assert running.errors().count("Traceback") == 1
-    assert "sink raising: failed by a bug: odd batch; " in running.errors()
+    assert "sink raising: failed by a bug: RuntimeError: odd batch; " in running.errors()
     ends_in_time(running)

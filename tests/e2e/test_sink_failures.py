@@ -84,10 +84,10 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-import agent.worker
+from agent.pipeline import delivery
 from agent.sink import Limits, Sink
 
-agent.worker.HANG = 0.5
+delivery.HANG = 0.5
 
 class Hanging(Sink):
     limits = Limits(max_points=1000, window=0, flush=0)
@@ -166,7 +166,7 @@ def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, unti
 
 def test_a_sink_that_wants_to_end_the_program_is_a_bug_as_any_and_recovers(start, until, tmp_path):
     running, health = start("exiting")
-    until(lambda: "sink exiting: failed by a bug: 3;" in running.errors(), LONG)
+    until(lambda: "sink exiting: failed by a bug: SystemExit: 3;" in running.errors(), LONG)
     until(lambda: health().returncode == 1, LONG)
     assert ledger(tmp_path / "exiting.db").keys() == {"collected"}
     (tmp_path / "gate").touch()

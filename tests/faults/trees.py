@@ -85,7 +85,7 @@ READ = {
     ),
 }
 HOSTS = (CpuCollector, MemoryCollector, DiskCollector, NetworkCollector)
-HOST_ERRORS = (ValueError, LookupError, ArithmeticError)
+HOST_ERRORS = (OSError,)
 """What the kernel would never write costs these their reading: the sampler counts it and says so."""
 GROUPS = {ContainerCollector: "cgroup", AmdCollector: "amd-sysfs", IntelCollector: "intel-sysfs"}
 

@@ -234,7 +234,7 @@ class Card:
         """Read the RAS account of the memory: `ue: 0` and `ce: 0`."""
         data = (self._ras and self._bytes(self._ras)) or b""
         for key, metric in (b"ue", gpu_metrics.ECC_UNCORRECTED), (b"ce", gpu_metrics.ECC_CORRECTED):
-            if found := re.search(rb"^%s:\s*(\d+)\s*$" % key, data, re.MULTILINE):
+            if found := re.search(rb"^%s:\s*(\d{1,19})\s*$" % key, data, re.MULTILINE):
                 readings[metric] = int(found[1])
 
     def _energy(self, readings: Readings) -> None:

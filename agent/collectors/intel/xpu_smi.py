@@ -46,7 +46,7 @@ def dumped(data: bytes) -> dict[int, Readings]:
     found: dict[int, Readings] = {}
     for row in rows[1:]:
         cells = {name: cell.strip() for name, cell in zip(header, row, strict=False)}
-        if cells.get("deviceid", "").isdecimal():
+        if re.fullmatch(r"\d{1,9}", cells.get("deviceid", "")):
             readings = found[int(cells["deviceid"])] = {}
             for pattern, metric, factor in COLUMNS:
                 for name, cell in cells.items():

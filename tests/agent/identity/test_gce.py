@@ -132,7 +132,7 @@ def test_attributes_may_be_as_large_as_google_allows(source, gce):
 def test_an_answer_without_end_is_not_read_to_its_end(source, gce):
     gce.document = b'{"instance": {"attributes": {"x": "' + b"x" * (5 << 20) + b'"}}}'
     answer = source.ask(["gcp_zone"])
-    assert answer.trouble == "an answer without end"
+    assert answer.trouble == f"{gce.url} gives an answer without end"
     assert answer.words == {}
 
 

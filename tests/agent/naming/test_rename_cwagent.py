@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.commands.check import catalogue as installed
@@ -32,6 +33,7 @@ REGISTERED = {
 NAMES = {f"{plugin}_{field}" for plugin, fields in REGISTERED.items() for field in fields.split()}
 
 
+@cache
 def declared() -> dict[str, Metric]:
     return {metric.name: metric for metrics in installed().values() for metric in metrics}
 
@@ -236,6 +238,7 @@ def test_the_increase_of_a_window_is_kept_and_scaled(rename):
     assert [rename(point).increase for point in points] == [100_000.0, 7500.0, None, 1000.0]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e15), min_size=1, max_size=20))
 def test_no_increase_is_lost_whatever_the_counter_did_before(rises):
     rename, total, metric = renamer("cwagent"), 1e9, declared()["network.interface.sent"]

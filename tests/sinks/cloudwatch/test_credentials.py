@@ -10,9 +10,8 @@ from agent.errors import Refused, Retryable
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.raw import RawServer, http
 
-SOON = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
-GOOD = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": None, "Expiration": SOON}
-ODD = {
+ODD: dict[str, bytes | dict[str, object]] = {
+    # what is printed instead of credentials, or what in them is wrong
     "garbage": b"\xff\xfesecret-output",
     "nothing": b"",
     "list": b"[]",
@@ -20,22 +19,28 @@ ODD = {
     "object": b"{}",
     "code": b'{"Code": "InternalError", "Message": "secret-output"}',
     "lists": b"[" * 100_000,
-    **{
-        name: json.dumps(GOOD | change).encode()
-        for name, change in {
-            "bad date": {"Expiration": "secret-output"},
-            "number for a date": {"Expiration": 17},
-            "no time zone": {"Expiration": "2026-11-20T10:00:00"},
-            "long ago": {"Expiration": "2001-01-01T00:00:00Z"},
-            "year 9999": {"Expiration": "9999-99-99T00:00:00Z"},
-            "number for a key": {"AccessKeyId": 5},
-            "no secret": {"SecretAccessKey": None},
-            "empty secret": {"SecretAccessKey": ""},
-            "list for a token": {"SessionToken": ["secret-output"], "Token": ["secret-output"]},
-            "line in a token": {"SessionToken": "secret\noutput", "Token": "secret\noutput"},
-        }.items()
-    },
+    "bad date": {"Expiration": "secret-output"},
+    "number for a date": {"Expiration": 17},
+    "no time zone": {"Expiration": "2026-11-20T10:00:00"},
+    "long ago": {"Expiration": "2001-01-01T00:00:00Z"},
+    "year 9999": {"Expiration": "9999-99-99T00:00:00Z"},
+    "number for a key": {"AccessKeyId": 5},
+    "no secret": {"SecretAccessKey": None},
+    "empty secret": {"SecretAccessKey": ""},
+    "list for a token": {"SessionToken": ["secret-output"], "Token": ["secret-output"]},
+    "line in a token": {"SessionToken": "secret\noutput", "Token": "secret\noutput"},
 }
+
+
+def good(**change):
+    """Return credentials that botocore refreshes at each request: they end in five minutes from now."""
+    soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    made = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": None, "Expiration": soon}
+    return json.dumps(made | change).encode()
+
+
+def made(odd):
+    return good(**body) if isinstance(body := ODD[odd], dict) else body
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +71,11 @@ def judge(problem, caplog):
 @pytest.mark.parametrize("odd", ODD)
 def test_a_program_that_prints_what_are_no_credentials_is_asked_again(make_sink, points, process, caplog, odd):
     caplog.set_level(logging.DEBUG)
-    process(ODD[odd])
+    process(made(odd))
     with pytest.raises((Retryable, Refused)) as caught:
         make_sink().write(points())
     judge(caught.value, caplog)
-    process(json.dumps(GOOD).encode())
+    process(good())
     assert make_sink().write(points()) == []
 
 
@@ -79,15 +84,15 @@ def test_a_refresh_that_fails_costs_nothing_and_the_next_may_succeed(
     make_sink, points, process, double, *, caplog, odd
 ):
     caplog.set_level(logging.DEBUG)
-    process(json.dumps(GOOD).encode())
+    process(good())
     sink = make_sink()
     sink.write(points())
-    process(ODD[odd])
+    process(made(odd))
     for _ in range(2):
         with pytest.raises((Retryable, Refused)) as caught:
             sink.write(points())
         judge(caught.value, caplog)
-    process(json.dumps(GOOD).encode())
+    process(good())
     assert sink.write(points()) == []
     assert len(double.datums) == 6
 
@@ -114,7 +119,7 @@ def test_a_program_that_cannot_be_started_is_refused_by_its_name(make_sink, monk
 @pytest.mark.parametrize("odd", ODD)
 def test_a_container_that_hands_out_what_are_no_credentials_is_asked_again(make_sink, points, monkeypatch, caplog, odd):
     caplog.set_level(logging.DEBUG)
-    with RawServer([http(200, ODD[odd])]) as server:
+    with RawServer([http(200, made(odd))]) as server:
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url)
         with pytest.raises((Retryable, Refused)) as caught:
@@ -125,18 +130,18 @@ def test_a_container_that_hands_out_what_are_no_credentials_is_asked_again(make_
 @pytest.mark.parametrize("odd", ODD)
 def test_a_container_whose_refresh_fails_costs_nothing(make_sink, points, monkeypatch, double, *, caplog, odd):
     caplog.set_level(logging.DEBUG)
-    good = http(200, json.dumps(GOOD | {"Token": "t", "AccessKeyId": "token"}).encode())
-    now = [good]
+    token = http(200, good(Token="t", AccessKeyId="token"))
+    now = [token]
     with RawServer([lambda _: now[0]]) as server:
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url)
         sink = make_sink()
         sink.write(points())
-        now[0] = http(200, ODD[odd])
+        now[0] = http(200, made(odd))
         with pytest.raises((Retryable, Refused)) as caught:
             sink.write(points())
         judge(caught.value, caplog)
-        now[0] = good
+        now[0] = token
         assert sink.write(points()) == []
     assert len(double.datums) == 6
 

@@ -105,7 +105,7 @@ def settled(read, collector, until):
         problems.extend(said)
         tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._oneshot._child if hasattr(tool, "_errand") else tool._answers) is not None for tool in tools
+            (tool._oneshot._child if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
         )
 
     read(collector)
