@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import cgroup
 from agent.host.cgroup import Cgroup, Limits, Usage
@@ -54,7 +54,7 @@ CONTAINER = re.compile(
 class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         CPU_UTILIZATION,
         CPU_THROTTLED,
         MEMORY_USED,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, gauge
 from agent.errors import Unavailable
 from agent.host.procfs import KeptFile
 
@@ -121,7 +121,7 @@ class CpuCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (UTILIZATION, CORE, MODE, LOAD)
+    metrics = (UTILIZATION, CORE, MODE, LOAD)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
 from agent.host.counters import ChangingSum, counting_since
@@ -227,7 +227,7 @@ class DiskCollector(Collector):
         sys: Path = Path("/sys")
         root: Path = Path("/")
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Metric
@@ -69,7 +69,7 @@ class GaudiCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         UTILIZATION,
         MEMORY_UTILIZATION,
         MEMORY_USED,

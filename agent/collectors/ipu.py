@@ -14,11 +14,11 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
@@ -167,7 +167,7 @@ class IpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = tuple(metric for metric, _ in ATTRIBUTES.values())
+    metrics = tuple(metric for metric, _ in ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration, and a clock (s) that never goes back."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, gauge
+from agent.datapoint import Datapoint, Level, gauge
 from agent.errors import Unavailable
 from agent.host.procfs import KeptFile
 
@@ -93,7 +93,7 @@ class MemoryCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (UTILIZATION, USED, AVAILABLE, TOTAL, SWAP_USED, SWAP_UTILIZATION)
+    metrics = (UTILIZATION, USED, AVAILABLE, TOTAL, SWAP_USED, SWAP_UTILIZATION)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

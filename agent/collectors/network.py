@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter
+from agent.datapoint import Datapoint, Dimensions, Level, counter
 from agent.errors import Unavailable
 from agent.host.counters import ChangingSum, counting_since
 from agent.host.procfs import KeptFile
@@ -138,7 +138,7 @@ class NetworkCollector(Collector):
         loopback: bool = False
         """Count the loopback interface, too."""
 
-    metrics: ClassVar[Sequence[Metric]] = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
+    metrics = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

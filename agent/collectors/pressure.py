@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
@@ -84,7 +84,7 @@ class PressureCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (CPU, MEMORY, IO)
+    metrics = (CPU, MEMORY, IO)
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.cgroup import Limits
 from agent.host.process_tree import SECOND, ProcTree, PsutilTree
@@ -42,7 +42,7 @@ DENIED: Final = "{}: for some process of the tree, only its own user and root ma
 class ProcessCollector(Collector):
     """Reads the tree of the process that is watched."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         CPU_UTILIZATION,
         THREADS,
         RSS,

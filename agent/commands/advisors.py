@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from agent.advice import Advisor, Terms
 from agent.config import plugins
 from agent.config.convert import ConfigError
-from agent.config.load import Config, plugin_config
+from agent.config.load import Config, plugin_config, sink_type
 from agent.errors import Refused
 
 
 def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | None:  # noqa: B008  # a constant
     """Return the advisor of the sink `name`, None where it has none; raise ConfigError."""
-    if name not in plugins.installed(plugins.ADVISORS):
+    if (kind := sink_type(name, config)) not in plugins.installed(plugins.ADVISORS):
         return None
-    own = plugin_config(plugins.load(plugins.SINKS, name), "sinks", name, config)
+    own = plugin_config(plugins.load(plugins.SINKS, kind), "sinks", name, config)
     with asked(name):
-        made: Advisor = plugins.load(plugins.ADVISORS, name)(own, terms)
+        made: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
     return made
 
 

@@ -28,7 +28,16 @@ from agent.errors import Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.logs.text import one_line
 from agent.pipeline import preflight
-from agent.pipeline.build import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
+from agent.pipeline.build import (
+    build_collectors,
+    build_samplers,
+    build_sinks,
+    duplicates,
+    faults,
+    hints,
+    spool_path,
+    validate,
+)
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
@@ -62,6 +71,8 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
         yield from _fault_lines(name, faults(name, sink, config, collectors))
+    for name, text in duplicates(sinks, config, collectors):
+        yield True, f"sink       {name:<12} twice    {text}"
     pipeline.close(0)
     among = sources(os.environ, config.sys)
     identity = Identity(config.common_dims, config.dims, among, hints(config))

@@ -8,7 +8,8 @@ import platform
 import queue
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,24 +44,25 @@ class NotLoaded(Exception):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
-def load_plugin(group: str, name: str) -> Any:
-    """Import the class of one plugin; raise ConfigError, or NotLoaded."""
+def load_plugin(group: str, name: str, config: Config) -> Any:
+    """Import the class of one plugin, for a sink that of its type; raise ConfigError, or NotLoaded."""
+    registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
-        cls = plugins.load(group, name)
+        cls = plugins.load(group, registered)
         for module in getattr(cls, "needs", ()):
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
-                raise ModuleNotFoundError(f"No module named {module!r}")  # the same to the user
+                raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
-        extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
+        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
-    plugins.check(group, name, cls)
+    plugins.check(group, registered, cls)
     return cls
 
 
 def build_plugin(group: str, name: str, config: Config) -> Any:
     """Import and build one plugin; raise ConfigError, or NotLoaded."""
-    cls = load_plugin(group, name)
+    cls = load_plugin(group, name, config)
     with plugins.blamed(group, name, "it cannot be built"):
         return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
@@ -86,13 +88,13 @@ def build_collectors(config: Config) -> dict[str, Collector]:
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:
-    """Return the sinks that the configuration asks for; raise as build_plugin."""
+    """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
     return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
 
 
 def hints(config: Config) -> tuple[str, ...]:
     """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
-    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name).hints}))
+    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name, config).hints}))
 
 
 def view(
@@ -168,6 +170,25 @@ def faults(name: str, sink: Sink, config: Config, collectors: Mapping[str, Colle
     return list(
         preflight.faults(name, sink, config.dims, words=config.common_dims, metrics=metrics, rename=_renamer(config))
     )
+
+
+def duplicates(
+    sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
+    metrics = [metric for collector in collectors.values() for metric in collector.metrics]
+    others: dict[Any, tuple[str, Filter]] = {}
+    for name, sink in sinks.items():
+        wanted = build_filter(configuration.sink_options(name, config), sink.limits, config)
+        place: frozenset[tuple[str, str]] = frozenset()
+        with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
+            place = frozenset(sink.destination().items())
+        if not place:
+            continue
+        other, theirs = others.setdefault((type(sink), place), (name, wanted))
+        both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
+        if other != name and (twice := next(both, None)):
+            yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
 
 
 def _check_dims(config: Config) -> None:
@@ -271,6 +292,8 @@ def assemble(
     for name, sink in sinks.items():
         for refusal in refusals(name, sink, config, collectors):
             log.error("%s", refusal)
+    for name, twice in duplicates(sinks, config, collectors):
+        log.warning("sinks.%s: %s", name, twice)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(collectors.items(), config, readings, learn)
     left = set(sinks)

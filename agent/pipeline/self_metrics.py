@@ -6,10 +6,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.host.procfs import KeptFile
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
@@ -49,7 +49,7 @@ class AgentCollector(Collector):
     It reads the counts of the other parts without a lock: each is one integer with one writer.
     """
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, SENT, REJECTED, DROPPED, RETRIED, REFUSED,
         SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip

@@ -80,7 +80,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--interval", "0"], "interval: expected a number from 0.1 to 86400, got 0.0"),
         (["--level", "many"], "level: no such choice 'many'; choose from: basic, detailed, all"),
         (["--log-level", "x"], "log_level: no such choice 'x'; choose from: debug, info, warning, error"),
-        (["--sink", "stdot"], "sinks.stdot: no such sink; did you mean stdout?"),
+        (["--sink", "stdot"], "sinks.stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
         (["--collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
         (["--no-collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
         (["--common-dims", "hostnam"], "common_dims: no such word 'hostnam'; did you mean hostname?"),

@@ -20,6 +20,7 @@ from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.convert import ConfigError
 from agent.config.load import load
+from sinks.google import GoogleSink
 from tests.agent.commands.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf

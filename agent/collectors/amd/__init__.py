@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.collectors.amd import card as sysfs
 from agent.collectors.amd.card import Card
 from agent.collectors.amd.metrics import METRICS, Readings, Teller
-from agent.datapoint import Datapoint, Level, Metric
+from agent.datapoint import Datapoint, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.oneshot import Trouble
 
@@ -60,7 +60,7 @@ class AmdCollector(Collector):
         root: Path = Path("/")
         """Where the host's / is mounted; filled from --root."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.collector import Collector
 from agent.collectors.apple.macmon import PLACES, Macmon
 from agent.collectors.apple.metrics import METRICS, Values
-from agent.datapoint import Datapoint, Dimensions, Metric
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.supervised_process import find
 
@@ -52,7 +52,7 @@ class AppleCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval: the period over which macmon takes its means."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(
         self, config: Config, *, clock: Callable[[], float] = time.monotonic, libraries: Libraries | None = None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.collectors.intel import card as sysfs
 from agent.collectors.intel.card import Card, wanted
 from agent.collectors.intel.metrics import METRICS, Readings
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.drm import cards
 from agent.host.oneshot import Trouble
@@ -55,7 +55,7 @@ class IntelCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted; filled from --sys."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

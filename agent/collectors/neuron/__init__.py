@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from agent.collector import Collector
 from agent.collectors.neuron import metrics
 from agent.collectors.neuron.program import find
 from agent.collectors.neuron.trouble import Trouble
-from agent.datapoint import Datapoint, Level, Metric
+from agent.datapoint import Datapoint, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.host.procfs import boot_time
 
@@ -34,7 +34,7 @@ class NeuronCollector(Collector):
     over restarts of the monitor. Everything else is as of the last record, and absent once that is three periods old.
     """
 
-    metrics: ClassVar[Sequence[Metric]] = metrics.declared(tagged=False)
+    metrics = metrics.declared(tagged=False)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -59,7 +59,7 @@ class NeuronCollector(Collector):
         """Take the file descriptor that is the standard input, and a clock (s) that never goes back."""
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
-            self.metrics = metrics.declared(tagged=True)  # type: ignore[misc]  # the dimensions depend on the Config
+            self.metrics = metrics.declared(tagged=True)
         self._trouble = Trouble()
         self._source: Monitor | Input | None = None
         self._records: Records | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.collector import Collector
 from agent.collectors.nvidia.metrics import of_gpu, of_instance
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class NvidiaCollector(Collector):
         root: Path = Path("/")
         """Where the host's / is mounted; filled from --root."""
 
-    metrics: Sequence[Metric] = (*of_gpu(), *of_instance())  # type: ignore[misc]  # of the class, or as configured
+    metrics = (*of_gpu(), *of_instance())
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

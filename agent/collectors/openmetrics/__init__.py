@@ -9,16 +9,16 @@ has it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
 
@@ -80,7 +80,7 @@ _Tray = SimpleQueue[tuple[_Source, Answer | str]]
 class OpenmetricsCollector(Collector):
     """Scrapes pages of metrics, each on a thread of its own; an endpoint that fails costs its own points."""
 
-    dynamic: ClassVar[bool] = True
+    dynamic = True
     """What it yields is what the pages hold; `metrics` declares nothing."""
 
     @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class OpenmetricsCollector(Collector):
                 except ValueError as problem:
                     raise ValueError(f"endpoints.{name}: {problem}") from None
 
-    metrics: ClassVar[Sequence[Metric]] = ()
+    metrics = ()
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
 from agent.collectors.tpu.message import Values
@@ -75,7 +75,7 @@ class TpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         DUTY_CYCLE,
         MEMORY_USED,
         MEMORY_TOTAL,

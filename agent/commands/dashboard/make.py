@@ -13,7 +13,7 @@ from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import find
 from agent.config import plugins
 from agent.config.convert import ConfigError
-from agent.config.load import Config
+from agent.config.load import Config, sink_type
 
 
 class Made(NamedTuple):
@@ -27,11 +27,14 @@ class Made(NamedTuple):
 
 def make(config: Config, options: Options) -> Made:
     """Return the dashboard or the alarms for what `config` sends, with no network. Raise ConfigError or NotLoaded."""
-    advisor = _advisor(config, options.cloud)
-    found = find(config, options, by_name=advisor.by_name)
+    named = options.cloud in {*config.sinks, *config.sink}
+    fit = [name for name in config.sink if sink_type(name, config) == options.cloud]
+    name = fit[0] if fit and not named else options.cloud
+    advisor = _advisor(config, name)
+    found = find(config, name, options, by_name=advisor.by_name)
     scope = replace(options, machine=found.machine, window=found.window)
     wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts) if options.alarms else ([], [])
-    with asked(options.cloud):
+    with asked(name):
         if options.alarms:
             documents = [*advisor.alarms(wanted, scope)]
         else:

@@ -12,7 +12,7 @@ from agent.commands.dashboard.options import Options
 from agent.commands.inventory import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
-from agent.config.load import Config, plugin_config, sink_options
+from agent.config.load import Config, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.identity.names import OF_POINTS
 from agent.naming.profiles import MACHINE, NONE
@@ -44,16 +44,16 @@ class Found(NamedTuple):
     """What is left out, and why."""
 
 
-def find(config: Config, wanted: Options, *, by_name: bool = False) -> Found:
+def find(config: Config, name: str, wanted: Options, *, by_name: bool = False) -> Found:
     """
-    Return what `config` sends to the sink that is wanted; raise ConfigError or NotLoaded.
+    Return what `config` sends to the sink `name`; raise ConfigError or NotLoaded.
 
     With `by_name`, each name is there once, with the dimensions of all ways to send it.
     """
-    sink = plugins.load(plugins.SINKS, wanted.cloud)
-    with plugins.blamed(plugins.SINKS, wanted.cloud, "it cannot be built"):
-        limits = sink(plugin_config(sink, "sinks", wanted.cloud, config)).limits
-    options = sink_options(wanted.cloud, config)
+    sink = plugins.load(plugins.SINKS, sink_type(name, config))
+    with plugins.blamed(plugins.SINKS, name, "it cannot be built"):
+        limits = sink(plugin_config(sink, "sinks", name, config)).limits
+    options = sink_options(name, config)
     chosen = build_filter(options, limits, config)
     window = limits.window if options.window is None else options.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]

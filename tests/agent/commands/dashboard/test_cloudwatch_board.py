@@ -144,7 +144,7 @@ def test_rules_are_about_metrics_that_there_are():
     assert [(rule.key, rule.per) for rule in RULES if not rule.metric] == [
         ("agent-silent", "host"), ("fleet-silent", "fleet"),
     ]  # fmt: skip
-    assert KEYS == tuple(sorted(rule.key for rule in RULES))
+    assert tuple(sorted(rule.key for rule in RULES)) == KEYS
 
 
 def test_each_series_of_a_fleet_has_a_state_of_its_own(alarms):

@@ -10,10 +10,10 @@ import socket
 import pytest
 
 from agent import cli
+from agent.advice import MONTH, Terms
 from agent.commands import inventory
 from agent.commands.inventory import PAUSE
 from agent.commands.plan import text as plan_text
-from agent.advice import MONTH, Terms
 from agent.commands.plan.estimate import make
 from agent.config.convert import ConfigError
 from agent.config.load import load
