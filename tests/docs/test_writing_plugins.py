@@ -29,7 +29,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
     for name, page in PAGES.items():
         (folder / name).mkdir()
-        (source,), (project, *_) = shown(page, "python"), shown(page, "toml")
+        (source, *_), (project, *_) = shown(page, "python"), shown(page, "toml")
         (folder / name / f"chipwatch_{name}.py").write_text(source)
         (folder / name / "pyproject.toml").write_text(project)
     return folder
