@@ -16,7 +16,9 @@ def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | N
     """Return the advisor of the sink `name`, None where it has none; raise ConfigError."""
     if (kind := sink_type(name, config)) not in plugins.installed(plugins.ADVISORS):
         return None
-    own = plugin_config(plugins.load(plugins.SINKS, kind), "sinks", name, config)
+    with plugins.blamed(plugins.SINKS, name, "its import fails"):
+        sink = plugins.load(plugins.SINKS, kind)
+    own = plugin_config(sink, "sinks", name, config)
     with asked(name):
         made: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
     return made

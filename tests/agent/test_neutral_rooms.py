@@ -48,6 +48,8 @@ def test_no_cloud_sink_or_collector_is_named(path):
 
 def test_the_rule_sees_names_and_texts_and_no_comments(tmp_path):
     file = tmp_path / "a.py"
-    file.write_text('"""Of google."""\nimport sinks.stdout\nx = {"the neuron": GoogleSink}  # nvidia\ny = f"{x} aws/"\n')
+    file.write_text(
+        '"""Of google."""\nimport sinks.stdout\nx = {"the neuron": GoogleSink}  # nvidia\ny = f"{x} aws/"\n'
+    )
     assert {"stdout", "neuron", "google", "aws"} <= {*words_of(file)}
     assert "nvidia" not in words_of(file)

@@ -1,4 +1,4 @@
-"""`make golden`: writes anew what is made of what the collectors declare: their list, their page, the dashboards."""
+"""`make golden`: writes anew what is generated: the metrics, their page, dimension names, dashboards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from agent.commands.check import catalogue, rows
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.load import load
+from agent.identity.names import NAMES
 from sinks.google import GoogleSink
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
+OPERATIONS = ROOT / "docs/operations.md"
+NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 DASHBOARDS = ROOT / "tests/golden/dashboards"
 FAMILIES = ("host", "gpu", "neuron", "tpu")
 FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
@@ -92,6 +95,22 @@ def document() -> str:
     return "\n".join(parts)
 
 
+def names() -> str:
+    """Return docs/operations.md with its table of the dimension names."""
+    page = OPERATIONS.read_text(encoding="utf-8")
+    head, mark, rest = page.partition(NAMES_BEGIN)
+    _, end, tail = rest.partition(NAMES_END)
+    if not (mark and end):
+        raise LookupError(f"{OPERATIONS.name} has no longer: {NAMES_BEGIN} and {NAMES_END}")
+    rows = "".join(
+        f"| {name.name} | {name.text} | {', '.join(name.sources) or 'its collector'} |"
+        f" {'each host its own' if name.per_host else 'point by point' if not name.sources else 'shared'}"
+        f"{', new at each start' if name.passing else ''}{', may come late' if name.late else ''} |\n"
+        for name in NAMES
+    )
+    return f"{head}{mark}| name | what it is | known by | value |\n|---|---|---|---|\n{rows}{end}{tail}"
+
+
 def dashboards() -> dict[Path, str]:
     """Return the dashboard and the alarms of each cloud, by file."""
     made = {}
@@ -143,7 +162,7 @@ def installer_on_google() -> dict[Path, str]:
 
 def main() -> None:
     """Write all files."""
-    listings = {GOLDEN: golden(), DOCUMENT: document(), **dashboards()}
+    listings = {GOLDEN: golden(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
