@@ -39,7 +39,7 @@ NAMES: Final = (
     Name("ecs_task_family", "family of the task", ("ECS",)),
     Name("ecs_container", "name of the container", ("ECS",)),
     Name("k8s_cluster", "cluster", ("Kubernetes", "GCE")),
-    Name("k8s_location", "region or zone of a GKE cluster", ("GCE",)),
+    Name("k8s_location", "region or zone of a GKE cluster", ("Kubernetes", "GCE")),
     Name("k8s_node", "name of the node", ("Kubernetes",), per_host=True),
     Name("k8s_namespace", "namespace of the pod", ("Kubernetes",)),
     Name("k8s_pod", "name of the pod", ("Kubernetes",), per_host=True, passing=True),
