@@ -49,8 +49,8 @@ from agent.spool.sqlite import refuse_links, unsealed
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 8.0
-"""Seconds for a platform to tell who this machine is."""
+TIMEOUT: Final = 8.0
+"""Seconds to wait for the identity."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 
@@ -59,7 +59,7 @@ PAUSE: Final = 0.3
 
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
-    """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
+    """Try every collector and sink once; yield a line for each, and whether it can run."""
     validate(config, judged=False)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     collectors, sinks = build_collectors(config), build_sinks(config)
@@ -98,7 +98,7 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
     if sampler.unavailable is not None:
         return True, f"{head} absent   {sampler.unavailable}"
     if not sampler.ok:
-        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
+        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not return'}"
     try:
         with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
             found = f"{sampler.collector.describe()}"
@@ -106,10 +106,7 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return False, f"{head} FAILED   {bug}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
-    return (
-        True,
-        f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}",
-    )
+    return (True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}")
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
@@ -140,7 +137,7 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[boo
 
 
 def _spool_fault(path: Path) -> str | None:
-    """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
+    """Return why `path` and its auxiliary files cannot be a spool, or None; nothing is written."""
     try:
         refuse_links(path)
         for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
@@ -155,7 +152,7 @@ def _spool_fault(path: Path) -> str | None:
 
 
 def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
-    """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
+    """Check the ledger's balance of a spool that a running agent may use; nothing is written or locked."""
     head = f"spool      {name:<12}"
     ledger = Ledger()
     apart: Counter[bytes] = Counter()
@@ -177,11 +174,11 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
-    """Say each word that was asked for and where it is from, then the whole, or what is missing and where it looked."""
+    """Yield a line for each dimension with its origin, then all of them, or what is missing and why."""
     problem: UnknownIdentity | None = None
     try:
         identity.start()
-        if not identity.wait(PATIENCE):
+        if not identity.wait(TIMEOUT):
             problem = identity.unknown()
     except UnknownIdentity as unknown:
         problem = unknown
@@ -203,7 +200,7 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, 
 
 
 def catalogue() -> dict[str, list[Metric]]:
-    """Return every metric of every collector that is installed, by collector, whether the hardware is there or not."""
+    """Return the metrics of every installed collector by its name, with or without the hardware."""
     found = {}
     for name, cls, problem in _loaded("collectors"):
         if cls is None:
@@ -214,7 +211,7 @@ def catalogue() -> dict[str, list[Metric]]:
 
 
 def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
-    """Iterate over the plugins of a group: name and class, or None and why it cannot be loaded."""
+    """Iterate over the plugins of a group: name, class and "", or name, None and why it cannot be loaded."""
     for name in plugins.installed(f"agent.{group}"):
         try:
             plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name))
@@ -247,7 +244,7 @@ def listing(form: str) -> str:
 
 
 def columns(table: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as aligned text; the last column is as wide as it likes."""
+    """Return rows as aligned text; the last column is not padded."""
     table = list(table)
     widths = [max(len(row[n]) for row in table) for n in range(len(table[0]) - 1)] + [0]
     return "\n".join(
@@ -259,7 +256,7 @@ def columns(table: Iterable[tuple[str, ...]]) -> str:
 
 
 def sample_config() -> str:
-    """Return a TOML file with every option of what is installed, commented out, at its default."""
+    """Return a TOML file with every option of the installed plugins, commented out, at its default."""
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
     parts += _options(Config, skip={"collectors", "sinks"})
     for group, shared in (("collectors", None), ("sinks", SinkOptions)):
@@ -288,7 +285,7 @@ def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
 
 
 def _tables(shape: type, where: str) -> Iterator[str]:
-    """Yield the options of tables within a table, of which there may be any number: as remarks, since none is there."""
+    """Yield the options of nested tables, which may occur any number of times, as comments."""
     for field, hint in typing.get_type_hints(shape).items():
         kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
         for kind in kinds:
@@ -298,7 +295,7 @@ def _tables(shape: type, where: str) -> Iterator[str]:
 
 
 def field_docs(shape: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class."""
+    """Return the docstrings below the fields of a class."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
     except (OSError, TypeError, SyntaxError):

@@ -1,4 +1,4 @@
-"""`agent status`: what the agent that runs here collects and delivers; and what that agent answers."""
+"""`agent status`: the state of the running agent, and its output as text or JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from agent.version import __version__
 
 def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None]) -> dict[str, Any]:
     """
-    Return what the running agent tells about itself; `started` is in monotonic seconds.
+    Return the state of this agent; `started` is in monotonic seconds.
 
-    Every value is read without a lock: each has one writer, and none of them waits for this.
+    The values are read without locks: each has one writer, which never waits for a reader.
     """
     now = time.monotonic()
     return {
@@ -62,7 +62,7 @@ def _sink(route: Route) -> dict[str, Any]:
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer of a running agent as lines for people."""
+    """Return the answer as text."""
     return "\n".join(_lines(answer))
 
 
@@ -74,7 +74,7 @@ def as_json(answer: Mapping[str, Any]) -> str:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_long(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_duration(answer['uptime_seconds'])},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
@@ -85,8 +85,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        told = "nothing delivered yet" if last is None else f"last delivery {_long(last)} ago"
-        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {told}"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {_duration(last)} ago"
+        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
         if sink["last_error"] and sink["kept"]:
@@ -98,8 +98,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _long(seconds: float) -> str:
-    """Return a duration as people say it."""
+def _duration(seconds: float) -> str:
+    """Return a duration such as 3 d 4 h."""
     whole = round(seconds)
     for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
         if whole >= size:

@@ -48,7 +48,7 @@ class Pipeline:
         self._readings, self._interval, self._clock = readings, interval, clock
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
-        self._sayer = ThrottledLogger(log, "tick")
+        self._logger = ThrottledLogger(log, "tick")
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
@@ -143,5 +143,5 @@ class Pipeline:
         except Exception as bug:
             self.failed += 1
             kind = type(bug).__name__
-            self._sayer.say(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
             return None

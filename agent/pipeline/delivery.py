@@ -97,7 +97,7 @@ class Worker:
         self._flush, self._offset = flush, offset
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._sayer, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
+        self._logger, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
         self._dressed: dict[Dimensions, Dimensions] = {}
         self._under: Dimensions | None = None
         self.counts: Counter[str] = Counter()
@@ -155,9 +155,9 @@ class Worker:
     def watch(self) -> None:
         """Say once that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
-            self._watcher.say(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
+            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
         else:
-            self._watcher.over("stuck", "answers again")
+            self._watcher.resolved("stuck", "answers again")
 
     # -- the thread ---------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Worker:
         try:
             state = self.sink.state()
         except BaseException as bug:
-            self._sayer.say(
+            self._logger.log(
                 logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {text_of(bug)}", traceback=True
             )
             return
@@ -273,7 +273,7 @@ class Worker:
             return self.sink.size(point)
         except Exception as bug:
             text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
-            self._sayer.say(logging.ERROR, f"size {type(bug)}", text, traceback=True)
+            self._logger.log(logging.ERROR, f"size {type(bug)}", text, traceback=True)
             assert self.sink.limits.max_bytes is not None
             return self.sink.limits.max_bytes
 
@@ -291,7 +291,7 @@ class Worker:
         except Exception as bug:
             self.counts["bug"] += 1
             text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
-            self._sayer.say(logging.ERROR, "answer", text, traceback=True)
+            self._logger.log(logging.ERROR, "answer", text, traceback=True)
             reasons, example = [], ""
         change = Counter(self._reject(reasons, example))
         change["sent"] = len(batch) - len(reasons)
@@ -348,7 +348,7 @@ class Worker:
             if aside:
                 self.spool.set_aside(aside, why)
                 text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
-                self._sayer.say(logging.ERROR, f"aside {why}", text)
+                self._logger.log(logging.ERROR, f"aside {why}", text)
         self.spool.acknowledge(self._ahead)
         self._ahead = Counter()
 
@@ -367,7 +367,7 @@ class Worker:
             word = reason if reason in known or len(known) < MOST_REASONS else "other"
             known.add(word)
             self._rejected = f"{word} (for one, {example})"
-            self._sayer.say(logging.ERROR, f"rejected {word}", f"points are rejected: {self._rejected}")
+            self._logger.log(logging.ERROR, f"rejected {word}", f"points are rejected: {self._rejected}")
             entries.append(f"rejected:{word}")
         return entries
 
@@ -382,17 +382,17 @@ class Worker:
         self._failures[kind] += 1
         self.last_error = text
         if isinstance(problem, Retryable):
-            self._sayer.say(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
+            self._logger.log(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
             if problem.after is not None and problem.after > 0:
                 return min(problem.after, MOST_AFTER)
         elif isinstance(problem, Refused):
             self.refused = text
-            self._sayer.say(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
+            self._logger.log(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
         else:
             text = f"{type(problem).__name__}: {text}"
             self.refused = f"it fails by a bug: {text}"
             text = f"failed by a bug: {text}; {self._kept()} and tried again"
-            self._sayer.say(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
+            self._logger.log(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
         base, cap = self._refused_backoff if kind == "refused" else self._backoff
         return DICE.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))
 
@@ -406,7 +406,7 @@ class Worker:
             self._counts = counts
             self._rejecting = None if counts[0] > before[0] else f"every point is rejected: {self._rejected}"
         self.refused = self._rejecting
-        self._sayer.over("retry", "delivers again")
+        self._logger.resolved("retry", "delivers again")
 
     def _end_all(self, reason: str) -> None:
         """Drop what is owed and what still comes, until the stop."""
@@ -424,4 +424,4 @@ class Worker:
         try:
             self.sink.close()
         except BaseException as bug:
-            self._sayer.say(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)
+            self._logger.log(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)

@@ -57,8 +57,8 @@ class Sampler:
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = False
-        self._sayer = ThrottledLogger(log, f"collector {name}")
-        self.validation = Validation(level, self._sayer)
+        self._logger = ThrottledLogger(log, f"collector {name}")
+        self.validation = Validation(level, self._logger)
         self._learn = learn
         self._told: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
@@ -89,7 +89,7 @@ class Sampler:
         if self._busy:
             self.skipped += 1
             self.ok = False
-            self._sayer.say(logging.WARNING, "busy", "the last reading has not come back; skipped until it does")
+            self._logger.log(logging.WARNING, "busy", "the last reading has not come back; skipped until it does")
             return False
         if not self._open and time.monotonic() < self._retry_at:
             return False
@@ -119,7 +119,7 @@ class Sampler:
                 self.failed += 1
                 self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
                 is_bug = not isinstance(bug, OSError)  # that is the host's trouble
-                self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+                self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
             self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
             self._busy = False
@@ -133,10 +133,10 @@ class Sampler:
                 self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
                 self._open, self.unavailable = True, None
-                self._sayer.over("unavailable", "available now")
+                self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._sayer.over("busy", "readings come back again")
+            self._logger.resolved("busy", "readings come back again")
         except InputEnded as end:
             self._partly(end.problems)
             self.ok, self.ended = True, end
@@ -144,7 +144,7 @@ class Sampler:
             if self._open:
                 self._close()
             self.unavailable, self.ok = str(reason), None
-            self._sayer.say(logging.INFO, "unavailable", f"nothing to read: {reason}")
+            self._logger.log(logging.INFO, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
@@ -156,13 +156,13 @@ class Sampler:
         self.partial += len(problems)
         self.trouble = "; ".join(problems) or None
         for problem in problems:
-            self._sayer.say(logging.WARNING, problem, problem)
+            self._logger.log(logging.WARNING, problem, problem)
 
     def _close(self) -> None:
         self._open = False
         try:
             self.collector.close()
         except BaseException as bug:
-            self._sayer.say(
+            self._logger.log(
                 logging.ERROR, f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}", traceback=True
             )

@@ -121,8 +121,8 @@ class Spool:
         self._flight = 0  # how many chunks at the front the worker has in hand
         self._unsaved: deque[_Chunk] = deque()  # those of the queue that the disk has yet to take
         self._bytes = {True: 0, False: 0}  # on disk, in memory
-        self._sayer = ThrottledLogger(log, f"spool {name}")
-        self._file = SpoolFile(path, self._sayer, self._forget_the_file)
+        self._logger = ThrottledLogger(log, f"spool {name}")
+        self._file = SpoolFile(path, self._logger, self._forget_the_file)
         self.ledger = Ledger()
         self.lost = 0
         """Points that ended with the program, since no file took them."""
@@ -223,7 +223,7 @@ class Spool:
 
     def _drop(self, part: _Chunk, reason: str) -> None:
         (self._queue if part in self._queue else self._apart).remove(part)
-        self._sayer.say(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({part.left} and counting)")
+        self._logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({part.left} and counting)")
         self._end(part, {f"dropped:{reason}": part.left})
 
     # -- the worker's side --------------------------------------------------------------------------------------
@@ -400,9 +400,9 @@ class Spool:
             where = f"{points} points for another destination ({shown(label)}; now: {shown(self._label)})"
             if not self._drop_others:
                 what = "are kept apart until it is set again; --drop-other-destinations drops them"
-                self._sayer.say(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
+                self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
                 continue
-            self._sayer.say(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
+            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
             for part in [part for part in self._apart if part.destination == label]:
                 self._apart.remove(part)
                 self._end(part, {"dropped:other destination": part.left})

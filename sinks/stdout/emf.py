@@ -1,4 +1,4 @@
-"""Datapoints as CloudWatch's embedded metric format (EMF): one log event a line."""
+"""Datapoints in CloudWatch's embedded metric format (EMF): one log event for each line."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sinks.stdout.jsonl import SERIES
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 EMF_NUMBERS: Final = 100
-"""Most metrics an event and most numbers an array, as AWS's Embedded Metric Format Specification has it."""
+"""Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
 EMF_BYTES: Final = 250_000
-"""Most bytes an event: CloudWatch Logs takes 1 MB, but what carries the log may still cut at 256 kB."""
+"""Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
 
 
 def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-    """Return a line for each moment and set of dimensions; add what CloudWatch will never take to `rejected`."""
+    """Return a line for each time and set of dimensions; add points that CloudWatch rejects to `rejected`."""
     done: list[_Event] = []
     latest: dict[tuple[Dimensions, int], _Event] = {}
     for point in batch:
@@ -41,7 +41,7 @@ def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected
 
 
 class _Event:
-    """One log event: metrics of one moment and one set of dimensions, each name once."""
+    """One log event: metrics of one time and one set of dimensions, each name once."""
 
     __slots__ = ("_after", "_before", "_metrics", "_size")
 
@@ -53,7 +53,7 @@ class _Event:
         self._size = len(self._before) + len(self._after) + 2
 
     def add(self, name: str, definition: str, number: str) -> bool:
-        """Add a metric; return False where its name is taken, or the event is full."""
+        """Add a metric; return False if its name is already used or the event is full."""
         size = self._size + len(name) + len(definition) + len(number) + 3
         if name in self._metrics or len(self._metrics) == EMF_NUMBERS or size > EMF_BYTES:
             return False
@@ -70,7 +70,7 @@ class _Event:
 
 @lru_cache(maxsize=SERIES)
 def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
-    """Return a metric's name and definition as JSON, or why CloudWatch will never take this series."""
+    """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
     reason = cloudwatch_rules.series_fault(metric, dims)
     if metric.name in dims or "_aws" in {metric.name, *dims}:
         reason = reason or "name taken"
@@ -79,12 +79,12 @@ def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str,
 
 
 def series_fault(metric: Metric, dims: Dimensions) -> str | None:
-    """Return why CloudWatch will never take a point of this series, or None."""
+    """Return why CloudWatch rejects every point of this series, or None."""
     return _emf_series(metric, dims, 60)[2]
 
 
 def _emf_fault(point: Datapoint) -> str | None:
-    """Return why CloudWatch will never take this point of a good series."""
+    """Return why CloudWatch rejects this point of a valid series, or None."""
     figure = point.increase if point.metric.kind is Kind.COUNTER else point.value
     if figure is None:
         return "first reading of a counter"
@@ -94,7 +94,7 @@ def _emf_fault(point: Datapoint) -> str | None:
 
 
 def _emf_numbers(point: Datapoint) -> list[str]:
-    """Return a point's number, or its samples in arrays, as JSON: one text for each event that it takes."""
+    """Return a point's value, or its samples as arrays, as JSON: one text for each event."""
     total = point.summary
     if total is None:
         return [repr(point.increase if point.metric.kind is Kind.COUNTER else point.value)]

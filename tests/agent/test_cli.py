@@ -73,7 +73,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["list", "--format", "x"], "--format: no such choice 'x'; choose from: text, markdown, json (see agent list --help)"),
         (["list", "--once"], "no such option --once (see agent list --help)"),
         (["--once", "check"], "check must come first: agent check ... (see agent run --help)"),
-        (["--once", "train.py"], "'train.py' is neither an option nor a value of one; a command to watch comes after -- (see agent run --help)"),
+        (["--once", "train.py"], "'train.py' is not an option; write a command to wrap after -- (see agent run --help)"),
         (["--"], "there is no command after -- (see agent --help)"),
         (["check", "--", "true"], "check takes no command after -- (see agent --help)"),
         (["--pid", "1", "--", "true"], "pid: --pid and a command after -- exclude each other"),

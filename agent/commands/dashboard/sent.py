@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from agent.advice import Sent
 from agent.commands.dashboard.charts import LISTS, TABLES
 from agent.commands.dashboard.options import Options
-from agent.commands.inventory import discover
+from agent.commands.discovery import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
 from agent.config.load import Config, plugin_config, sink_options, sink_type

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, get_args
 
 from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
-from agent.commands.inventory import Discovery, discover
+from agent.commands.discovery import Discovery, discover
 from agent.config import plugins
 from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind

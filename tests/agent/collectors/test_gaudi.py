@@ -196,7 +196,7 @@ def test_what_is_no_row_is_said_and_costs_nothing_else(bench, line):
     rows, problems = bench.take(reordered(ROWS[0]), line, reordered(ROWS[1]))
     assert rows == EXPECTED
     assert len(problems) == 1
-    assert problems[0].startswith("hl-smi printed what is no row: ")
+    assert problems[0].startswith("hl-smi printed a line that is not a row: ")
 
 
 def test_a_header_has_an_index_and_only_names():
@@ -220,7 +220,7 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
-    assert bench.tick() == ({}, ["hl-smi has told nothing yet"])
+    assert bench.tick() == ({}, ["hl-smi has printed nothing yet"])
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
@@ -285,7 +285,7 @@ def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
     assert set(problems) == {
-        "hl-smi printed what is no row: unknown query power.max",
+        "hl-smi printed a line that is not a row: unknown query power.max",
         "hl-smi ended with 1; it is started again later",
     }
     bench.clock.now += 2

@@ -615,3 +615,8 @@ def test_a_table_within_a_table_is_built():
     config = Config(collectors={"openmetrics": {"endpoints": {"a": ENDPOINT | {"interval": 3}}}})
     (endpoint,) = plugin_config(cls, "collectors", "openmetrics", config, {}).endpoints.values()
     assert (endpoint.url, endpoint.interval) == (ENDPOINT["url"], 3.0)
+
+
+def test_a_path_with_a_null_byte_is_none():
+    with pytest.raises(ConfigError, match=r"^proc: expected a path, got '/pr\\x00oc'$"):
+        load(None, {"proc": "/pr\0oc"}, {})

@@ -107,6 +107,20 @@ def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
     assert len(call.threads) == 1
 
 
+def test_a_call_that_was_stuck_once_answers_again_and_again():
+    call = Blocking()
+    lane = BlockingCall(call)
+    with pytest.raises(TimeoutError):
+        lane.ask(0.01)
+    for answer in ("late", "fresh", "second", "third"):
+        call.gates.put(answer)
+    assert ask_until_it_works(lane) == "fresh"
+    assert [lane.ask(LONG), lane.ask(LONG)] == ["second", "third"]
+    with pytest.raises(TimeoutError, match="no answer in"):
+        lane.ask(0.01)
+    call.gates.put("late again")
+
+
 def test_a_late_exception_is_thrown_away_too():
     gate = threading.Event()
     answers = iter([OSError("late"), "fresh"])
@@ -160,8 +174,8 @@ def test_closing_an_unused_lane_is_safe():
 def test_a_stuck_call_does_not_keep_the_process_from_ending():
     program = """
 import threading
-from agent.host.blocking_call import Lane
-lane = Lane(threading.Event().wait)
+from agent.host.blocking_call import BlockingCall
+lane = BlockingCall(threading.Event().wait)
 try:
     lane.ask(0.01)
 except TimeoutError:

@@ -60,6 +60,9 @@ class Kept(Sink):
 class Brief(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=0)
 
+class Seldom(Kept):
+    limits = Limits(max_points=100, durable=False, window=0, flush=86400)
+
 class Placed(Brief):
     @dataclass(frozen=True)
     class Config:
@@ -102,8 +105,9 @@ class Load(Collector):
 def installed(others):
     """Sinks and a collector of somebody else's."""
     others.add(
-        "their_sinks", SINKS, sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("placed", "Placed")]
-    )
+        "their_sinks", SINKS,
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("seldom", "Seldom"), ("placed", "Placed")],
+    )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
     others.add("needy", "import no_such_library\n", collectors=[("needy", "Needy")], sinks=[("needy", "Needy")])
     others.add("broken", "raise ImportError('no libthing.so')\n", collectors=[("broken", "Broken")])
@@ -360,6 +364,26 @@ def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
     ran.pipeline.close(LONG)
     point = next(p for p in ran.sink("brief").points if p.metric.name == "x.load")
     assert point.summary.count == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"seldom": {"flush": 0}}}],
+    ids=["general", "the sink's own"],
+)
+def test_a_flush_of_zero_sends_at_once_what_the_sink_by_itself_sends_once_a_day(start, until, options):
+    ran = start(sink=["seldom"], collector=["load"], **options)
+    ran.pipeline.tick()
+    until(lambda: ran.sink("seldom").points)
+
+
+def test_a_flush_of_a_day_keeps_what_the_sink_by_itself_sends_at_once(start, until):
+    ran = start(sink=["brief"], collector=["load"], flush=86400.0)
+    ran.pipeline.tick()
+    assert ran.sink("brief").points == []
+    assert ran.pipeline.routes[0].spool.ledger.spooled
+    ran.pipeline.close(LONG)
+    assert ran.sink("brief").points
 
 
 def test_it_stops_by_itself_when_the_last_sink_has_gone_and_not_before(start, until):

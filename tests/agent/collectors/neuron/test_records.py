@@ -755,6 +755,16 @@ def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
+def test_cores_are_of_other_devices_once_a_device_has_another_number_of_cores():
+    """Trn2's logical cores are regrouped by a setting, under an agent that goes on."""
+    feed = Feed()
+    for per_device, places in ((2, {"0 0", "1 0", "2 1", "3 1"}), (4, {"0 0", "1 0", "2 0", "3 0"}),
+                               (1, {"0 0", "1 1", "2 2", "3 3"}), (2, {"0 0", "1 0", "2 1", "3 1"})):  # fmt: skip
+        made = record(cores=4)
+        made["neuron_hardware_info"]["neuroncore_per_device_count"] = per_device
+        assert set(feed.tick(made)["neuron.core.utilization"]) == places
+
+
 @pytest.mark.parametrize("v3d", [7, [], {"x": 1}, {"nc_v3.x": {}}, {"nc_v3.0": {"neuroncore_utilization": "y"}}])
 def test_physical_cores_that_are_none_are_left_out(v3d):
     feed = Feed()
