@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.advice import Cost, Load, Terms
+from sinks.common import cloudwatch_prices
 from sinks.common.cloudwatch_prices import CloudwatchPrices, read_book
 
 BOOK = read_book()
@@ -63,6 +65,28 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
         "Known of this region is the price for the first 10,000 metrics and for logs; the rest is us-east-1's"
         in next(iter(found.notes()))
     )
+
+
+@pytest.mark.parametrize(
+    ("lacks", "known"),
+    [
+        ({}, None),
+        ({"requests": None}, "the first 10,000 metrics and for logs"),
+        ({"logs": None}, "the first 10,000 metrics"),
+        ({"metrics": (0.5,)}, "the first 10,000 metrics and for logs"),
+    ],
+)
+def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkeypatch):
+    home = BOOK.regions[BOOK.region]
+    own = replace(home, source="a list", metrics=(0.5, 0.4, 0.3, 0.2), requests=0.7, logs=0.9)
+    book = replace(BOOK, regions={BOOK.region: home, "mars-1": replace(own, **lacks)})
+    monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
+    found = prices("mars-1")
+    said = [note for note in found.notes() if note.startswith("Known of this region")]
+    assert [f"is the price for {known};" in note for note in said] == [True] * bool(known)
+    assert found.requests == (home.requests if "requests" in lacks else 0.7)
+    assert found.logs == (home.logs if "logs" in lacks else 0.9)
+    assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own).metrics[1:]]
 
 
 def test_an_unknown_region_has_another_ones_prices_and_says_so():
