@@ -129,6 +129,8 @@ def _add_options(to: Parser) -> None:
         "--collector", action="append", metavar="NAME", help="what to read; may be repeated (all that find something)"
     )
     to.add_argument("--no-collector", action="append", metavar="NAME", help="what not to read; may be repeated")
+    to.add_argument("--processor", action="append", metavar="NAME", help="what to derive; may be repeated (all)")
+    to.add_argument("--no-processor", action="append", metavar="NAME", help="what not to derive; may be repeated")
     to.add_argument("--config", type=Path, metavar="FILE", help="configuration file, TOML")
     to.add_argument("--interval", type=arguments.seconds, metavar="S", help="seconds between readings (5)")
     to.add_argument(

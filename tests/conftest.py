@@ -69,10 +69,14 @@ class Plugins:
     folder: Path
     points: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, module: str, source: str, collectors=(), sinks=()) -> None:
-        """Write a module; `collectors` and `sinks` are pairs of a plugin's name and its class."""
+    def add(self, module: str, source: str, collectors=(), sinks=(), processors=()) -> None:
+        """Write a module; `collectors`, `sinks` and `processors` are pairs of a plugin's name and its class."""
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source))
-        for group, pairs in (("agent.collectors", collectors), ("agent.sinks", sinks)):
+        for group, pairs in (
+            ("agent.collectors", collectors),
+            ("agent.sinks", sinks),
+            ("agent.processors", processors),
+        ):
             self.points.setdefault(group, {}).update({name: f"{module}:{of}" for name, of in pairs})
         info = self.folder / "others_plugins-1.dist-info"
         info.mkdir(exist_ok=True)

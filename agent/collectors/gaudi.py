@@ -31,7 +31,7 @@ from agent.host.gpu_metrics import (
     of_limit,
     possible,
 )
-from agent.host.supervised_process import Child, FirstWord, find, quoted
+from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = b"0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
@@ -84,8 +84,8 @@ class GaudiCollector(Collector):
         """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
-        self._child: Child | None = None
-        self._first = FirstWord(config.interval)
+        self._child: SupervisedProcess | None = None
+        self._first = StartupWait(config.interval)
         self._columns: Columns = []
         self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
         """Device -> time of its last row, dimensions, values."""
@@ -95,10 +95,10 @@ class GaudiCollector(Collector):
         self.close()
         if not _has_device(folder := self._config.sys / "bus/pci/devices"):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
-        path = find("hl-smi", self._config.path, PLACE)
-        child = Child(self._command(path, 0), silence=STALE * self._period)
+        path = find_program("hl-smi", self._config.path, PLACE)
+        child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
         child.open(self._clock())
-        self._child, self._first = child, FirstWord(self._config.interval)
+        self._child, self._first = child, StartupWait(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the last row of each device until it is stale; wait a while for the first rows."""

@@ -25,7 +25,7 @@ from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.gpu_metrics import MOST
 from agent.host.process_tree import ProcTree, PsutilTree
-from agent.host.supervised_process import Child, FirstWord, find, quoted
+from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)
 ATTRIBUTES: Final = {
@@ -101,7 +101,7 @@ class Monitor:
         """Start it; it runs every `interval` seconds, at least every MIN_PERIOD. Raise Unavailable."""
         period = max(MIN_PERIOD, interval)
         self._clock, self._stale = clock, STALE * period
-        self._child = Child([path, "--json"], silence=self._stale, every=period)
+        self._child = SupervisedProcess([path, "--json"], timeout=self._stale, interval=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
         self._heard = clock()
@@ -109,7 +109,7 @@ class Monitor:
         self._why = ""
         """Why the last run gave no values, if so."""
         self._child.open(self._heard)
-        self._first = FirstWord(interval)
+        self._first = StartupWait(interval)
 
     def read(self, problems: list[str]) -> Devices:
         """Return the values of the last run until they are stale."""
@@ -227,7 +227,7 @@ class IpuCollector(Collector):
             except (ImportError, LookupError, RuntimeError) as problem:
                 why = str(problem)
         try:
-            path = find("gc-monitor", config.path)
+            path = find_program("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
         return Monitor(path, config.interval, self._clock)

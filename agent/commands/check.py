@@ -23,7 +23,7 @@ from typing import Any, Final
 from agent.commands.advisors import advisor_of
 from agent.config import plugins
 from agent.config.convert import ConfigError
-from agent.config.load import SHARED, Config, SinkOptions
+from agent.config.load import SHARED, TABLES, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
@@ -31,8 +31,11 @@ from agent.logs.text import one_line
 from agent.pipeline import preflight
 from agent.pipeline.build import (
     build_collectors,
+    build_derivations,
+    build_processors,
     build_samplers,
     build_sinks,
+    declared,
     duplicates,
     faults,
     hints,
@@ -40,11 +43,12 @@ from agent.pipeline.build import (
     validate,
 )
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
+from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
-from agent.spool.queue import fits, shown
 from agent.spool.sqlite import refuse_links, unsealed
 
 log = logging.getLogger(__name__)
@@ -62,16 +66,19 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it can run."""
     validate(config, judged=False)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    collectors, sinks = build_collectors(config), build_sinks(config)
+    collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers = build_samplers(collectors.items(), config, readings)
-    pipeline = Pipeline(samplers, (), readings, interval=8.0)
+    derivations = build_derivations(processors, config)
+    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     pipeline.once(PAUSE)
     for sampler in samplers:
         yield _collector_line(sampler)
+    for derivation in derivations:
+        yield _processor_line(derivation)
     for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
-        yield from _fault_lines(name, faults(name, sink, config, collectors))
+        yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)
         except ConfigError as problem:
@@ -107,6 +114,14 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     return (True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}")
+
+
+def _processor_line(derivation: Derivation) -> tuple[bool, str]:
+    head = f"processor  {derivation.name:<12}"
+    if not derivation.ok:
+        return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+    trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
+    return True, f"{head} ok       {derivation.yielded} series{trouble}"
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
@@ -200,13 +215,14 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, 
 
 
 def catalogue() -> dict[str, list[Metric]]:
-    """Return the metrics of every installed collector by its name, with or without the hardware."""
-    found = {}
-    for name, cls, problem in _loaded("collectors"):
-        if cls is None:
-            log.warning("collectors.%s is left out: %s", name, problem)
-        else:
-            found[name] = list(cls.metrics)
+    """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
+    found: dict[str, list[Metric]] = {}
+    for group in ("collectors", "processors"):
+        for name, cls, problem in _loaded(group):
+            if cls is None:
+                log.warning("%s.%s is left out: %s", group, name, problem)
+            else:
+                found[name] = [*found.get(name, ()), *cls.metrics]
     return {**found, "agent": list(AgentCollector.metrics)}
 
 
@@ -258,8 +274,8 @@ def columns(table: Iterable[tuple[str, ...]]) -> str:
 def sample_config() -> str:
     """Return a TOML file with every option of the installed plugins, commented out, at its default."""
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
-    parts += _options(Config, skip={"collectors", "sinks"})
-    for group, shared in (("collectors", None), ("sinks", SinkOptions)):
+    parts += _options(Config, skip=TABLES)
+    for group, shared in (("collectors", None), ("processors", None), ("sinks", SinkOptions)):
         for name, cls, problem in _loaded(group):
             if cls is None:
                 parts.append(f"\n# {group}.{name} is left out: {problem}")

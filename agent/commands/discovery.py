@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from agent.config.load import Config
 from agent.datapoint import Datapoint, Dimensions, Level
-from agent.pipeline.build import build_collectors
+from agent.pipeline.build import build_collectors, build_processors
 from agent.pipeline.clock import PATIENCE, Pipeline
 from agent.pipeline.delivery import Worker
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
@@ -43,7 +44,8 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     collectors = {**build_collectors(config), "agent": own}
     samplers = [Sampler(name, collector, Level.ALL, readings) for name, collector in collectors.items()]
     own.watch(samplers, [_idle_route(name, sink) for name, sink in sinks.items()], int)
-    pipeline = Pipeline(samplers, (), readings, interval=8.0)
+    derivations = [Derivation(name, processor, Level.ALL) for name, processor in build_processors(config).items()]
+    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     before = pipeline.gather(time.time_ns(), PATIENCE)
     time.sleep(PAUSE)

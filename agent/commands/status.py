@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
 from agent.version import __version__
@@ -31,6 +32,7 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
         "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _processor(derivation) for derivation in pipeline.derivations},
         "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
@@ -42,6 +44,15 @@ def _collector(sampler: Sampler) -> dict[str, Any]:
         "points": sampler.yielded,
         "seconds": round(sampler.seconds, 6),
         "error": sampler.unavailable or sampler.trouble,
+    }
+
+
+def _processor(derivation: Derivation) -> dict[str, Any]:
+    return {
+        "state": {True: "ok", False: "failing", None: "starting"}[derivation.ok],
+        "points": derivation.yielded,
+        "seconds": round(derivation.seconds, 6),
+        "error": derivation.trouble,
     }
 
 
@@ -80,7 +91,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if answer["not_ready"]:
         yield f"not ready: {answer['not_ready']}"
     sinks = answer["sinks"]
-    width = max([len(name) for name in (*sinks, *answer["collectors"])], default=0)
+    width = max([len(name) for name in (*sinks, *answer["collectors"], *answer["processors"])], default=0)
     for name, sink in sinks.items():
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
@@ -91,7 +102,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'':<{width}}   {n:,}: {reason}"
         if sink["last_error"] and sink["kept"]:
             yield f"{'':<{width}}   last error: {sink['last_error']}"
-    for name, one in answer["collectors"].items():
+    for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
         yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
             f": {one['error']}" if one["error"] else ""

@@ -34,7 +34,7 @@ class SinkOptions:
     """What the frame does for any sink; stands in the sink's own table."""
 
     type: str | None = None
-    """Kind of sink, as installed; the name of the table unless set. So there may be several sinks of a kind."""
+    """Kind of sink, as installed; the table's name unless set. So there can be several of a kind."""
     window: Seconds | None = None
     """Seconds of samples that become one point; 0: each sample is a point."""
     flush: Seconds | None = None
@@ -51,7 +51,7 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The general options; those of a collector stand in [collectors.NAME], those of a sink in [sinks.NAME]."""
+    """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
     """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
@@ -60,6 +60,10 @@ class Config:
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
     """What not to read."""
+    processor: tuple[str, ...] = ()
+    """What to derive from the readings: names of processors; all that are installed unless set."""
+    no_processor: tuple[str, ...] = ()
+    """What not to derive."""
     interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] | None = None
     """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
     window: Seconds | None = None
@@ -109,10 +113,11 @@ class Config:
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged to standard error."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-TABLES: Final = ("collectors", "sinks")
+TABLES: Final = ("collectors", "processors", "sinks")
 DEFAULT_SINK: Final = "stdout"
 SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 """A name that may be that of a file, and a part of a variable's that `__` ends."""
@@ -184,10 +189,12 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
     tables = read_file(file) if file else {}
     layers = merge(tables, from_environment(Config, env, PREFIX), flags)
     config = convert(Config, layers, "")
+    for group in ("collectors", "processors"):
+        kind, installed = group[:-1], plugins.installed(f"agent.{group}")
+        for name in (*getattr(config, group), *getattr(config, kind), *getattr(config, f"no_{kind}")):
+            if name not in installed:
+                raise ConfigError(f"{group}.{name}: no such {kind}{nearest(name, installed)}")
     installed = plugins.installed(plugins.COLLECTORS)
-    for name in (*config.collectors, *config.collector, *config.no_collector):
-        if name not in installed:
-            raise ConfigError(f"collectors.{name}: no such collector{nearest(name, installed)}")
     if config.stdin is not None and config.stdin not in installed:
         raise ConfigError(f"stdin: no such collector {config.stdin!r}{nearest(config.stdin, installed)}")
     _check_sinks(config, env)

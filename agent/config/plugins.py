@@ -13,9 +13,14 @@ from agent.config.convert import ConfigError
 from agent.errors import text_of
 
 COLLECTORS: Final = "agent.collectors"
+PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
 ADVISORS: Final = "agent.advisors"
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {COLLECTORS: ("metrics", "collect"), SINKS: ("limits", "hints", "write")}
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    COLLECTORS: ("metrics", "collect"),
+    PROCESSORS: ("metrics", "derive"),
+    SINKS: ("limits", "hints", "write"),
+}
 """What a class must have that does not derive from the contract."""
 
 

@@ -81,6 +81,14 @@ class PsutilSource:
         return "psutil"
 
 
+def open_kept(path: Path) -> KeptFile | None:
+    """Return the file, None where it is absent or may not be read."""
+    try:
+        return KeptFile(path)
+    except OSError:
+        return None
+
+
 def boot_time(proc: Path) -> int | None:
     """Return the boot time (ns since the epoch), or None; the kernel shifts it when the clock is set."""
     try:

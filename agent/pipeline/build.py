@@ -20,16 +20,18 @@ from agent.config import load as configuration
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.load import Config, SinkOptions
-from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
+from agent.processor import Processor
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 from agent.status.heartbeat import state_folder
@@ -73,15 +75,25 @@ def build_collectors(config: Config) -> dict[str, Collector]:
 
     One that is fed from standard input is always among them.
     """
-    found: dict[str, Collector] = {}
     fed = (config.stdin,) if config.stdin else ()
-    for name in dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed)):
-        if name in config.no_collector:
-            continue
+    wanted = dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed))
+    return _build_all(plugins.COLLECTORS, [name for name in wanted if name not in config.no_collector], config)
+
+
+def build_processors(config: Config) -> dict[str, Processor]:
+    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    wanted = {*(config.processor or plugins.installed(plugins.PROCESSORS))} - {*config.no_processor}
+    return _build_all(plugins.PROCESSORS, sorted(wanted), config)
+
+
+def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
+    """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
+    found = {}
+    for name in names:
         try:
-            found[name] = build_plugin(plugins.COLLECTORS, name, config)
+            found[name] = build_plugin(group, name, config)
         except NotLoaded as problem:
-            if config.collector:
+            if getattr(config, group.removeprefix("agent.").removesuffix("s")):
                 raise
             log.warning("%s", problem)
     return found
@@ -134,6 +146,12 @@ def build_samplers(
     return [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors]
 
 
+def build_derivations(processors: Mapping[str, Processor], config: Config) -> list[Derivation]:
+    """Return what runs each processor."""
+    level = level_wanted(config)
+    return [Derivation(name, processor, level) for name, processor in processors.items()]
+
+
 def spool_folder(config: Config) -> Path:
     """Return where spools live."""
     return state_folder(config.spool, os.environ)
@@ -147,26 +165,32 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
 def validate(config: Config, *, judged: bool = True) -> None:
     """Build every plugin and nothing else; raise ConfigError, also, if `judged`, for what a sink takes nothing of."""
     _check_dims(config)
-    collectors = build_collectors(config)
+    metrics = declared(build_collectors(config), build_processors(config))
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
         if judged:
-            refusals(name, sink, config, collectors)
+            refusals(name, sink, config, metrics)
     _renamer(config)
 
 
-def refusals(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[str]:
+def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
+    """Return all metrics that these may yield."""
+    sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
+    return [metric for source in sources for metric in source.metrics]
+
+
+def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
     """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
-    found = faults(name, sink, config, collectors)
+    found = faults(name, sink, config, metrics)
     if whole := next((fault.text for fault in found if fault.whole), None):
         raise ConfigError(whole)
     return [fault.text for fault in found]
 
 
-def faults(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[preflight.Fault]:
-    """Return what the sink will never take of this configuration, by its own rules."""
+def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
+    """Return what the sink will never take of these metrics under this configuration, by its own rules."""
     wanted = build_filter(configuration.sink_options(name, config), sink.limits, config).wants
-    metrics = [metric for collector in collectors.values() for metric in collector.metrics if wanted(metric)]
+    metrics = [metric for metric in metrics if wanted(metric)]
     return list(
         preflight.faults(name, sink, config.dims, words=config.common_dims, metrics=metrics, rename=_renamer(config))
     )
@@ -288,9 +312,10 @@ def assemble(
     born = time.time_ns()
     own = AgentCollector(start_time=born)
     collectors = {**build_collectors(config), "agent": own}
+    processors = build_processors(config)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
-        for refusal in refusals(name, sink, config, collectors):
+        for refusal in refusals(name, sink, config, declared(collectors, processors)):
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
@@ -310,6 +335,7 @@ def assemble(
         for name, sink in sinks.items()
     ]
     assert config.interval is not None
-    pipeline = Pipeline(samplers, routes, readings, interval=config.interval)
-    own.watch(samplers, routes, lambda: pipeline.missed, lambda: pipeline.failed)
+    derivations = build_derivations(processors, config)
+    pipeline = Pipeline(samplers, routes, readings, interval=config.interval, derivations=derivations)
+    own.watch(samplers, routes, lambda: pipeline.missed, lambda: pipeline.failed, derivations)
     return pipeline

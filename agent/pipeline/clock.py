@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from agent.datapoint import Datapoint
 from agent.errors import text_of
 from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.derivation import Derivation, derive_all
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Reading, Sampler
 
@@ -41,10 +42,11 @@ class Pipeline:
         readings: queue.SimpleQueue[Reading],
         *,
         interval: float,
+        derivations: Sequence[Derivation] = (),
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
-        self.samplers, self.routes = samplers, routes
+        self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._readings, self._interval, self._clock = readings, interval, clock
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
@@ -63,7 +65,11 @@ class Pipeline:
             route.worker.start()
 
     def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
-        """Ask every collector that is free, and return what has come within `grace` seconds; a stop cuts that short."""
+        """
+        Return what collectors gave within `grace` seconds, and what processors derive from it.
+
+        A collector that still reads is not asked again. A stop ends the wait.
+        """
         waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
@@ -76,6 +82,7 @@ class Pipeline:
                 continue
             points += reading.points
             waiting -= reading.at == at
+        derive_all(self.derivations, points, at)
         return points
 
     def tick(self, grace: float | None = None) -> None:

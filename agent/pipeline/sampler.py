@@ -1,4 +1,4 @@
-"""One long-lived thread a collector: the place where a hung driver call is allowed to hang."""
+"""A thread for each collector that has something to read: a driver call that hangs, hangs there."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Reading(NamedTuple):
 
 class Sampler:
     """
-    Runs one collector: never twice at once, always on the same thread, which is a daemon.
+    Runs one collector: never twice at once, and from `open` to `close` on one thread, which is a daemon.
 
     Long-lived, because psutil keeps its baselines by thread. A reading that does not come back costs this thread
-    and nothing else: the collector is passed over and counted until it returns.
+    and nothing else: the collector is skipped and counted until it returns. A collector that finds nothing to read is
+    closed, and its thread ends; another one opens it at the next try.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Sampler:
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._busy = self._open = False
+        self._busy = self._open = self._is_parked = False
         self._logger = ThrottledLogger(log, f"collector {name}")
         self.validation = Validation(level, self._logger)
         self._learn = learn
@@ -76,10 +77,12 @@ class Sampler:
         self.seconds = 0.0
         """How long the last reading took."""
         self.failed = self.partial = self.skipped = 0
-        self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
+        self._thread = threading.Thread()
 
     def start(self) -> None:
         """Start the thread."""
+        self._is_parked = False
+        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
         self._thread.start()
 
     def request(self, at: int) -> bool:
@@ -95,6 +98,8 @@ class Sampler:
             return False
         self._busy = True
         self._due.put(at)
+        if self._is_parked:
+            self.start()
         return True
 
     def stop(self) -> None:
@@ -122,8 +127,13 @@ class Sampler:
                 self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
             self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
-            self._busy = False
+            if is_parked := self.unavailable is not None and not self._open:
+                self._close()
+                self._is_parked = True
+            self._busy = False  # from here on, where this thread is to end, the collector is another thread's
             self._readings.put(Reading(at, points))
+            if is_parked:
+                return
         self._close()
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
@@ -141,9 +151,7 @@ class Sampler:
             self._partly(end.problems)
             self.ok, self.ended = True, end
         except Unavailable as reason:
-            if self._open:
-                self._close()
-            self.unavailable, self.ok = str(reason), None
+            self._open, self.unavailable, self.ok = False, str(reason), None
             self._logger.log(logging.INFO, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
             self._partly(partly.problems)

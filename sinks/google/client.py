@@ -13,14 +13,14 @@ from google.auth import exceptions as auth
 from google.protobuf.message import DecodeError
 
 from agent.errors import Refused, Retryable
-from sinks.google import spare
+from sinks.google import metric_service
 from sinks.google.answers import Answer
 from sinks.google.wire import Sent, request
 
 if TYPE_CHECKING:
     from sinks.google import GoogleSink
 
-Transport: Final = spare.transports.MetricServiceGrpcTransport
+Transport: Final = metric_service.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 """All that is asked for."""
 HOST: Final = "monitoring.googleapis.com"
@@ -76,13 +76,13 @@ class Client:
                 raise Refused(f"Google's credentials file is invalid: {problem}") from None
             self.project = self.project or project or ""
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *through(host)))
-        self._client = spare.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
+        self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
     def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
         """Send points in one request; return the answer if it is an error. Raise Refused or Retryable."""
         if self._client is None:
             self.connect()
-        wrapped = spare.types.CreateTimeSeriesRequest.wrap(request(project, sent))
+        wrapped = metric_service.types.CreateTimeSeriesRequest.wrap(request(project, sent))
         try:
             self._client.create_time_series(wrapped, timeout=self._config.timeout)
         except failures.GoogleAPICallError as error:

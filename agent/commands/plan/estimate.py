@@ -17,7 +17,16 @@ from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
-from agent.pipeline.build import build_collectors, build_filter, build_plugin, build_sinks, faults, window_length
+from agent.pipeline.build import (
+    build_collectors,
+    build_filter,
+    build_plugin,
+    build_processors,
+    build_sinks,
+    declared,
+    faults,
+    window_length,
+)
 from agent.pipeline.preflight import Fault
 from agent.pipeline.window import Window
 from agent.sink import Sink
@@ -126,9 +135,9 @@ class Plan:
 def make(config: Config, hosts: int = 1, terms: Terms = Terms()) -> Plan:  # noqa: B008  # a constant
     """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
     sinks = build_sinks(config)
-    collectors = build_collectors(config)
+    metrics = declared(build_collectors(config), build_processors(config))
     planners = [
-        _Planner(name, sink, config, faults(name, sink, config, collectors), hosts=hosts, terms=terms)
+        _Planner(name, sink, config, faults(name, sink, config, metrics), hosts=hosts, terms=terms)
         for name, sink in sinks.items()
     ]
     machine = discover(config, sinks)

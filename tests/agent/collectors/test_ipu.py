@@ -267,7 +267,7 @@ def test_the_first_run_is_waited_for(bench):
 
 
 def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.8)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
     bench.program("exec sleep 60").open(path=bench.path)
     assert 0.7 < took(bench) < 10
     assert bench.tick() == ({}, ["gc-monitor has printed nothing yet"])
@@ -275,14 +275,14 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
 
 
 def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
 
 
 def test_a_first_run_that_fails_is_not_waited_for_any_longer(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exit 5").open(path=bench.path, interval=60.0)
     assert took(bench) < 20
     assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])

@@ -708,9 +708,9 @@ def test_the_client_is_not_loaded_before_it_is_needed():
 
 def test_what_is_left_out_of_the_client_is_there_for_others():
     words = (
-        "from sinks.google import client, spare; from google.cloud import monitoring_v3 as whole;"
-        "assert whole.MetricServiceClient is spare.service.MetricServiceClient;"
-        "assert whole.types.TimeSeries is spare.series.TimeSeries; whole.AlertPolicyServiceClient"
+        "from sinks.google import client, metric_service; from google.cloud import monitoring_v3 as whole;"
+        "assert whole.MetricServiceClient is metric_service.service.MetricServiceClient;"
+        "assert whole.types.TimeSeries is metric_service.series.TimeSeries; whole.AlertPolicyServiceClient"
     )
     subprocess.run([sys.executable, "-c", words], check=True)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.monitor import RecordSplitter
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import PERIODS, Records
-from agent.collectors.neuron.stream import Splitter
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Dimensions, Kind, Level
 from tests.doubles.fake_neuron_monitor import record
 
@@ -29,9 +29,9 @@ class Feed:
     """Records in, values out, one tick a second."""
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
-        self.trouble = Trouble()
+        self.noted = Problems()
         self.records = Records(
-            self.trouble, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
+            self.noted, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
         )
         self.now = 0
 
@@ -51,7 +51,7 @@ class Feed:
         return found
 
     def problems(self):
-        return self.trouble.take()
+        return self.noted.take()
 
 
 def only(**changes):
@@ -480,7 +480,7 @@ def test_shares_that_are_left_out_of_record_after_record_are_said_once():
     assert said == [[], [], LEFT_OUT, *[[]] * 17]
 
 
-def test_shares_that_are_left_out_as_runtimes_start_are_no_trouble():
+def test_shares_that_are_left_out_as_runtimes_start_are_no_problems():
     feed = Feed()
     for pid in range(20):
         feed.tick(new_runtime(pid, 0.008))
@@ -644,7 +644,7 @@ def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
 
 def test_all_edge_cases_at_once():
     feed = Feed()
-    bad = [*Splitter(feed.trouble).cut((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
+    bad = [*RecordSplitter(feed.noted).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
     found = feed.tick(*bad[:-1])
     problems = feed.problems()
     assert {
@@ -820,7 +820,7 @@ def test_an_unknown_group_is_said_once_for_good():
     assert feed.problems() == []
 
 
-def test_kinds_of_trouble_in_one_tick_are_bounded():
+def test_kinds_of_problems_in_one_tick_are_bounded():
     feed = Feed()
     feed.tick(*[f"line {chr(65 + n % 26)}{chr(65 + n // 26)}".encode() for n in range(500)])
     assert len(feed.problems()) <= 32
