@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from agent.commands import arguments
 from agent.commands import health as probe
-from agent.commands.dashboard import options as dashboards
+from agent.commands.dashboard import flags as dashboards
 from agent.logs.text import is_utf8, one_line
 from agent.version import __version__
 
@@ -342,22 +342,22 @@ def _is_form_of_plan(given: argparse.Namespace) -> bool:
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:
+    from agent.advice import Terms  # noqa: PLC0415  # loaded on demand
     from agent.commands.plan import estimate  # noqa: PLC0415  # loaded on demand
     from agent.commands.plan import text as plan_text  # noqa: PLC0415  # loaded on demand
-    from agent.commands.plan.prices import Wishes  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
-    made = estimate.make(config, Wishes(**{key: getattr(given, key) for key in PLAN_OPTIONS}))
+    made = estimate.make(config, given.hosts, Terms(**{key: getattr(given, key) for key in Terms._fields}))
     as_json = _is_form_of_plan(given) and given.format == "json"
     _print(plan_text.as_json(made) if as_json else plan_text.as_text(made))
     return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
-    from agent.commands.dashboard import make  # noqa: PLC0415  # loaded on demand
+    from agent.commands.dashboard import make, options  # noqa: PLC0415  # loaded on demand
 
     logging.disable(logging.WARNING)
-    made = make.make(config, dashboards.wishes(given))
+    made = make.make(config, options.options(given))
     for note in made.notes:
         _report(note, OK)
     _print(made.text)

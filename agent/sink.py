@@ -68,6 +68,8 @@ class Sink(Protocol):
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """
+    needs: Sequence[str] = ()
+    """Modules of libraries that `open` imports: asked for before the sink is built to run."""
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""

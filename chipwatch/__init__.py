@@ -17,6 +17,14 @@ from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from agent.advice import Advisor as Advisor
+    from agent.advice import Alarm as Alarm
+    from agent.advice import Chart as Chart
+    from agent.advice import Cost as Cost
+    from agent.advice import Load as Load
+    from agent.advice import Quota as Quota
+    from agent.advice import Scope as Scope
+    from agent.advice import Terms as Terms
     from agent.collector import Collector as Collector
     from agent.datapoint import Datapoint as Datapoint
     from agent.datapoint import Dimensions as Dimensions
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from agent.testing import check_sink as check_sink
 
 HOMES: Final = {
+    "agent.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
     "agent.collector": ("Collector",),
     "agent.datapoint": (
         "Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge",

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from agent.commands.advisors import advisor_of
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.load import SHARED, TABLES, Config, SinkOptions
@@ -78,6 +79,10 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
+        try:
+            advisor_of(name, config)
+        except ConfigError as problem:
+            yield False, f"sink       {name:<12} FAILED   {problem}"
     for name, text in duplicates(sinks, config, collectors):
         yield True, f"sink       {name:<12} twice    {text}"
     pipeline.close(0)

@@ -18,7 +18,7 @@ import msgspec
 from agent.config import plugins
 from agent.config.convert import ConfigError, convert, is_list, nearest, value_of
 from agent.datapoint import Level
-from agent.identity.resolver import WORDS
+from agent.identity.names import WORDS
 from agent.logs.text import is_address, is_utf8
 
 log = logging.getLogger(__name__)

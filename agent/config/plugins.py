@@ -15,6 +15,7 @@ from agent.errors import text_of
 COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
+ADVISORS: Final = "agent.advisors"
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     COLLECTORS: ("metrics", "collect"),
     PROCESSORS: ("metrics", "derive"),

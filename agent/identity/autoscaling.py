@@ -18,6 +18,7 @@ from agent.identity.dmi import Hardware
 from agent.identity.ec2 import describe
 from agent.identity.imds import DOMAIN, TAGS, Imds, modify
 from agent.identity.metadata import MAX_BYTES, NoAnswer, NoService
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, fit
 
 TAG: Final = "aws:autoscaling:groupName"
@@ -38,7 +39,7 @@ class AutoScaling(Source):
     """The name of the Auto Scaling group of this instance."""
 
     name = "Auto Scaling"
-    words = ("autoscaling_group",)
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
         self._env, self._hardware = env, hardware

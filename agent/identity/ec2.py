@@ -9,6 +9,7 @@ import msgspec
 from agent.identity.dmi import Hardware
 from agent.identity.imds import DOCUMENT, Imds
 from agent.identity.metadata import NoAnswer, NoService
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 
@@ -27,7 +28,7 @@ class Ec2(Source):
     """Instance, type, image, location and account."""
 
     name = "EC2"
-    words = ("instance_id", "instance_type", "ami_id", "region", "availability_zone", "account_id")
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
         self._env, self._hardware = env, hardware

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from agent.identity.metadata import NoAnswer, NoService, Service
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
@@ -30,10 +31,7 @@ class Ecs(Source):
     """Cluster, service, task, family, container, location and account, on EC2, Fargate or elsewhere."""
 
     name = "ECS"
-    words = (
-        "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container",
-        "region", "availability_zone", "account_id",
-    )  # fmt: skip
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._url = env.get(VARIABLE, "")

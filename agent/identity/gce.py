@@ -10,6 +10,7 @@ import msgspec
 
 from agent.identity.dmi import Hardware
 from agent.identity.metadata import NoAnswer, NoService, Service
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 ROOT: Final = "/computeMetadata/v1"
@@ -73,9 +74,7 @@ class Gce(Source):
     """Project, zone, region, instance, type, image, and in GKE the cluster and its location."""
 
     name = "GCE"
-    words = (
-        "gcp_project", "gcp_zone", "region", "instance_id", "instance_type", "ami_id", "k8s_cluster", "k8s_location",
-    )  # fmt: skip
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
         self._env, self._hardware, self._clock = env, hardware, clock

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -42,7 +43,7 @@ class Kubernetes(Source):
     """
 
     name = "Kubernetes"
-    words = tuple(VARIABLES)
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], account: Path = ACCOUNT) -> None:
         self._env, self._namespace = env, account / "namespace"

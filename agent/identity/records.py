@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source
 
 
@@ -12,7 +13,7 @@ class Records(Source):
     """Makes the identity wait for values from records; the collector passes them to `Identity.offer`."""
 
     name: ClassVar[str] = "records"
-    words: ClassVar[Collection[str]] = ("instance_id", "instance_type", "ami_id", "availability_zone", "region")
+    words: ClassVar[Collection[str]] = known_by(name)
 
     def is_here(self) -> bool:
         """Return True: records are expected."""

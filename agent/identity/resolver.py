@@ -16,6 +16,7 @@ from agent.identity.ec2 import Ec2
 from agent.identity.ecs import Ecs
 from agent.identity.gce import Gce
 from agent.identity.kubernetes import Kubernetes
+from agent.identity.names import LATE, OF_POINTS
 from agent.identity.slurm import Slurm
 from agent.identity.source import Answer, Source, Word, fit
 from agent.identity.static import Static
@@ -23,18 +24,6 @@ from agent.logs.throttled import ThrottledLogger
 
 log = logging.getLogger(__name__)
 
-WORDS: Final = (
-    "instance_id", "instance_type", "ami_id", "neuron_runtime_tag",
-    "region", "availability_zone", "account_id", "autoscaling_group", "hostname",
-    "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container",
-    "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container",
-    "gcp_project", "gcp_zone", "slurm_job", "slurm_rank", "run_id",
-)  # fmt: skip
-"""Every word that `--common-dims` takes."""
-OF_POINTS: Final = frozenset({"neuron_runtime_tag"})
-"""Words that differ from point to point: the collector that knows them adds them, and nobody waits for them here."""
-LATE: Final = frozenset({"autoscaling_group"})
-"""Words that may take somebody's permission to find out: points wait GRACE for them, then go without."""
 LATE_TIMEOUT: Final = 5.0
 """Seconds that points wait for a LATE dimension after all others are known: less than a sink's flush."""
 HINT_TIMEOUT: Final = 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 VARIABLES: Final = {"slurm_job": "SLURM_JOB_ID", "slurm_rank": "SLURM_PROCID"}
@@ -14,7 +15,7 @@ class Slurm(Source):
     """The job and the rank, from the environment."""
 
     name = "Slurm"
-    words = tuple(VARIABLES)
+    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env

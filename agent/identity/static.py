@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Collection
 
+from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, fit
 
 
@@ -13,7 +14,7 @@ class Static(Source):
     """The host name, and a random run_id for each start."""
 
     name = "this machine"
-    words = ("hostname", "run_id")
+    words = known_by(name)
 
     def ask(self, wanted: Collection[str]) -> Answer:
         """Return both."""

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,9 @@ def load_plugin(group: str, name: str, config: Config) -> Any:
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
         cls = plugins.load(group, registered)
+        for module in getattr(cls, "needs", ()):
+            if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
         extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""

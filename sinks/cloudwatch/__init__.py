@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import time
@@ -14,14 +13,11 @@ from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
-from sinks.cloudwatch.rules import ALLOWED, namespace_fault, series_fault
 from sinks.cloudwatch.wire import Encoder, body
+from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:
     from sinks.cloudwatch.client import Client
-
-if importlib.util.find_spec("botocore") is None:  # reported at import; `open` imports it
-    raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
 
 ROUNDS: Final = 5
 """Requests in one write: the first, and one more each time the service names refused datums."""
@@ -43,6 +39,7 @@ class CloudwatchSink(Sink):
         increases=True,
         max_series=500,
     )
+    needs = ("botocore",)
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.datapoint import Datapoint, Dimensions
 from agent.sink import Rejected
-from sinks.cloudwatch.rules import COUNTER, point_fault, series_fault, unit_of
+from sinks.common.cloudwatch_rules import COUNTER, point_fault, series_fault, unit_of
 
 MOST_SERIES: Final = 20_000
 """Series whose constant part is remembered: about 0.5 kB each."""

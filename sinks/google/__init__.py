@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import logging
 import os
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from sinks.google.answers import Answer
     from sinks.google.client import Client
     from sinks.google.wire import Encoder, Sent
-
-if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.cloud.monitoring_v3") is None:
-    raise ModuleNotFoundError("No module named 'google.cloud.monitoring_v3'", name="google.cloud.monitoring_v3")
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +49,7 @@ class GoogleSink(Sink):
         spacing=SPACING / 1e9,
     )
     hints = WORDS
+    needs = ("google.cloud.monitoring_v3",)
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable, SinkClosed
 from agent.sink import Limits, Rejected, Sink
-from sinks.stdout.emf import events, is_allowed, series_fault
+from sinks.common.cloudwatch_rules import namespace_fault
+from sinks.stdout.emf import events, series_fault
 from sinks.stdout.jsonl import lines
 from sinks.stdout.table import Table
 
@@ -47,6 +48,8 @@ class StdoutSink(Sink):
         """CloudWatch's namespace (emf)."""
         high_resolution: bool = False
         """CloudWatch stores a point for each second instead of each minute (emf)."""
+        region: str | None = None
+        """AWS region whose prices `agent plan` shows (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""
@@ -79,8 +82,8 @@ class StdoutSink(Sink):
             self._format = "table" if self._terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
-            if not is_allowed(self._config.namespace, 255) or self._config.namespace[0] == ":":
-                raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}")
+            if fault := namespace_fault(self._config.namespace):
+                raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}: {fault}")
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":

@@ -10,25 +10,15 @@ from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.sink import Rejected
+from sinks.common import cloudwatch_rules
+from sinks.common.cloudwatch_rules import LARGEST, unit_of
 from sinks.stdout.jsonl import SERIES
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
-EMF_UNITS: Final = {
-    "%": "Percent",
-    "By": "Bytes",
-    "MBy": "Megabytes",
-    "s": "Seconds",
-    "ms": "Milliseconds",
-    "{flop}/s": "Count/Second",
-} | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
-"""UCUM unit -> CloudWatch's unit, which has none for power, energy, temperature and frequency; `{thing}` is Count."""
-EMF_DIMENSIONS: Final = 30
 EMF_NUMBERS: Final = 100
 """Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
 EMF_BYTES: Final = 250_000
 """Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
-EMF_LARGEST: Final = 2.0**360
-"""Largest magnitude of a value (CloudWatch API Reference, MetricDatum)."""
 
 
 def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
@@ -81,33 +71,16 @@ class _Event:
 @lru_cache(maxsize=SERIES)
 def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
     """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
-    reason = None
-    try:
-        unit = _emf_unit(metric.unit)
-    except KeyError:
-        unit, reason = "None", "unknown unit"
-    if len(dims) > EMF_DIMENSIONS:
-        reason = "too many dimensions"
-    elif not is_allowed(metric.name, 255):
-        reason = "metric name not allowed"
-    elif not all(is_allowed(key, 255) and key[0] != ":" for key in dims):
-        reason = "dimension name not allowed"
-    elif not all(is_allowed(value, 1024) for _, value in dims.items_sorted):
-        reason = "dimension value not allowed"
-    elif metric.name in dims or "_aws" in {metric.name, *dims}:
-        reason = "name taken"
-    definition = {"Name": metric.name, "Unit": unit, "StorageResolution": resolution}
+    reason = cloudwatch_rules.series_fault(metric, dims)
+    if metric.name in dims or "_aws" in {metric.name, *dims}:
+        reason = reason or "name taken"
+    definition = {"Name": metric.name, "Unit": unit_of(metric.unit), "StorageResolution": resolution}
     return json.dumps(metric.name), compact(definition), reason
 
 
 def series_fault(metric: Metric, dims: Dimensions) -> str | None:
     """Return why CloudWatch rejects every point of this series, or None."""
     return _emf_series(metric, dims, 60)[2]
-
-
-def _emf_unit(unit: str) -> str:
-    """Return CloudWatch's unit; raise KeyError if none is defined."""
-    return "Count" if unit.startswith("{") and unit.endswith("}") else EMF_UNITS[unit]
 
 
 def _emf_fault(point: Datapoint) -> str | None:
@@ -117,7 +90,7 @@ def _emf_fault(point: Datapoint) -> str | None:
         return "first reading of a counter"
     total = point.summary
     figures = (figure,) if total is None else (total.minimum, total.maximum)
-    return None if all(abs(figure) <= EMF_LARGEST for figure in figures) else "number out of range"
+    return None if all(abs(figure) <= LARGEST for figure in figures) else "number out of range"
 
 
 def _emf_numbers(point: Datapoint) -> list[str]:
@@ -128,8 +101,3 @@ def _emf_numbers(point: Datapoint) -> list[str]:
     samples = [*chain.from_iterable(map(repeat, total.values, total.counts))]
     parts = (samples[i : i + EMF_NUMBERS] for i in range(0, len(samples), EMF_NUMBERS))
     return [compact(part) for part in parts]
-
-
-def is_allowed(text: str, most: int) -> bool:
-    """Return whether CloudWatch accepts a name or a value: printable ASCII, not blank, at most `most` characters."""
-    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()

@@ -19,7 +19,7 @@ from agent.config.convert import convert
 from agent.config.load import SHARED, SINK_KEYS
 from agent.datapoint import Level, counter, gauge
 from agent.errors import Refused, Retryable, Unavailable
-from agent.identity.resolver import WORDS
+from agent.identity.names import WORDS
 from agent.naming import rename as names
 from agent.naming.profiles import PROFILES
 from agent.pipeline.preflight import faults

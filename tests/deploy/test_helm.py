@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from agent.config import load as configuration
-from agent.identity.resolver import WORDS
+from agent.identity.names import WORDS
 from agent.pipeline.build import validate
 from agent.version import __version__
 from tests.deploy import tools

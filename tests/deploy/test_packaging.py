@@ -59,7 +59,8 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built):
     }
     assert names - metadata == sources()
     assert "agent/py.typed" in names
-    assert "agent/commands/plan/prices.toml" in names
+    assert {"sinks/common/cloudwatch_prices.toml", "sinks/google/prices.toml"} <= set(names)
+    assert {"agent/commands/dashboard/alarms.toml", "agent/commands/dashboard/charts.toml"} <= set(names)
 
 
 def test_the_sdist_holds_these_and_what_says_what_they_are(built):

@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.config.load import load
 from tests.deploy import terraform as tf
 from tests.deploy import tools
@@ -415,8 +415,8 @@ def test_iam_takes_the_planned_roles_and_they_are_the_least(planned, client, mod
 def said_by_the_generator(name, *, alarms):
     families, dims, level = SAME[name]
     flags = {"level": level, "common_dims": dims, "region": "us-east-1", "namespace": "Chipwatch"}
-    wishes = Wishes(cloud="cloudwatch", families=families, alarms=alarms, **EXPECTED.get(name, {}))
-    return make(load(None, flags, {}), wishes).document
+    wishes = Options(cloud="cloudwatch", families=families, alarms=alarms, **EXPECTED.get(name, {}))
+    return json.loads(make(load(None, flags, {}), wishes).text)
 
 
 def query(expression):

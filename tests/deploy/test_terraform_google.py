@@ -16,11 +16,11 @@ import tomllib
 
 import pytest
 
-from agent.commands.dashboard import google
 from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.config.convert import ConfigError
 from agent.config.load import load
+from sinks.google import GoogleSink
 from tests.agent.commands.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf
@@ -313,8 +313,8 @@ SAME = {
 
 def said_by_the_generator(name, *, alarms):
     families, level, resources = SAME[name]
-    wishes = Wishes(cloud="google", families=families, alarms=alarms, resources=resources if alarms else ())
-    return make(load(None, {"level": level}, {}), wishes).document
+    wishes = Options(cloud="google", families=families, alarms=alarms, resources=resources if alarms else ())
+    return json.loads(make(load(None, {"level": level}, {}), wishes).text)
 
 
 def graphs(board):
@@ -393,11 +393,11 @@ def test_another_prefix_gives_what_the_generator_says_of_it(terraform):
     plan = terraform.plan(GOOGLE / "modules/dashboards", variables)
     config = load(None, {"sinks": {"google": {"prefix": ours}}}, {})
     try:
-        generated = make(config, Wishes(cloud="google", families=("host",))).document
+        generated = json.loads(make(config, Options(cloud="google", families=("host",))).text)
     except ConfigError as problem:
         pytest.skip(f"the sink google is not installed here: {problem}")
     assert json.loads(outputs(plan)["json"]) == generated
-    assert google.PREFIX not in outputs(plan)["json"]
+    assert GoogleSink.Config().prefix not in outputs(plan)["json"]
 
 
 # -- the scripts -------------------------------------------------------------------------------------------------

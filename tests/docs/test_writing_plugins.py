@@ -29,7 +29,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
     for name, page in PAGES.items():
         (folder / name).mkdir()
-        (source,), (project, *_) = shown(page, "python"), shown(page, "toml")
+        (source, *_), (project, *_) = shown(page, "python"), shown(page, "toml")
         (folder / name / f"chipwatch_{name}.py").write_text(source)
         (folder / name / "pyproject.toml").write_text(project)
     return folder
@@ -89,7 +89,7 @@ def test_the_collector_is_listed_and_read(run, tmp_path):
 
 
 def test_both_sinks_of_the_page_send_under_their_own_names(run, tmp_path):
-    (instances,) = shown(PAGES["udp"], "toml")[1:]
+    _, instances, _ = shown(PAGES["udp"], "toml")
     assert {table["type"] for table in tomllib.loads(instances)["sinks"].values()} == {"udp"}
     file = tmp_path / "agent.toml"
     with (

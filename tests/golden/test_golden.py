@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.commands.check import catalogue as declared
-from tests.golden.update import DASHBOARDS, DOCUMENT, GOLDEN, dashboards, document, golden
+from tests.golden.update import DASHBOARDS, DOCUMENT, GOLDEN, OPERATIONS, dashboards, document, golden, names
 
 STALE = "if this change is meant, `make golden` writes it anew"
 
@@ -14,6 +14,10 @@ def test_the_golden_file_is_what_the_collectors_declare():
 
 def test_the_page_on_metrics_is_what_the_collectors_declare():
     assert document().splitlines() == DOCUMENT.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_table_of_dimension_names_is_what_the_agent_knows():
+    assert names().splitlines() == OPERATIONS.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_dashboards_and_alarms_are_what_the_collectors_declare():

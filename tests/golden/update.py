@@ -1,19 +1,23 @@
-"""`make golden`: writes anew what is made of what the collectors declare: their list, their page, the dashboards."""
+"""`make golden`: writes anew what is generated: the metrics, their page, dimension names, dashboards."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from agent.commands.check import catalogue, rows
-from agent.commands.dashboard.google import PREFIX
 from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.config.load import load
+from agent.identity.names import NAMES
+from sinks.google import GoogleSink
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
+OPERATIONS = ROOT / "docs/operations.md"
+NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 DASHBOARDS = ROOT / "tests/golden/dashboards"
 FAMILIES = ("host", "gpu", "neuron", "tpu")
 FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
@@ -91,12 +95,28 @@ def document() -> str:
     return "\n".join(parts)
 
 
+def names() -> str:
+    """Return docs/operations.md with its table of the dimension names."""
+    page = OPERATIONS.read_text(encoding="utf-8")
+    head, mark, rest = page.partition(NAMES_BEGIN)
+    _, end, tail = rest.partition(NAMES_END)
+    if not (mark and end):
+        raise LookupError(f"{OPERATIONS.name} has no longer: {NAMES_BEGIN} and {NAMES_END}")
+    rows = "".join(
+        f"| {name.name} | {name.text} | {', '.join(name.sources) or 'its collector'} |"
+        f" {'each host its own' if name.per_host else 'point by point' if not name.sources else 'shared'}"
+        f"{', new at each start' if name.passing else ''}{', may come late' if name.late else ''} |\n"
+        for name in NAMES
+    )
+    return f"{head}{mark}| name | what it is | known by | value |\n|---|---|---|---|\n{rows}{end}{tail}"
+
+
 def dashboards() -> dict[Path, str]:
     """Return the dashboard and the alarms of each cloud, by file."""
     made = {}
     for cloud in ("cloudwatch", "google"):
         for alarms in (False, True):
-            wishes = Wishes(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
+            wishes = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
             made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
     return made
@@ -108,10 +128,10 @@ def terraform_aws() -> dict[Path, str]:
     for level in LEVELS:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
-            wishes = Wishes(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
+            wishes = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
-                made[path] = f"{make(load(None, flags, {}), wishes._replace(alarms=alarms)).text}\n"
+                made[path] = f"{make(load(None, flags, {}), replace(wishes, alarms=alarms)).text}\n"
     return made
 
 
@@ -120,11 +140,11 @@ def terraform_google() -> dict[Path, str]:
     made = {}
     for level, family in product(LEVELS, FAMILIES):
         config = load(None, {"level": level}, {})
-        wishes = Wishes(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        wishes = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
-            text = make(config, wishes._replace(alarms=alarms)).text
+            text = make(config, replace(wishes, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
-            made[path] = f"{text.replace(PREFIX, '${metric_prefix}')}\n"
+            made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
     return made
 
 
@@ -142,7 +162,7 @@ def installer_on_google() -> dict[Path, str]:
 
 def main() -> None:
     """Write all files."""
-    listings = {GOLDEN: golden(), DOCUMENT: document(), **dashboards()}
+    listings = {GOLDEN: golden(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -767,7 +767,6 @@ def core(**dims):
         (core(**{"cpu.core.utilization": "v"}), "name taken"),
         (core(_aws="v"), "name taken"),
         (gauge("_aws", "%", "A.").point(AT, 1.0), "name taken"),
-        (gauge("a.b", "furlong", "A.").point(AT, 1.0), "unknown unit"),
         (CPU.point(AT, 2.0**361), "number out of range"),
         (CPU.point(AT, -(2.0**361)), "number out of range"),
     ],
@@ -779,7 +778,7 @@ def test_emf_rejects_what_cloudwatch_will_never_take(point, reason):
     assert [*read_emf(text).values()] == [[1.0]]
 
 
-@pytest.mark.parametrize("namespace", ["", " ", ":x", "größe", "x" * 256])
+@pytest.mark.parametrize("namespace", ["", " ", ":x", "größe", "x" * 256, "AWS/EC2"])
 def test_emf_refuses_a_namespace_that_cloudwatch_would(namespace):
     with pytest.raises(Refused, match="namespace"):
         sink_on(io.BytesIO(), format="emf", namespace=namespace)
@@ -801,10 +800,13 @@ def declared_units():
 
 def test_every_unit_that_is_collected_was_given_a_unit_of_cloudwatch():
     for unit in {*CATALOGUE_UNITS, *declared_units()}:
-        assert emf._emf_unit(unit) in CLOUDWATCH_UNITS
+        assert emf.unit_of(unit) in CLOUDWATCH_UNITS
 
-    with pytest.raises(KeyError):
-        emf._emf_unit("furlong")
+
+def test_a_unit_that_cloudwatch_lacks_costs_no_number():
+    text, rejected = written([gauge("a.b", "furlong", "A.").point(AT, 1.0)], format="emf")
+    assert not rejected
+    assert json.loads(text)["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Unit"] == "None"
 
 
 # -- conservation

@@ -1,44 +1,50 @@
-"""A configuration and what is wanted -> the document, ready to be printed."""
+"""A configuration and what is wanted -> the documents, ready to be printed."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-from agent.commands.dashboard import cloudwatch, google
+from agent.advice import Advisor
+from agent.commands.advisors import advisor_of, asked
 from agent.commands.dashboard.alarms import alarms
 from agent.commands.dashboard.charts import charts
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import find
-from agent.config.load import Config
+from agent.config import plugins
+from agent.config.convert import ConfigError
+from agent.config.load import Config, sink_type
 
 
 class Made(NamedTuple):
     """What `agent dashboard` prints."""
 
-    document: Any
-    """A dashboard, or a list of alarms."""
+    text: str
+    """The documents of a dashboard or of alarms, the same for the same input."""
     notes: tuple[str, ...]
     """What is left out, and why."""
 
-    @property
-    def text(self) -> str:
-        """The document as JSON, the same for the same input."""
-        return json.dumps(self.document, indent=2, ensure_ascii=False)
 
-
-def make(config: Config, wishes: Wishes) -> Made:
+def make(config: Config, options: Options) -> Made:
     """Return the dashboard or the alarms for what `config` sends, with no network. Raise ConfigError or NotLoaded."""
-    found = find(config, wishes)
-    if wishes.cloud == "google":
-        found = google.by_name(found)
-    if wishes.alarms:
-        wanted, missing = alarms(found, wishes)
-        write = cloudwatch.metric_alarms if wishes.cloud == "cloudwatch" else google.alert_policies
-        return Made(write(wanted, found, wishes), (*found.notes, *missing))
-    draw, most = (
-        (cloudwatch.dashboard, cloudwatch.MOST_SERIES)
-        if wishes.cloud == "cloudwatch"
-        else (google.dashboard, google.MOST_LINES)
-    )
-    return Made(draw(charts(found.sent, most), found, wishes), found.notes)
+    named = options.cloud in {*config.sinks, *config.sink}
+    fit = [name for name in config.sink if sink_type(name, config) == options.cloud]
+    name = fit[0] if fit and not named else options.cloud
+    advisor = _advisor(config, name)
+    found = find(config, name, options, by_name=advisor.by_name)
+    scope = replace(options, machine=found.machine, window=found.window)
+    wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts) if options.alarms else ([], [])
+    with asked(name):
+        if options.alarms:
+            documents = [*advisor.alarms(wanted, scope)]
+        else:
+            documents = [*advisor.dashboard(charts(found.sent, advisor.max_lines), scope)]
+    return Made("\n".join(documents), (*found.notes, *missing))
+
+
+def _advisor(config: Config, name: str) -> Advisor:
+    """Return the advisor; raise ConfigError where it has no dashboards."""
+    if (advisor := advisor_of(name, config)) and advisor.max_lines:
+        return advisor
+    fit = [one for one in plugins.installed(plugins.ADVISORS) if plugins.load(plugins.ADVISORS, one).max_lines]
+    raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(fit)}")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
+from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
+from agent.commands.advisors import advisor_of, asked
 from agent.commands.discovery import Discovery, discover
-from agent.commands.plan.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.config import plugins
-from agent.config.load import Config, LevelName, plugin_config, sink_options, sink_type
+from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
+from agent.identity.names import PER_HOST
 from agent.naming import rename
 from agent.pipeline.build import (
     build_collectors,
@@ -32,13 +31,6 @@ from agent.pipeline.preflight import Fault
 from agent.pipeline.window import Window
 from agent.sink import Sink
 
-MONTH: Final = 730 * 3600
-"""Seconds of a month, as AWS's own calculator has it."""
-GB: Final = 1e9
-PER_HOST: Final = ("instance_id", "hostname", "ecs_task", "k8s_node", "k8s_pod", "slurm_rank", "run_id")
-"""Words of --common-dims whose value no two hosts share: with one of them each host has series of its own."""
-PASSING: Final = ("ecs_task", "k8s_pod", "slurm_job", "run_id")
-"""Words whose value is new at each start."""
 WINDOWS: Final = (10.0, 60.0, 300.0)
 """Windows that a plan compares with the one configured."""
 MOST_SAMPLES: Final = 600
@@ -77,11 +69,15 @@ class Choice:
     points: float
     requests: float
     requests_per_second: float
-    gigabytes: float | None
-    mebibytes: float | None
-    """That the points count as, where bytes are what is charged."""
-    bill: tuple[Line, ...]
+    bytes: float | None
+    """Where they are charged."""
+    volume: float | None
+    """What is charged where it is not series: see `unit`."""
+    unit: str
+    bill: tuple[Cost, ...]
+    quotas: tuple[Quota, ...]
     dollars: float | None
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,15 @@ class SinkPlan:
     """Dimension of the machine -> `host` where each host has a value of its own, `shared` where hosts share it."""
     requests_per_period: int
     """Of one host, at each sending."""
-    prices: Prices | VolumePrices | None
+    service: str
+    """Whose prices these are."""
+    charges_for: str
+    """`series` or `points`."""
+    apart: str
+    """Why each host has series of its own whatever the dimensions are; empty: the dimensions decide."""
+    ended: str
+    """What becomes of series that have ended."""
+    notes: tuple[str, ...]
     now: Choice
     choices: tuple[Choice, ...]
 
@@ -128,39 +132,34 @@ class Plan:
     sinks: tuple[SinkPlan, ...]
 
 
-def make(config: Config, wishes: Wishes) -> Plan:
+def make(config: Config, hosts: int = 1, terms: Terms = Terms()) -> Plan:  # noqa: B008  # a constant
     """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
     sinks = build_sinks(config)
     metrics = declared(build_collectors(config), build_processors(config))
     planners = [
-        _Planner(name, sink, config, wishes, faults(name, sink, config, metrics)) for name, sink in sinks.items()
+        _Planner(name, sink, config, faults(name, sink, config, metrics), hosts=hosts, terms=terms)
+        for name, sink in sinks.items()
     ]
     machine = discover(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)
-    return Plan(wishes.hosts, MONTH, machine.series, machine.absent, machine.failed, done)
+    return Plan(hosts, MONTH, machine.series, machine.absent, machine.failed, done)
 
 
 class _Planner:
     """Works out one sink's share."""
 
-    def __init__(self, name: str, sink: Sink, config: Config, wishes: Wishes, found: Sequence[Fault]) -> None:
-        self._name, self._sink, self._config, self._wishes, self._faults = name, sink, config, wishes, found
+    def __init__(
+        self, name: str, sink: Sink, config: Config, found: Sequence[Fault], *, hosts: int, terms: Terms
+    ) -> None:
+        self._name, self._sink, self._config, self._hosts, self._faults = name, sink, config, hosts, found
+        self._advisor = advisor = advisor_of(name, config, terms)
+        self._by_points = advisor is not None and advisor.charges_for == "points"
         self._options = sink_options(name, config)
         limits = sink.limits
         flush = limits.flush if self._options.flush is None else self._options.flush
         assert config.interval is not None
         self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._most = limits.max_series if self._options.max_series is None else self._options.max_series
-        own = plugin_config(type(sink), "sinks", name, config)
-        kind = sink_type(name, config)
-        self._emf = kind == "stdout" and own.format == "emf"
-        book = read_prices()
-        key = "cloudwatch" if self._emf else kind
-        region = getattr(own, "region", None) or config.region
-        region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
-        self._prices = find_prices(book, key, region, wishes)
-        self._kind = "priced" if self._prices else "free" if key in book else "unknown"
-        self._by_bytes = self._prices if isinstance(self._prices, VolumePrices) else None
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
         self._machine = Discovery([], [], {}, {}, {})
@@ -171,9 +170,11 @@ class _Planner:
         level, c = self._options.level or self._config.level, self._cadence
         wanted = self._wanted(level)
         metrics = Counter(point.metric.name for point in wanted)
+        now, advisor = self._choice("as configured", now=True), self._advisor
+        kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         return SinkPlan(
             sink=self._name,
-            kind=self._kind,
+            kind=kind,
             level=level,
             interval=c.interval,
             window=c.window,
@@ -187,9 +188,13 @@ class _Planner:
             rejected=tuple(fault.text for fault in self._faults),
             words=self._words,
             requests_per_period=self._requests(wanted, c),
-            prices=self._prices,
-            now=self._choice("as configured", now=True),
-            choices=tuple(self._choices(level)) if self._kind != "free" else (),
+            service=advisor.service if advisor else "",
+            charges_for=advisor.charges_for if advisor else Advisor.charges_for,
+            apart=advisor.apart if advisor else "",
+            ended=advisor.ended if advisor else Advisor.ended,
+            notes=tuple(advisor.notes()) if advisor else (),
+            now=now,
+            choices=tuple(self._choices(level)) if kind != "free" else (),
         )
 
     def _choices(self, level: LevelName) -> Iterator[Choice]:
@@ -197,12 +202,12 @@ class _Planner:
         for other in get_args(LevelName):
             yield self._choice(f"--level {other}", level=other, now=other == level)
         c, spacing = self._cadence, self._sink.limits.spacing
-        for window in sorted({*WINDOWS, c.window, *([2 * c.window] if self._by_bytes else [])} - {0.0}):
+        for window in sorted({*WINDOWS, c.window, *([2 * c.window] if self._by_points else [])} - {0.0}):
             if window >= max(c.interval, spacing):
                 yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
         if spacing <= 1:
             yield self._quick()
-        if not self._by_bytes:
+        if not (self._advisor and self._advisor.apart):
             yield from self._other_words()
 
     def _quick(self) -> Choice:
@@ -244,24 +249,35 @@ class _Planner:
         """Return what comes of another level, cadence or set of words."""
         wanted = self._wanted(level or self._options.level or self._config.level)
         c = cadence or self._cadence
-        apart = self._by_bytes is not None or "host" in self._words.values() if apart is None else apart
-        hosts, one_host = self._wishes.hosts, self._admitted(len(wanted))
+        apart = "host" in self._words.values() if apart is None else apart
+        hosts, one_host, advisor = self._hosts, self._admitted(len(wanted)), self._advisor
         sends = hosts * self._requests(wanted, c)
-        gigabytes = hosts * self._emf_bytes(wanted, c) * MONTH / c.step / GB if self._emf else None
-        series = one_host * (hosts if apart else 1)
-        usage = Usage(series, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, gigabytes)
-        lines = bill(self._prices, usage, free_tier=self._wishes.free_tier)
+        series = one_host * (hosts if apart or (advisor and advisor.apart) else 1)
+        names = len({point.metric.name for point in wanted})
+        load = Load(series, names, hosts * one_host * MONTH / c.step, sends * MONTH / c.period, hosts=hosts)
+        bill: list[Cost] = []
+        quotas: list[Quota] = []
+        if advisor:
+            with asked(self._name):
+                if advisor.measure(()) is not None:
+                    size = advisor.measure(self._windowed(wanted, c)) or 0
+                    load = load._replace(bytes=hosts * size * MONTH / c.step)
+                bill, quotas = [*advisor.costs(load)], [*advisor.quotas(load)]
+        unit = next((line.unit for line in bill if line.unit), "")
+        known = [line.dollars for line in bill if line.dollars is not None]
         return Choice(
             flags=flags,
             now=now,
             series=series,
-            points=usage.points,
-            requests=usage.requests,
+            points=load.points,
+            requests=load.requests,
             requests_per_second=sends / c.period,
-            gigabytes=gigabytes,
-            mebibytes=self._by_bytes.mebibytes(usage.points) if self._by_bytes else None,
-            bill=lines,
-            dollars=None if self._kind == "unknown" else round(sum(line.dollars for line in lines), 2),
+            bytes=load.bytes,
+            volume=sum(line.amount for line in bill if line.unit == unit) if unit else None,
+            unit=unit,
+            bill=tuple(bill),
+            quotas=tuple(quotas),
+            dollars=round(sum(known), 2) if advisor and len(known) == len(bill) else None,
         )
 
     def _requests(self, wanted: Sequence[Datapoint], c: Cadence) -> int:
@@ -290,17 +306,6 @@ class _Planner:
             passed = window.add([_sample(point, start, n) for point in wanted], start + n)
         done = window.close() if c.window else passed
         return [point._replace(dims=self._dims | point.dims) for point in done]
-
-    def _emf_bytes(self, wanted: Sequence[Datapoint], c: Cadence) -> int:
-        """Return the bytes that one window of one host is in the embedded metric format: it is written to a file."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "emf"
-            tables = {**self._config.sinks, self._name: {**self._config.sinks.get(self._name, {}), "path": str(path)}}
-            sink: Sink = build_plugin(plugins.SINKS, self._name, dataclasses.replace(self._config, sinks=tables))
-            sink.open()
-            sink.write(self._windowed(wanted, c) or [])
-            sink.close()
-            return path.stat().st_size
 
 
 def _sample(point: Datapoint, start: int, n: int) -> Datapoint:

@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from agent.commands.plan.estimate import MONTH, PASSING, Choice, Plan, SinkPlan
-from agent.commands.plan.prices import Line, Prices, VolumePrices
+from agent.advice import MONTH, Cost, Quota
+from agent.commands.plan.estimate import Plan, SinkPlan
+from agent.identity.names import PASSING
 from agent.logs.text import one_line, without_secrets
 
 WIDTH: Final = 100
@@ -54,7 +55,7 @@ def _machine(plan: Plan) -> Iterator[str]:
 
 
 def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
-    yield f"== {sink.sink}" + (f": {sink.prices.heading}" if sink.prices else "")
+    yield f"== {sink.sink}" + (f": {sink.service}" if sink.kind == "priced" else "")
     each = f"a point of each series every {sink.window:g} s" if sink.window else "each reading is a point"
     sent = f"sent every {sink.period:g} s"
     for fault in sink.rejected:
@@ -71,14 +72,14 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
         yield from _wrap(f"{sink.now.points:,.0f} points a month. Nothing is charged for this sink.")
         return
     yield from _fleet(sink, hosts)
-    if sink.prices is None:
+    if sink.kind == "unknown":
         yield "What this sink charges is not known here."
     else:
-        yield from _bill(sink.now, sink.prices, hosts)
+        yield from _bill(sink, hosts)
     yield ""
     yield from _choices(sink)
     yield ""
-    yield from _volume_hints(sink) if isinstance(sink.prices, VolumePrices) else _hints()
+    yield from _point_hints(sink) if sink.charges_for == "points" else _series_hints()
     if sink.max_series:
         yield from _wrap(f"No host sends more than {sink.max_series:,} series here: max_series of [sinks.{sink.sink}].")
 
@@ -89,127 +90,93 @@ def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:
         yield from _wrap(
             f"max_series lets {sink.series:,} of {wanted:,} series through; the others are counted, not sent."
         )
-    if now.gigabytes is None:
+    if now.bytes is None:
         load = f"{_times(sink.requests_per_period, 'request')} (of at most {sink.max_points:,} points) every"
         load += f" {sink.period:g} s = {now.requests / hosts:,.0f} requests"
     else:
-        load = f"about {now.gigabytes / hosts:,.3f} GB (written to a file just now)"
+        load = f"about {now.bytes / hosts / 1e9:,.3f} GB"
     yield from _wrap(f"One host: {sink.series:,} series, {load} and {now.points / hosts:,.0f} points a month.")
-    if isinstance(sink.prices, VolumePrices):
-        yield from _resources(sink, sink.prices, hosts)
-    else:
-        yield from _words(sink, hosts)
-    if sink.prices and now.requests and now.gigabytes is None:
-        quota = sink.prices.requests_per_second
-        whose = "a project has by default" if isinstance(sink.prices, VolumePrices) else "an account has in a region"
-        yield from _wrap(
-            f"{now.requests_per_second:,.3g} requests/s of the {quota:,}/s that {whose}:"
-            f" enough for {int(quota * sink.period / sink.requests_per_period):,} such hosts."
-        )
+    yield from _words(sink, hosts)
+    for quota in now.quotas:
+        yield from _quota(quota, hosts)
 
 
-def _resources(sink: SinkPlan, prices: VolumePrices, hosts: int) -> Iterator[str]:
-    """Say how the series stand to what a monitored resource and a project may have."""
-    if hosts > 1:
-        yield from _wrap(
-            f"{hosts:,} hosts: {sink.series:,} x {hosts:,} = {sink.now.series:,} series, since each host writes to a"
-            " monitored resource of its own, whatever the words."
-        )
-    yield from _wrap(
-        f"{sink.series:,} active series of the {prices.active_series:,} that a monitored resource may have;"
-        f" {_times(len(sink.metrics), 'metric')} of the {prices.descriptors:,} that a project may have."
-    )
-    if passing := [word for word in sink.words if word in PASSING]:
-        yield from _wrap(
-            f"{', '.join(passing)}: each new value makes new series; the old ones cost nothing, and count as active for"
-            " a day."
-        )
+def _quota(quota: Quota, hosts: int) -> Iterator[str]:
+    used = f"{quota.used:,.3g}" if quota.used != int(quota.used) else f"{quota.used:,.0f}"
+    enough = ""
+    if quota.shared and quota.used:
+        enough = f": enough for {int(round(quota.limit * hosts / quota.used, 6)):,} such hosts"
+    yield from _wrap(f"{used} {quota.what} of the {quota.limit:,.10g} that {quota.whose}{enough}.")
 
 
 def _words(sink: SinkPlan, hosts: int) -> Iterator[str]:
     """Say what the dimensions of the machine do to the number of series."""
     own = [word for word, kind in sink.words.items() if kind == "host"]
     shared = [word for word, kind in sink.words.items() if kind == "shared"]
-    if own and hosts > 1:
-        yield from _wrap(
-            f"{hosts:,} hosts: {sink.series:,} x {hosts:,} = {sink.now.series:,} series, since"
-            f" {' and '.join(own)} differs from host to host."
-        )
+    why = sink.apart or f"{' and '.join(own)} differs from host to host" * bool(own)
+    if why and hosts > 1:
+        yield from _wrap(f"{hosts:,} hosts: {sink.series:,} x {hosts:,} = {sink.now.series:,} series, since {why}.")
     elif hosts > 1:
         yield from _wrap(
             f"{hosts:,} hosts: {sink.now.series:,} series, since no dimension tells hosts apart: the far side merges"
             " their values."
         )
-    if shared and not own:
+    if shared and not why:
         yield from _wrap(f"{', '.join(shared)}: one value is assumed; each further one adds {sink.series:,} series.")
     if passing := [word for word in sink.words if word in PASSING]:
-        yield from _wrap(
-            f"{', '.join(passing)}: each new value makes new series; the old ones cost until their hour ends."
-        )
+        yield from _wrap(f"{', '.join(passing)}: each new value makes new series; the old ones {sink.ended}.")
 
 
-def _bill(now: Choice, prices: Prices | VolumePrices, hosts: int) -> Iterator[str]:
+def _bill(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    now = sink.now
     yield ""
     yield from _table(
         ("a month", "count", "dollars each", "dollars"),
-        [(line.item, _count(line), _price(line.price), f"{line.dollars:,.2f}") for line in now.bill],
-        ("total", "", "", f"{now.dollars:,.2f}"),
+        [(cost.what, _count(cost), _price(cost.unit_price), _dollars(cost.dollars)) for cost in now.bill],
+        ("total", "", "", _dollars(now.dollars)),
     )
     yield ""
-    if isinstance(prices, VolumePrices):
-        each = f"That is {_per_host(now, hosts)} a host. " if hosts > 1 else ""
-        yield from _wrap(f"{each}A point counts as {prices.bytes_per_point} bytes.")
-    for note in prices.notes:
+    if hosts > 1 and sink.charges_for == "points" and now.dollars is not None:
+        yield from _wrap(f"That is {_per_host(now.dollars / hosts)} a host.")
+    for read in dict.fromkeys(cost.as_of for cost in now.bill if cost.as_of):
+        yield from _wrap(f"Prices of {read}.")
+    for note in sink.notes:
         yield from _wrap(note)
-    if isinstance(prices, VolumePrices):
-        yield from _wrap(
-            f"A billing account's first {prices.free_mebibytes} MiB a month are free, and taken off only with"
-            " --free-tier. To read the points again, in dashboards and alerts, may cost too; that is not counted."
-        )
-        return
-    yield from _wrap(
-        f"An account's free tier, {prices.free_metrics} metrics and {prices.free_requests:,} requests a month, is taken"
-        " off only with --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests."
-    )
 
 
-def _per_host(now: Choice, hosts: int) -> str:
-    dollars = (now.dollars or 0.0) / hosts
+def _per_host(dollars: float) -> str:
     return f"{dollars:,.2f} dollars" if dollars >= 0.1 or not dollars else f"{dollars:.2g} dollars"
 
 
-def _count(line: Line) -> str:
-    if line.per == 1:
-        return f"{line.count:,.0f}" if line.count == int(line.count) else f"{line.count:,.3f}"
-    return f"{line.count / line.per:,.3f}"
+def _count(cost: Cost) -> str:
+    if cost.per == 1:
+        return f"{cost.amount:,.0f}" if cost.amount == int(cost.amount) else f"{cost.amount:,.3f}"
+    return f"{cost.amount / cost.per:,.3f}"
 
 
-def _price(dollars: float) -> str:
-    return f"{dollars:.2f}" if round(dollars, 2) == dollars else f"{dollars:g}"
+def _price(dollars: float | None) -> str:
+    return "?" if dollars is None else f"{dollars:.2f}" if round(dollars, 2) == dollars else f"{dollars:g}"
+
+
+def _dollars(dollars: float | None) -> str:
+    return "?" if dollars is None else f"{dollars:,.2f}"
 
 
 def _choices(sink: SinkPlan) -> Iterator[str]:
     heads = ["what if", "series", "requests/month", "requests/s", "dollars/month"]
-    if sink.now.gigabytes is not None:
-        heads[2:4] = ["GB/month"]
-    elif sink.now.mebibytes is not None:
-        heads[2] = "MiB/month"
+    now = sink.now
+    if now.unit:
+        heads[2 : 3 if now.bytes is None else 4] = [f"{now.unit}/month"]
     rows = []
-    for choice in (sink.now, *sink.choices):
-        flags = f"{choice.flags} (now)" if choice.now and choice is not sink.now else choice.flags
-        dollars = "?" if choice.dollars is None else f"{choice.dollars:,.2f}"
-        rows.append((flags, f"{choice.series:,}", *_load(choice), dollars))
+    for choice in (now, *sink.choices):
+        flags = f"{choice.flags} (now)" if choice.now and choice is not now else choice.flags
+        load = [f"{choice.requests:,.0f}" if choice.volume is None else f"{choice.volume:,.3f}"]
+        load += [f"{choice.requests_per_second:,.3g}"] * (choice.bytes is None)
+        rows.append((flags, f"{choice.series:,}", *load, _dollars(choice.dollars)))
     yield from _table(heads, rows)
 
 
-def _load(choice: Choice) -> tuple[str, ...]:
-    if choice.gigabytes is not None:
-        return (f"{choice.gigabytes:,.3f}",)
-    many = f"{choice.requests:,.0f}" if choice.mebibytes is None else f"{choice.mebibytes:,.3f}"
-    return many, f"{choice.requests_per_second:,.3g}"
-
-
-def _volume_hints(sink: SinkPlan) -> Iterator[str]:
+def _point_hints(sink: SinkPlan) -> Iterator[str]:
     """Say what would halve the bill."""
     step = max(sink.window, sink.interval)
     yield from _wrap(
@@ -225,10 +192,10 @@ def _volume_hints(sink: SinkPlan) -> Iterator[str]:
         yield from _wrap(f"Two points of a series must be {sink.spacing:g} s apart, so no window is shorter.")
 
 
-def _hints() -> Iterator[str]:
+def _series_hints() -> Iterator[str]:
     yield from _wrap(
         "A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as instance_id"
-        " gives each host series of its own. High resolution costs requests; a metric costs the same."
+        " gives each host series of its own."
     )
 
 

@@ -12,7 +12,8 @@ from agent.datapoint import NO_DIMENSIONS, Dimensions
 from agent.identity import resolver
 from agent.identity.gce import OFF
 from agent.identity.imds import DISABLED, ENDPOINT
-from agent.identity.resolver import OF_POINTS, WORDS, Identity, UnknownIdentity, sources
+from agent.identity.names import OF_POINTS, WORDS
+from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.identity.source import Answer, Source, Word
 from tests.load import seconds_since
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.commands.check import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from agent.identity.resolver import WORDS
+from agent.identity.names import WORDS
 from agent.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
 from agent.naming.rename import Renamer, renamer
 
@@ -198,7 +198,7 @@ def test_no_name_is_for_a_metric_of_the_host_that_no_collector_has():
 
 
 def test_cloudwatch_has_a_word_for_every_unit():
-    rules = pytest.importorskip("sinks.cloudwatch.rules")
+    rules = pytest.importorskip("sinks.common.cloudwatch_rules")
     theirs = {"diskio_io_time": "Milliseconds", "nvidia_smi_memory_used": "None", "nvidia_smi_fan_speed": "None"}
     for name in CWAGENT.values():
         assert name.unit is None or rules.unit_of(name.unit) == theirs.get(name.template, "None"), name.template

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from agent.advice import Sent
 from agent.commands.check import catalogue
-from agent.commands.dashboard.charts import SECTIONS, TAILS, TOGETHER, charts, title_of
-from agent.commands.dashboard.sent import VALUES, Sent
+from agent.commands.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
+from agent.commands.dashboard.sent import VALUES
 from agent.datapoint import Kind, gauge
 from tests.agent.commands.dashboard.strict import check_cloudwatch
 
@@ -12,16 +13,15 @@ METRICS = {metric.name: metric for metrics in catalogue().values() for metric in
 
 
 def test_what_stands_in_one_graph_has_one_unit_and_kind():
-    for title, names in TOGETHER.items():
+    for title, names in TABLES["graphs"].items():
         assert len({(METRICS[name].unit, METRICS[name].kind) for name in names}) == 1, title
-    assert len([name for names in TOGETHER.values() for name in names]) == len(
-        {name for names in TOGETHER.values() for name in names}
-    )
+    together = [name for names in TABLES["graphs"].values() for name in names]
+    assert len(together) == len(set(together))
 
 
 def test_tables_name_only_metrics_that_there_are():
-    assert set(METRICS) >= TAILS
-    assert {METRICS[name].kind for name in TAILS} == {Kind.GAUGE}
+    assert set(METRICS) >= {*LISTS["peaks"], *LISTS["signs"], *LISTS["tallies"]}
+    assert {METRICS[name].kind for name in LISTS["peaks"]} == {Kind.GAUGE}
     dims = {key for metric in METRICS.values() for key in metric.dims}
     assert {key.split()[-1] for key in VALUES} <= dims
     assert {key.split()[0] for key in VALUES if " " in key} <= set(METRICS)

@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from agent.collectors.network import SENT
 from agent.commands.check import catalogue
-from agent.commands.dashboard.alarms import KEYS, RULES, SILENT
+from agent.commands.dashboard.alarms import KEYS, RULES
 from agent.config.convert import ConfigError
 from agent.pipeline.window import Window
 from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
@@ -137,11 +137,14 @@ def test_an_alarm_is_as_cloudwatch_documents_it(alarms):
 
 def test_rules_are_about_metrics_that_there_are():
     metrics = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
-    for rule in RULES:
+    for rule in (rule for rule in RULES if rule.per == "series"):
         metric = metrics[rule.metric]
         assert metric.kind.value == ("counter" if rule.statistic in {"sum", "rate"} else "gauge"), rule.key
         assert {key for key, _ in rule.but} <= set(metric.dims)
-    assert len(KEYS) == len({rule.key for rule in (*RULES, *SILENT)})
+    assert [(rule.key, rule.per) for rule in RULES if not rule.metric] == [
+        ("agent-silent", "host"), ("fleet-silent", "fleet"),
+    ]  # fmt: skip
+    assert tuple(sorted(rule.key for rule in RULES)) == KEYS
 
 
 def test_each_series_of_a_fleet_has_a_state_of_its_own(alarms):

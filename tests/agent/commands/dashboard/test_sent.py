@@ -21,7 +21,7 @@ NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
 SOURCE = """
 from dataclasses import dataclass
 from agent.collector import Collector
-from agent.commands.dashboard.options import Wishes
+from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import UNKNOWN, _stand_ins
 from agent.datapoint import Dimensions, Kind
 from agent.config.plugins import COLLECTORS, load
@@ -42,7 +42,7 @@ class All(Collector):
     def collect(self, at):
         self.reads += 1
         done = set()
-        for point in _stand_ins(self.metrics, Wishes(cloud="cloudwatch", devices=2)):
+        for point in _stand_ins(self.metrics, Options(cloud="cloudwatch", devices=2)):
             key = (point.metric.name, point.dims)
             if key in done:
                 continue
@@ -119,7 +119,7 @@ def test_every_level_shows_what_it_sends(document, level):
 def test_what_the_sink_leaves_out_is_not_shown(document, tmp_path, made):
     file = tmp_path / "a.toml"
     file.write_text('[sinks.cloudwatch]\ninclude = ["cpu.*", "agent.*"]\nexclude = ["*.load"]\nlevel = "detailed"\n')
-    names = names_of(made("cloudwatch", file=file, families=("cpu", "memory")).document)
+    names = names_of(document("cloudwatch", file=file, families=("cpu", "memory")))
     assert names >= {"cpu.utilization", "cpu.mode.utilization", "agent.memory.rss", "agent.sink.sent"}
     assert not {name for name in names if name.startswith("memory") or name == "cpu.load"}
 
@@ -134,7 +134,7 @@ def test_the_share_of_watched_processes_is_shown_only_where_they_are_watched(doc
 def test_dimensions_that_the_configuration_adds_to_a_metric_are_in_its_schema(document, made, tmp_path):
     file = tmp_path / "a.toml"
     file.write_text('[collectors.nvidia]\ndimensions = ["uuid"]\n')
-    found = check_cloudwatch(made("cloudwatch", file=file, families=("nvidia",)).document)
+    found = check_cloudwatch(document("cloudwatch", file=file, families=("nvidia",)))
     assert ("Chipwatch", "gpu.utilization", ("gpu", "uuid"), "Average") in found
     found = check_cloudwatch(document("cloudwatch", {"common_dims": ["neuron_runtime_tag"]}, families=("neuron",)))
     tagged = ("neuron_core", "neuron_device", "neuron_runtime_tag")
@@ -175,7 +175,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--cloud", "azure"], "--cloud: no such choice 'azure'; choose from: cloudwatch, google (see agent dashboard --help)"),
+        (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google"),
         (["--cloud", "cloudwatch", "--for", "cpu"], "region: each graph of CloudWatch names its region: give --region, or set AWS_REGION"),
         (["--cloud", "google", "--for", "gup"], "--for: no such family 'gup'; did you mean gpu?"),
         (["--cloud", "google", "--for", ","], "--for: expected words separated by commas, got ',' (see agent dashboard --help)"),
@@ -212,16 +212,22 @@ print(*sorted(sys.modules), file=sys.stderr)
 
 
 @pytest.mark.parametrize("cloud", ["cloudwatch", "google"])
-def test_a_laptop_without_the_clouds_library_makes_the_same(made, monkeypatch, cloud, tmp_path):
-    from agent.config import plugins
-
-    def missing(*_):
-        raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
-
+def test_a_laptop_without_the_clouds_library_makes_the_same(agent, made, cloud, tmp_path):
+    program = """
+import sys
+for name in ("botocore", "google", "google.cloud"):
+    sys.modules[name] = None
+from agent import cli
+cli.main(sys.argv[1:])
+"""
     file = tmp_path / "a.toml"
     table = 'namespace = "Ours"' if cloud == "cloudwatch" else 'prefix = "custom.googleapis.com/ours/"'
     file.write_text(f"[sinks.{cloud}]\n{table}\nwindow = 120\n")
-    whole = made(cloud, file=file, families=("host", "gpu"))
-    real = plugins.load
-    monkeypatch.setattr(plugins, "load", lambda group, name: missing() if group == plugins.SINKS else real(group, name))
-    assert made(cloud, file=file, families=("host", "gpu")) == whole
+    words = ["dashboard", "--cloud", cloud, "--region", "us-east-1", "--for", "host,gpu", "--config", str(file)]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{made(cloud, file=file, families=('host', 'gpu')).text}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "plan", "--sink", cloud], check=False, capture_output=True, text=True
+    )
+    assert f"sink {cloud} cannot be loaded: No module named " in done.stderr
+    assert f"; install chipwatch with the extra '{cloud}'" in done.stderr

@@ -11,14 +11,13 @@ import socket
 import pytest
 
 from agent import cli
+from agent.advice import MONTH, Terms
 from agent.commands import discovery
 from agent.commands.discovery import PAUSE
 from agent.commands.plan import text as plan_text
-from agent.commands.plan.estimate import MONTH, PASSING, PER_HOST, make
-from agent.commands.plan.prices import Wishes
+from agent.commands.plan.estimate import make
 from agent.config.convert import ConfigError
 from agent.config.load import load
-from agent.identity.resolver import WORDS
 
 SOURCE = """
     from dataclasses import dataclass
@@ -99,25 +98,25 @@ def _logging_as_before():
     root.setLevel(level)
 
 
-def planned(*, wishes=None, **flags):
+def planned(**flags):
     """Return the plan of the only sink."""
-    (sink,) = whole(wishes=wishes, **flags).sinks
+    (sink,) = whole(**flags).sinks
     return sink
 
 
-def whole(*, wishes=None, **flags):
-    return make(load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags), wishes or Wishes())
+def whole(*, hosts=1, terms=None, **flags):
+    return make(load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags), hosts, terms or Terms())
 
 
-def cloudwatch(*, wishes=None, **flags):
+def cloudwatch(**flags):
     pytest.importorskip("botocore")
-    return planned(wishes=wishes, sink=["cloudwatch"], region="us-east-1", **flags)
+    return planned(sink=["cloudwatch"], region="us-east-1", **flags)
 
 
-def google(*, wishes=None, **flags):
+def google(**flags):
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.cloud.monitoring_v3") is None:
         pytest.skip("google-cloud-monitoring is not installed")
-    return planned(wishes=wishes, sink=["google"], **flags)
+    return planned(sink=["google"], **flags)
 
 
 def choice(sink, flags):
@@ -185,7 +184,7 @@ def test_requests_follow_from_series_windows_flush_and_the_limits_of_the_sink(se
 
 
 def test_points_of_a_month():
-    sink = planned(window=10.0, wishes=Wishes(hosts=7))
+    sink = planned(window=10.0, hosts=7)
     assert sink.now.points == 7 * 3 * MONTH / 10
 
 
@@ -194,14 +193,14 @@ def test_points_of_a_month():
 
 def test_one_host_at_defaults():
     sink = cloudwatch(collectors={"fake": {"basic": 160}})
-    assert [(line.count, line.dollars) for line in sink.now.bill] == [
+    assert [(line.amount, line.dollars) for line in sink.now.bill] == [
         (160, 48.0), (0, 0.0), (0, 0.0), (0, 0.0), (43_800.0, 0.44),
     ]  # fmt: skip
     assert sink.now.dollars == 48.44
 
 
 def test_a_thousand_hosts_that_a_word_keeps_apart():
-    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
     sink = cloudwatch(common_dims=["instance_id", "instance_type"], **flags)
     assert sink.words == {"instance_id": "host", "instance_type": "shared"}
     assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
@@ -212,7 +211,7 @@ def test_a_thousand_hosts_that_a_word_keeps_apart():
 
 
 def test_hosts_that_nothing_keeps_apart_share_their_series():
-    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
     sink = cloudwatch(common_dims=["instance_type"], dims={"team": "a"}, **flags)
     assert sink.words == {"instance_type": "shared", "team": "shared"}
     assert (sink.now.series, sink.now.requests, sink.now.dollars) == (160, 43_800_000.0, 48.0 + 438.0)
@@ -220,7 +219,7 @@ def test_hosts_that_nothing_keeps_apart_share_their_series():
 
 
 def test_a_dimension_given_for_a_word_keeps_hosts_apart_as_the_word_does():
-    assert cloudwatch(dims={"hostname": "a"}, wishes=Wishes(hosts=9)).now.series == 27
+    assert cloudwatch(dims={"hostname": "a"}, hosts=9).now.series == 27
 
 
 def test_the_levels_beside_each_other():
@@ -257,19 +256,9 @@ def test_high_resolution_costs_requests_and_no_more_for_a_metric():
 def test_the_region_is_the_flags_the_tables_or_the_environments(variable, monkeypatch):
     pytest.importorskip("botocore")
     monkeypatch.setenv(variable, "ap-southeast-1")
-    assert planned(sink=["cloudwatch"]).prices.region == "ap-southeast-1"
-    assert planned(sink=["cloudwatch"], region="us-west-1").prices.region == "us-west-1"
-    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "x"}}).prices.region == "x"
-
-
-def test_the_words_of_each_kind_are_words_of_common_dims():
-    assert {*PER_HOST, *PASSING} <= {*WORDS}
-    shared = {*WORDS} - {*PER_HOST}
-    assert shared == {
-        "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id",
-        "autoscaling_group", "ecs_cluster", "ecs_service", "ecs_task_family", "ecs_container", "k8s_cluster",
-        "k8s_location", "k8s_namespace", "k8s_container", "gcp_project", "gcp_zone", "slurm_job",
-    }, "a new word: does its value differ from host to host? Then it belongs to PER_HOST"  # fmt: skip
+    assert planned(sink=["cloudwatch"]).service.endswith("ap-southeast-1")
+    assert planned(sink=["cloudwatch"], region="us-west-1").service.endswith("us-west-1")
+    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "x"}}).service.endswith(", x")
 
 
 # -- Google: bytes are what is charged --------------------------------------------------------------------------
@@ -280,19 +269,19 @@ def test_to_google_points_are_what_costs():
     assert (sink.kind, sink.window, sink.spacing) == ("priced", 60.0, 10.0)
     assert sink.requests_per_period == 3  # of 200 series
     assert sink.now.points == 500 * MONTH / 60
-    assert sink.now.mebibytes == pytest.approx(167.08, abs=0.01)
+    assert sink.now.volume == pytest.approx(167.08, abs=0.01)
     assert sink.now.dollars == 43.11
-    assert sum(line.count for line in sink.now.bill) == pytest.approx(sink.now.mebibytes)
+    assert sum(line.amount for line in sink.now.bill) == pytest.approx(sink.now.volume)
 
 
 def test_to_google_a_thousand_hosts_cost_what_each_does_whatever_the_words():
-    flags = {"collectors": {"fake": {"basic": 160}}, "wishes": Wishes(hosts=1000)}
+    flags = {"collectors": {"fake": {"basic": 160}}, "hosts": 1000}
     one = google(collectors={"fake": {"basic": 160}})
     for words in ([], ["instance_type"], ["instance_id"]):
         sink = google(common_dims=words, **flags)
         assert (sink.now.series, sink.now.requests) == (160_000, 43_800_000.0)
-        assert sink.now.mebibytes == pytest.approx(1000 * one.now.mebibytes)
-        assert sink.now.dollars == pytest.approx(1000 * one.now.mebibytes * 0.258, abs=0.01)
+        assert sink.now.volume == pytest.approx(1000 * one.now.volume)
+        assert sink.now.dollars == pytest.approx(1000 * one.now.volume * 0.258, abs=0.01)
         assert not [c.flags for c in sink.choices if "common-dims" in c.flags]
 
 
@@ -312,12 +301,12 @@ def test_to_google_nothing_is_planned_that_it_would_refuse():
             google(**flags)
 
 
-def test_to_google_the_free_mebibytes_are_taken_off_where_that_is_asked_for():
+def test_to_google_the_free_volume_are_taken_off_where_that_is_asked_for():
     flags = {"collectors": {"fake": {"basic": 400}}}
-    assert google(wishes=Wishes(free_tier=True), **flags).now.dollars == 0.0
+    assert google(terms=Terms(free_tier=True), **flags).now.dollars == 0.0
     assert google(**flags).now.dollars == 34.49
-    two = google(wishes=Wishes(2, free_tier=True), **flags)
-    assert two.now.dollars == round((two.now.mebibytes - 150) * 0.258, 2)
+    two = google(hosts=2, terms=Terms(free_tier=True), **flags)
+    assert two.now.dollars == round((two.now.volume - 150) * 0.258, 2)
 
 
 # -- other sinks ------------------------------------------------------------------------------------------------
@@ -325,20 +314,20 @@ def test_to_google_the_free_mebibytes_are_taken_off_where_that_is_asked_for():
 
 def test_a_free_sink_costs_nothing():
     sink = planned(sink=["stdout"], format="json")
-    assert (sink.kind, sink.prices, sink.now.dollars, sink.choices) == ("free", None, 0, ())
+    assert (sink.kind, sink.now.bill, sink.now.dollars, sink.choices) == ("free", (), 0, ())
 
 
 def test_what_a_sink_of_somebody_else_charges_is_not_known_and_not_nothing():
     sink = planned()
-    assert (sink.kind, sink.prices, sink.now.dollars) == ("unknown", None, None)
+    assert (sink.kind, sink.service, sink.now.dollars) == ("unknown", "", None)
 
 
 def test_embedded_metrics_are_paid_as_metrics_and_as_logs():
     sink = planned(sink=["stdout"], format="emf", window=60.0, collectors={"fake": {"basic": 100}}, region="us-east-1")
     assert sink.kind == "priced"
-    assert 100 * 43_800 * 50 < sink.now.gigabytes * 1e9 < 100 * 43_800 * 1000
-    assert [line.item for line in sink.now.bill][-1] == "GB of logs ingested, about"
-    assert sink.now.bill[-1].dollars == round(sink.now.gigabytes * 0.5, 2)
+    assert 100 * 43_800 * 50 < sink.now.bytes < 100 * 43_800 * 1000
+    assert [line.what for line in sink.now.bill][-1] == "GB of logs ingested, about"
+    assert sink.now.bill[-1].dollars == round(sink.now.bytes / 1e9 * 0.5, 2)
     assert sink.now.bill[0].dollars == 30.0
 
 
@@ -363,7 +352,7 @@ def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_pa
     (line, *_) = path.read_text().splitlines()
     flags = {"format": "emf", "interval": 1.0, "window": 0.0, "collector": ["memory"], "sinks": {"stdout": {}}}
     sink = planned(sink=["stdout"], **flags)
-    assert sink.now.gigabytes * 1e9 / MONTH == pytest.approx(len(line) + 1, rel=0.1)
+    assert sink.now.bytes / MONTH == pytest.approx(len(line) + 1, rel=0.1)
 
 
 # -- the machine ------------------------------------------------------------------------------------------------
@@ -423,7 +412,7 @@ def test_the_quota_of_requests_is_enough_for_as_many_hosts_as_it_is(basic, reque
                  sinks={"cloudwatch": {"max_series": 0}})  # fmt: skip
     (sink,) = plan.sinks
     assert sink.requests_per_period == requests
-    quota = sink.prices.requests_per_second
+    (quota,) = (quota.limit for quota in sink.now.quotas)
     assert f"enough for {int(quota * 30 / requests):,} such hosts" in " ".join(plan_text.as_text(plan).split())
     assert int(quota * 30 / requests) == hosts
 
@@ -447,19 +436,19 @@ def test_a_wrong_option_is_refused_before_anything_is_read():
 
 def texts():
     pytest.importorskip("botocore")
-    hosts = Wishes(hosts=1_000_000)
+    hosts = 1_000_000
     yield whole(
-        sink=["cloudwatch", "stdout", "theirs"], format="emf", common_dims=["instance_id", "run_id"], wishes=hosts
+        sink=["cloudwatch", "stdout", "theirs"], format="emf", common_dims=["instance_id", "run_id"], hosts=hosts
     )
     yield whole(sink=["cloudwatch"], region="us-west-1", common_dims=["instance_type"], level="all")
-    yield whole(sink=["cloudwatch"], region="me-central-1", wishes=Wishes(5, 0.123456, 0.00005, free_tier=True))
-    yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, wishes=hosts, collector=["fake", "absent"])
+    yield whole(sink=["cloudwatch"], region="me-central-1", hosts=5, terms=Terms(0.123456, 0.00005, free_tier=True))
+    yield whole(sink=["cloudwatch"], collectors={"fake": {"basic": 2_000}}, hosts=hosts, collector=["fake", "absent"])
     yield whole(sink=["cloudwatch", "theirs"], collectors={"fake": {"basic": 0}})
     google()
-    million = {"collectors": {"fake": {"basic": 2_000}}, "common_dims": ["instance_id", "k8s_pod"], "wishes": hosts}
+    million = {"collectors": {"fake": {"basic": 2_000}}, "common_dims": ["instance_id", "k8s_pod"], "hosts": hosts}
     yield whole(sink=["google"], **million)
-    yield whole(sink=["google", "cloudwatch"], level="all", wishes=Wishes(1, 0.3, free_tier=True))
-    yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, wishes=Wishes(hosts=3))
+    yield whole(sink=["google", "cloudwatch"], level="all", terms=Terms(0.3, free_tier=True))
+    yield whole(sink=["google"], collectors={"fake": {"basic": 0}}, hosts=3)
 
 
 def test_no_line_is_longer_than_a_hundred_columns():
@@ -490,7 +479,7 @@ def test_the_total_of_each_bill_is_the_sum_of_its_lines():
 def test_the_text_as_a_whole():
     text = plan_text.as_text(
         whole(
-            sink=["cloudwatch"], region="us-east-1", common_dims=["instance_id"], wishes=Wishes(hosts=200),
+            sink=["cloudwatch"], region="us-east-1", common_dims=["instance_id"], hosts=200,
             sinks={"cloudwatch": {"include": ["fake.*"]}}, collectors={"fake": {"basic": 60}},
         )
     )  # fmt: skip
@@ -510,7 +499,7 @@ fake.basic      60
 One host: 60 series, 1 request (of at most 1,000 points) every 60 s = 43,800 requests and 2,628,000
   points a month.
 200 hosts: 60 x 200 = 12,000 series, since instance_id differs from host to host.
-3.33 requests/s of the 500/s that an account has in a region: enough for 30,000 such hosts.
+3.33 requests/s of the 500 that an account has in a region: enough for 30,000 such hosts.
 
 a month                        count  dollars each   dollars
 ------------------------------------------------------------
@@ -525,6 +514,7 @@ total                                               3,287.60
 Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's.
 An account's free tier, 10 metrics and 1,000,000 requests a month, is taken off only with
   --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests.
+High resolution costs requests; a metric costs the same.
 
 what if                            series  requests/month  requests/s  dollars/month
 ------------------------------------------------------------------------------------
@@ -539,8 +529,7 @@ as configured                      12,000       8,760,000        3.33       3,28
 --common-dims without instance_id      60       8,760,000        3.33         105.60
 
 A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as
-  instance_id gives each host series of its own. High resolution costs requests; a metric costs the
-  same.
+  instance_id gives each host series of its own.
 No host sends more than 500 series here: max_series of [sinks.cloudwatch].
 """
 
@@ -548,7 +537,7 @@ No host sends more than 500 series here: max_series of [sinks.cloudwatch].
 def test_the_text_for_google_as_a_whole():
     google()
     flags = {"sinks": {"google": {"include": ["fake.*"]}}, "collectors": {"fake": {"basic": 60}}}
-    text = plan_text.as_text(whole(sink=["google"], level="detailed", wishes=Wishes(hosts=200), **flags))
+    text = plan_text.as_text(whole(sink=["google"], level="detailed", hosts=200, **flags))
     assert text.partition("\n== ")[2].splitlines() == WHOLE_OF_GOOGLE.strip("\n").splitlines()
 
 
@@ -567,9 +556,9 @@ One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 reque
   points a month.
 200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
   whatever the words.
-62 active series of the 200,000 that a monitored resource may have; 2 metrics of the 10,000 that a
-  project may have.
-3.33 requests/s of the 500/s that a project has by default: enough for 30,000 such hosts.
+62 active series of the 200,000 that a monitored resource may have.
+2 metrics of the 10,000 that a project may have.
+3.33 requests/s of the 500 that a project has by default: enough for 30,000 such hosts.
 
 a month                            count  dollars each   dollars
 ----------------------------------------------------------------
@@ -579,11 +568,12 @@ MiB of points, beyond 250,000          0         0.061      0.00
 ----------------------------------------------------------------
 total                                                   1,069.07
 
-That is 5.35 dollars a host. A point counts as 8 bytes.
+That is 5.35 dollars a host.
 Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
   has today's.
-A billing account's first 150 MiB a month are free, and taken off only with --free-tier. To read the
-  points again, in dashboards and alerts, may cost too; that is not counted.
+A point counts as 8 bytes. A billing account's first 150 MiB a month are free, and taken off only
+  with --free-tier. To read the points again, in dashboards and alerts, may cost too; that is not
+  counted.
 
 what if                 series   MiB/month  requests/s  dollars/month
 ---------------------------------------------------------------------

@@ -7,8 +7,7 @@ from agent.config import plugins
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from agent.naming import profiles
 from sinks.cloudwatch import CloudwatchSink
-from sinks.cloudwatch.rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
-from sinks.stdout.emf import EMF_UNITS
+from sinks.common.cloudwatch_rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 
 NOW = 1_800_000_000 * 10**9
 DAY = 86_400 * 10**9
@@ -54,10 +53,6 @@ def test_every_unit_is_one_that_the_services_own_model_knows():
     model = botocore.session.Session().get_service_model("cloudwatch")
 
     assert {*UNITS.values(), "Count"} <= {*model.shape_for("StandardUnit").enum}
-
-
-def test_the_embedded_metric_format_of_the_standard_output_has_the_same_units():
-    assert EMF_UNITS.items() <= UNITS.items()
 
 
 # -- names

@@ -1,0 +1,30 @@
+"""What standard output costs: nothing; in the embedded metric format what CloudWatch charges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agent.advice import Cost, Load, Terms
+from agent.datapoint import Datapoint
+from sinks.common.cloudwatch_prices import CloudwatchPrices
+from sinks.stdout.emf import events
+
+
+class StdoutAdvisor(CloudwatchPrices):
+    """Counts the bytes of the lines that CloudWatch's agent would read."""
+
+    def __init__(self, config: Any, terms: Terms) -> None:
+        """Take the Config of StdoutSink."""
+        super().__init__(config, terms)
+        self._config = config
+
+    def measure(self, window: Sequence[Datapoint]) -> int | None:
+        """Return the bytes of the log events."""
+        if self._config.format != "emf":
+            return None
+        return len(events(self._config.namespace, 1 if self._config.high_resolution else 60, window, []).encode())
+
+    def costs(self, load: Load) -> Iterable[Cost]:
+        """Return metrics and logs, or nothing."""
+        return super().costs(load) if self._config.format == "emf" else ()

@@ -1,0 +1,113 @@
+"""A sink in a wheel of its own has a price, a dashboard and alarms like ours: the example of docs/writing-a-sink.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import wheels
+
+PAGE = (Path(__file__).parents[2] / "docs/writing-a-sink.md").read_text()
+
+
+def shown(language):
+    """Return the page's blocks of code of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return tmp_path_factory.mktemp("udp")
+
+
+@pytest.fixture(scope="module")
+def site(project, tmp_path_factory):
+    (sink, advisor), (pyproject, *_, entry_points) = shown("python"), shown("toml")
+    build = '\n[tool.hatch.build.targets.wheel]\ninclude = ["*.py"]\n'
+    files = {"chipwatch_udp.py": sink, "chipwatch_udp_advisor.py": advisor}
+    files["pyproject.toml"] = f"{pyproject}\n{entry_points}{'' if 'hatch.build' in pyproject else build}"
+    return wheels.install(files, project, tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def run(agent, site):
+    return lambda *words: agent.run(*words, env={"PYTHONPATH": site})
+
+
+def test_the_plan_knows_its_price_and_its_quota(run):
+    words = ("--sink", "udp", "--collector", "memory", "--hosts", "10", "--dim", "hostname=a")
+    text = run("plan", *words).stdout
+    assert "== udp: Example Metrics\n" in text
+    assert "Prices of 2026-10-01, the price list." in text
+    assert re.search(r"^[\d,]+ active series of the 10,000 that an account may have: enough for ", text, re.MULTILINE)
+    (sink,) = json.loads(run("plan", *words, "--format", "json").stdout)["sinks"]
+    points = sink["now"]["points"] / 1e6
+    (line,) = sink["now"]["bill"]
+    assert (sink["kind"], line["dollars"]) == ("priced", round(points * 0.25, 2))
+    assert f"{line['dollars']:,.2f}" in text
+
+
+def test_it_has_a_dashboard(run):
+    done = run("dashboard", "--cloud", "udp", "--for", "memory", "--prefix", "fleet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("dashboard fleet of 127.0.0.1:8125\n")
+    assert "graph 'Memory': memory.available, memory.used\n" in done.stdout
+
+
+def test_it_has_alarms(run):
+    done = run("dashboard", "--cloud", "udp", "--for", "memory", "--alarms")
+    assert (done.returncode, done.stderr) == (0, "")
+    line = "warning chipwatch-memory-full: max of memory.utilization above 95 for 10 min: Memory near its limit"
+    assert line in done.stdout.splitlines()
+    assert any(text.startswith("critical chipwatch-fleet-silent: absent of ") for text in done.stdout.splitlines())
+
+
+def test_another_of_its_kind_is_known_by_its_own_name(run, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('[sinks.second]\ntype = "udp"\nport = 9125\n')
+    words = ("dashboard", "--cloud", "second", "--for", "memory", "--config", file)
+    assert run(*words).stdout.startswith("dashboard chipwatch of 127.0.0.1:9125\n")
+
+
+def test_it_is_among_the_choices(run):
+    done = run("dashboard", "--cloud", "stdout")
+    assert done.stderr == "agent: --cloud: no dashboards for 'stdout'; choose from: cloudwatch, google, udp\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("word", ["plan", "dashboard", "check"])
+def test_an_advisor_that_cannot_be_imported_is_named(agent, site, tmp_path, word):
+    (tmp_path / "chipwatch_udp_advisor.py").write_text("raise RuntimeError('a bug')")
+    words = {"plan": ["--sink", "udp"], "dashboard": ["--cloud", "udp"], "check": ["--sink", "udp"]}[word]
+    done = agent.run(word, *words, "--collector", "memory", env={"PYTHONPATH": f"{tmp_path}:{site}"})
+    assert done.returncode == (1 if word == "check" else 2)
+    assert "advisors.udp: its import fails: RuntimeError: a bug" in (done.stdout if word == "check" else done.stderr)
+
+
+def test_a_run_loads_no_advisor(agent, site, tmp_path):
+    program = "import sys; from agent import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
+    words = [
+        "--once",
+        "--interval",
+        "0.1",
+        "--sink",
+        "udp",
+        "--sink",
+        "stdout",
+        "--format",
+        "emf",
+        "--collector",
+        "memory",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"},
+    )  # fmt: skip
+    loaded = set(done.stderr.split())
+    assert {"chipwatch_udp", "sinks.stdout", "agent.pipeline.build"} <= loaded
+    assert not {name for name in loaded if "advi" in name or "plan" in name.split(".") or "_prices" in name}

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.advice import Cost, Load, Terms
+from sinks.common import cloudwatch_prices
+from sinks.common.cloudwatch_prices import CloudwatchPrices, read_book
+
+BOOK = read_book()
+
+
+def prices(region="us-east-1", **terms):
+    return CloudwatchPrices(SimpleNamespace(region=region), Terms(**terms))
+
+
+PRICES = prices()
+
+
+def bill(of, *, series=0, requests=0.0, size=None):
+    return tuple(of.costs(Load(series=series, requests=requests, bytes=size)))
+
+
+def dollars(lines):
+    return round(sum(line.dollars for line in lines), 2)
+
+
+@pytest.fixture(autouse=True)
+def _no_region(monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_region_that_stands_in_for_others_has_every_price():
+    home = BOOK.regions[BOOK.region]
+    assert len(home.metrics) == len(BOOK.tiers) + 1
+    assert home.requests
+    assert home.logs
+
+
+@pytest.mark.parametrize("name", BOOK.regions)
+def test_each_region_says_when_and_from_where_its_prices_are_and_more_costs_less(name):
+    region = BOOK.regions[name]
+    assert dt.date(2025, 1, 1) < region.date < dt.date(2030, 1, 1)
+    assert region.source
+    assert list(region.metrics) == sorted(region.metrics, reverse=True)
+    assert all(price > 0 for price in region.metrics)
+
+
+# -- whose price ------------------------------------------------------------------------------------------------
+
+
+def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
+    found = prices("us-west-1")
+    assert found.service == "Amazon CloudWatch, us-west-1"
+    assert found.tiers[:2] == ((10_000, 0.30), (240_000, 0.10))
+    assert (found.requests, found.logs) == (0.01, 0.67)
+    assert found.as_of == "2026-09-29, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's"
+    assert (
+        "Known of this region is the price for the first 10,000 metrics and for logs; the rest is us-east-1's"
+        in next(iter(found.notes()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("lacks", "known"),
+    [
+        ({}, None),
+        ({"requests": None}, "the first 10,000 metrics and for logs"),
+        ({"logs": None}, "the first 10,000 metrics"),
+        ({"metrics": (0.5,)}, "the first 10,000 metrics and for logs"),
+    ],
+)
+def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkeypatch):
+    home = BOOK.regions[BOOK.region]
+    own = replace(home, source="a list", metrics=(0.5, 0.4, 0.3, 0.2), requests=0.7, logs=0.9)
+    book = replace(BOOK, regions={BOOK.region: home, "mars-1": replace(own, **lacks)})
+    monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
+    found = prices("mars-1")
+    said = [note for note in found.notes() if note.startswith("Known of this region")]
+    assert [f"is the price for {known};" in note for note in said] == [True] * bool(known)
+    assert found.requests == (home.requests if "requests" in lacks else 0.7)
+    assert found.logs == (home.logs if "logs" in lacks else 0.9)
+    assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own).metrics[1:]]
+
+
+def test_an_unknown_region_has_another_ones_prices_and_says_so():
+    found = prices("mars-north-1")
+    assert found.tiers == PRICES.tiers
+    assert found.service == "Amazon CloudWatch, mars-north-1"
+    assert next(iter(found.notes())) == "No prices of mars-north-1 are known here: those of us-east-1 stand in."
+
+
+def test_where_no_region_is_given_one_is_assumed_and_said():
+    found = prices(None)
+    assert found.service == "Amazon CloudWatch, us-east-1"
+    assert next(iter(found.notes())) == "No region is given (--region, AWS_REGION): us-east-1 is assumed."
+
+
+def test_the_flags_prices_come_before_the_list():
+    found = prices(price_per_metric=0.2, price_per_1000_requests=0.0)
+    assert (found.tiers, found.requests) == (((None, 0.2),), 0.0)
+    assert bill(found, series=11_000, requests=5000.0) == (
+        Cost("metrics", 11_000, 0.2, as_of=found.as_of),
+        Cost("requests, each thousand", 5000.0, 0.0, per=1000, as_of=found.as_of),
+    )
+
+
+# -- the bill ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("series", "total"),
+    [
+        (0, 0.0),
+        (160, 48.0),
+        (10_000, 3000.0),
+        (10_001, 3000.1),
+        (160_000, 18_000.0),
+        (250_000, 27_000.0),
+        (1_000_000, 64_500.0),
+        (1_000_050, 64_501.0),
+    ],
+)
+def test_metrics_are_billed_tier_by_tier(series, total):
+    assert dollars(bill(PRICES, series=series, requests=0.0)) == total
+
+
+def test_the_lines_name_their_tiers():
+    lines = bill(PRICES, series=300_000, requests=43_800.0)
+    assert [(line.what, line.amount, line.unit_price, line.dollars) for line in lines] == [
+        ("metrics, first 10,000", 10_000, 0.30, 3000.0),
+        ("metrics, next 240,000", 240_000, 0.10, 24_000.0),
+        ("metrics, next 750,000", 50_000, 0.05, 2500.0),
+        ("metrics, beyond 1,000,000", 0, 0.02, 0.0),
+        ("requests, each thousand", 43_800.0, 0.01, 0.44),
+    ]
+
+
+def test_logs_are_paid_by_the_gigabyte_and_not_by_the_request():
+    lines = bill(PRICES, requests=1e9, size=10e9)
+    assert lines[-1] == Cost("GB of logs ingested, about", 10.0, 0.5, unit="GB", as_of=PRICES.as_of)
+    assert dollars(bill(PRICES, series=10, requests=1e9, size=10e9)) == 8.0
+
+
+def test_the_free_tier_is_taken_off_where_that_is_asked_for():
+    assert dollars(bill(PRICES, series=110, requests=1_100_000.0)) == 44.0
+    assert dollars(bill(prices(free_tier=True), series=110, requests=1_100_000.0)) == 31.0
+    assert dollars(bill(prices(free_tier=True), series=9, requests=1000.0)) == 0.0
+
+
+@given(st.integers(0, 3_000_000), st.integers(0, 10**9))
+def test_every_metric_is_in_one_tier_and_each_line_can_be_checked_by_hand(series, requests):
+    *tiers, last = bill(PRICES, series=series, requests=float(requests))
+    assert sum(line.amount for line in tiers) == series
+    assert last.amount == requests
+    for line in (*tiers, last):
+        assert line.dollars == round(line.amount / line.per * line.unit_price, 2)
+
+
+@given(st.integers(0, 2_000_000), st.integers(0, 100_000))
+def test_more_metrics_never_cost_less(series, more):
+    assert dollars(bill(PRICES, series=series)) <= dollars(bill(PRICES, series=series + more))

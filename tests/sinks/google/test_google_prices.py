@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.advice import MONTH, Load, Terms
+from sinks.google import GoogleSink
+from sinks.google.advisor import GoogleAdvisor
+
+
+def advisor(**terms):
+    return GoogleAdvisor(GoogleSink.Config(), Terms(**terms))
+
+
+GOOGLE = advisor()
+
+
+def bill(points, of=GOOGLE):
+    return tuple(of.costs(Load(points=points, requests=1e9)))
+
+
+def dollars(lines):
+    return round(sum(line.dollars for line in lines), 2)
+
+
+def points(mebibytes):
+    return mebibytes * (1 << 20) / 8
+
+
+def test_the_list_is_dated_and_more_costs_less():
+    book = GOOGLE.book
+    assert dt.date(2025, 1, 1) < book["date"] < dt.date(2030, 1, 1)
+    assert book["source"]
+    assert len(book["mebibytes"]) == len(book["tiers"]) + 1
+    assert book["mebibytes"] == sorted(book["mebibytes"], reverse=True)
+    assert all(price > 0 for price in book["mebibytes"])
+    assert book["free_mebibytes"] < book["tiers"][0]
+
+
+def test_the_prices_say_when_and_where_they_were_read():
+    assert GOOGLE.service == "Google Cloud Monitoring"
+    page = "https://cloud.google.com/products/observability/pricing"
+    assert {line.as_of for line in bill(1.0)} == {f"2026-08-29, Google's price list; {page} has today's"}
+
+
+@pytest.mark.parametrize("terms", [{"price_per_metric": 0.2}, {"price_per_1000_requests": 0.0}])
+def test_a_price_of_metrics_says_nothing_of_bytes_and_that_is_said(terms):
+    found = advisor(**terms)
+    assert bill(1e9, found) == bill(1e9)
+    note = "Prices of metrics and of requests say nothing here: bytes are what is charged."
+    assert (next(iter(found.notes())), note in GOOGLE.notes()) == (note, False)
+
+
+@pytest.mark.parametrize(
+    ("series", "window", "mebibytes", "total"),
+    [(1, 60, 0.334, 0.09), (1, 10, 2.005, 0.52), (500, 60, 167.084, 43.11), (500, 10, 1002.502, 258.65)],
+)
+def test_a_series_costs_what_its_points_count_as(series, window, mebibytes, total):
+    lines = bill(series * MONTH / window)
+    assert sum(line.amount for line in lines) == pytest.approx(mebibytes, abs=0.001)
+    assert dollars(lines) == total
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "total", "free"),
+    [
+        (0, 0.0, 0.0),
+        (150, 38.7, 0.0),
+        (151, 38.96, 0.26),
+        (100_000, 25_800.0, 25_761.3),
+        (250_000, 25_800.0 + 22_650.0, 25_761.3 + 22_650.0),
+        (251_000, 25_800.0 + 22_650.0 + 61.0, 25_761.3 + 22_650.0 + 61.0),
+    ],
+)
+def test_bytes_are_billed_tier_by_tier_and_what_is_free_is_part_of_the_first(mebibytes, total, free):
+    assert dollars(bill(points(mebibytes))) == pytest.approx(total)
+    assert dollars(bill(points(mebibytes), advisor(free_tier=True))) == pytest.approx(free)
+
+
+def test_the_lines_of_bytes_name_their_tiers():
+    assert [(line.what, line.amount, line.unit_price, line.dollars) for line in bill(points(100_001))] == [
+        ("MiB of points, first 100,000", 100_000, 0.258, 25_800.0),
+        ("MiB of points, next 150,000", 1.0, 0.151, 0.15),
+        ("MiB of points, beyond 250,000", 0.0, 0.061, 0.0),
+    ]
+    assert [(line.what, line.amount, line.unit_price) for line in bill(points(100_001), advisor(free_tier=True))] == [
+        ("MiB of points, first 150", 150, 0.0),
+        ("MiB of points, next 99,850", 99_850, 0.258),
+        ("MiB of points, next 150,000", 1.0, 0.151),
+        ("MiB of points, beyond 250,000", 0.0, 0.061),
+    ]
+
+
+@given(st.floats(0, 1e12), st.booleans())
+def test_every_byte_is_in_one_tier(points, free_tier):
+    lines = bill(points, advisor(free_tier=free_tier))
+    assert sum(line.amount for line in lines) == pytest.approx(points * 8 / (1 << 20))
+    for line in lines:
+        assert line.dollars == round(line.amount / line.per * line.unit_price, 2)
