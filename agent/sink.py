@@ -84,8 +84,8 @@ class Sink(Protocol):
         Deliver in ONE request; return the points that will never be taken, for their own sake.
 
         Raise Retryable for the wire or the service, Refused for the set-up, BadBatch if some point is at fault
-        and the answer does not say which, Gone if the far side has left for good. Anything else is a bug: the batch
-        is tried again, and a point on which alone it repeats is set aside.
+        and the answer does not say which, SinkClosed if the far side has left for good. Anything else is a bug: the
+        batch is tried again, and a point on which alone it repeats is set aside.
         """
         ...
 

@@ -19,6 +19,7 @@ from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
 
+DICE: Final = random.Random()  # noqa: S311  # not a secret
 MOST_REASONS: Final = 50
 """Reasons of rejection counted apart; the rest is counted as `other`."""
 REMEMBER: Final = 1.0
@@ -393,7 +394,7 @@ class Worker:
             text = f"failed by a bug: {text}; {self._kept()} and tried again"
             self._sayer.say(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
         base, cap = self._refused_backoff if kind == "refused" else self._backoff
-        return random.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))  # noqa: S311  # not a secret
+        return DICE.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))
 
     def _ended(self) -> tuple[int, int]:
         """Return how many points were sent, and rejected."""

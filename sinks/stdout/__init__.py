@@ -90,7 +90,7 @@ class StdoutSink(Sink):
         self._write = _writer(stream)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Write the batch; raise Gone where the reader has gone, Retryable on any other trouble."""
+        """Write the batch; raise SinkClosed where the reader has gone, Retryable on any other trouble."""
         rejected = [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
         if rejected:
             batch = [point for point in batch if _is_finite(point)]

@@ -279,7 +279,7 @@ def test_a_terminal_that_hung_up_is_gone():
 PROGRAM = """
 import sys
 from agent.datapoint import gauge
-from agent.errors import Gone
+from agent.errors import SinkClosed
 from sinks.stdout import StdoutSink
 
 sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
@@ -288,7 +288,7 @@ print("something of another's that waits in the buffer")
 try:
     while True:
         sink.write([gauge("cpu.utilization", "%", "Busy.").point(1, 12.5)])
-except Gone as gone:
+except SinkClosed as gone:
     sink.close()
     sys.stderr.write(f"gone: {gone}")
 """

@@ -34,7 +34,7 @@ LONG = 30.0
 
 SINKS = """
 from dataclasses import dataclass
-from agent.errors import Gone
+from agent.errors import SinkClosed
 from agent.sink import Limits, Sink
 
 class Kept(Sink):
@@ -61,7 +61,7 @@ class Brief(Kept):
 
 class Leaving(Brief):
     def write(self, batch):
-        raise Gone("enough")
+        raise SinkClosed("enough")
 """
 COLLECTOR = """
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ class All(Collector):
             done.add(key)
             dims = Dimensions({k: v.replace(UNKNOWN, "nobody knew") for k, v in point.dims.items()})
             if point.metric.kind is Kind.COUNTER:
-                yield point.metric.point(at, float(self.reads), dims, since=1)
+                yield point.metric.point(at, float(self.reads), dims, start_time=1)
             else:
                 yield point.metric.point(at, 1.0, dims)
 """

@@ -44,7 +44,7 @@ SOURCE = """
         def collect(self, at):
             for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
                 for i in range(n):
-                    yield metric.point(at, float(i), Dimensions(n=str(i)), since=None if metric is BASIC else 1)
+                    yield metric.point(at, float(i), Dimensions(n=str(i)), start_time=None if metric is BASIC else 1)
 
     class Absent(Fake):
         def open(self):

@@ -25,7 +25,7 @@ def dollars(lines):
 
 
 def test_the_list_is_part_of_the_package():
-    assert tomllib.loads((importlib.resources.files("agent") / "prices.toml").read_text()) == BOOK
+    assert tomllib.loads((importlib.resources.files("agent.commands.plan") / "prices.toml").read_text()) == BOOK
 
 
 def test_the_region_that_stands_in_for_others_has_every_price():
