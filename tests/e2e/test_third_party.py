@@ -69,7 +69,7 @@ class AcmeCollector(Collector):
         self._since = self._since or at
         for chip in range(self._config.chips):
             yield HEAT.point(at, 40.0 + chip + self._config.offset, Dimensions(chip=str(chip)))
-        yield ALARMS.point(at, 0, since=self._since)
+        yield ALARMS.point(at, 0, start_time=self._since)
 
     def describe(self) -> str:
         return f"{self._config.chips} chips of Acme"

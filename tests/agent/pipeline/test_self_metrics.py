@@ -59,7 +59,7 @@ class Parts:
         self.samplers.append(made)
         made.start()
         for _ in range(readings):
-            made.offer(7)
+            made.request(7)
             self.readings.get(timeout=LONG)
         return made
 

@@ -411,9 +411,9 @@ def test_a_file_that_rots_while_points_from_memory_are_in_hand_confuses_no_count
     def rot(*_):
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(Store, "settle", rot)
+    monkeypatch.setattr(Store, "acknowledge", rot)
     spool.acknowledge({"sent": 1500})
-    monkeypatch.setattr(Store, "settle", acknowledge)
+    monkeypatch.setattr(Store, "acknowledge", acknowledge)
     spool.acknowledge({"sent": 1000})
     check_law(spool)
     spool.append(points([3001]))
@@ -439,7 +439,7 @@ assert spool.faults["disk"]
 got = []
 while taken := spool.take(1000)[0]:
     got += [p.value for p in taken]
-    spool.settle({"sent": len(taken)})
+    spool.acknowledge({"sent": len(taken)})
 assert got == [float(n) for n in range(20_000)], len(got)
 spool.close()
 print("fine")
@@ -525,14 +525,14 @@ def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_f
     def fail(*_):
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(Store, "settle", fail)
+    monkeypatch.setattr(Store, "acknowledge", fail)
     for n in range(500):
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
     assert sys.getsizeof(spool._file._debt[2]) < 1000
     check_law(spool, path)
-    monkeypatch.setattr(Store, "settle", acknowledge)
+    monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
     check_law(spool, path)
     assert in_file(path) == ({"collected": 1010, "sent": 910, "rejected:bad": 100}, 0)
