@@ -1,15 +1,30 @@
-# Two commands do all the set-up: `make run` and `make test`. Both work in .venv, which they make and keep up to date.
+# `make run`, `make check`, `make test` and `make proof` do all the set-up. They work in .venv, which they make and keep up to date.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint tools unit test-deploy faults bench golden constraints dist image clean
+PINS := requirements
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: run check test proof lint tools unit test-deploy faults bench golden constraints dist image clean
 
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(or $(ARGS),--interval 1)
 
+# Every check that needs no other program's server but moto: six minutes on two cores.
 test: lint tools unit
+
+# The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
+proof: $(VENV)/dev.stamp tools
+	$(BIN)/python -m tests.proof.parts
+	$(BIN)/pytest -n auto -m proof $(PYTEST_ARGS)
+
+# A developer's loop: the whole lint, and the tests of the rooms that most changes touch.
+QUICK ?= $(addprefix tests/agent/,config host logs naming net pipeline spool test_cli.py test_datapoint.py) \
+  tests/chipwatch tests/docs tests/golden tests/sinks
+check: lint
+	$(BIN)/pytest -n auto --quiet $(QUICK) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -28,7 +43,7 @@ endif
 unit: $(VENV)/dev.stamp
 	$(BIN)/pytest -n auto $(PYTEST_ARGS)
 
-# What needs root and half a minute more: the image built and run by buildah, podman and runc, a unit under a real systemd.
+# What needs root: the image built and run by buildah, podman and runc, a unit under a real systemd.
 test-deploy: $(VENV)/dev.stamp tools
 	$(BIN)/pytest -m deploy -s tests/deploy $(PYTEST_ARGS)
 
@@ -43,14 +58,14 @@ golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.golden.update
 
 # What is installed is pinned with hashes; the project itself comes from this folder, and needs no network.
-$(VENV)/run.stamp: constraints.txt pyproject.toml | $(VENV)/made.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+$(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp
+	$(PIP) --require-hashes -r $<
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/dev.stamp: constraints-dev.txt pyproject.toml | $(VENV)/made.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+$(VENV)/dev.stamp: $(PINS)/constraints-dev.txt pyproject.toml | $(VENV)/made.stamp
+	$(PIP) --require-hashes -r $<
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/run.stamp
 
 $(VENV)/made.stamp:
@@ -60,16 +75,13 @@ $(VENV)/made.stamp:
 	@touch $@
 
 # Pins every dependency anew, for every platform and Python that is supported; needs uv and an index.
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade --python-version
 constraints:
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --upgrade --extra all pyproject.toml constraints.in --output-file constraints.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --upgrade --extra dev pyproject.toml constraints.in --constraints constraints.txt \
-	  --output-file constraints-dev.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --upgrade tests/deploy/tools.in --output-file tests/deploy/constraints-tools.txt
-	uv pip compile --quiet --universal --python-version 3.12 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --upgrade tests/deploy/tools-helm4.in --output-file tests/deploy/constraints-tools-helm4.txt
+	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
+	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
+	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
+	@set -e; for part in tools proof-wandb proof-mlflow; do \
+	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, the same bytes each time; and a folder for machines without an index, of all that EXTRAS needs, by hash:
 #   (cd dist && sha256sum --check SHA256SUMS) && pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'
@@ -85,7 +97,7 @@ dist: $(VENV)/dev.stamp
 	@set -e; for python in $(PYTHONS); do for platform in $(PLATFORMS); do \
 	  echo "wheels for Python $$python on $$platform"; \
 	  for_them="--python-version $$python --platform manylinux_2_28_$$platform --platform manylinux_2_17_$$platform"; \
-	  $(DOWNLOAD) $$for_them --no-deps --require-hashes --requirement constraints.txt --dest build/wheels; \
+	  $(DOWNLOAD) $$for_them --no-deps --require-hashes --requirement $(PINS)/constraints.txt --dest build/wheels; \
 	  $(DOWNLOAD) $$for_them --no-index --find-links build/wheels --dest dist/wheelhouse "$$(echo dist/*.whl)[$(EXTRAS)]"; \
 	done; done
 	@$(BIN)/python -c 'import hashlib, pathlib; top = pathlib.Path("dist"); print(*(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(top)}" \
@@ -105,4 +117,4 @@ image:
 	  --build-arg CREATED=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) .
 
 clean:
-	rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .tools .proof build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,4 +1,4 @@
-"""The command line; the only place that prints for people and that exits."""
+"""The command line; the only module that prints and exits."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
-"""What a shell ends with after Ctrl-C."""
+"""Exit code of a shell after Ctrl-C."""
 PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "free_tier")
 COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "status", "list", "sample-config", "version")
 
 
 class NotPrinted(Exception):
-    """Standard output takes nothing; the message says why, there is none where who reads it has gone."""
+    """Standard output cannot be written; the message says why, and is empty if the reader has closed it."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong, with the nearest right word, and exits with 2."""
+    """Prints an error in one line, with the closest valid word, and exits with 2."""
 
     commands: Mapping[str, Parser] = {}
 
     def error(self, message: str) -> NoReturn:
         """Print the line and exit."""
-        self.exit(_say(f"{self._plain(message)} (see {self.prog} --help)", USAGE))
+        self.exit(_report(f"{self._reworded(message)} (see {self.prog} --help)", USAGE))
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; raise NotPrinted."""
         del file
         _print(self.format_help(), end="")
 
-    def _plain(self, message: str) -> str:
-        """Return argparse's message in our words: its own differ from one Python to the next."""
+    def _reworded(self, message: str) -> str:
+        """Return argparse's message in our words, since its own differ between Python versions."""
         if found := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
             return self._unknown(found[1].partition("=")[0] if found[1].startswith("-") else found[1])
         if not (found := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
             return f"no such option {word}{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
             return f"{word} must come first: agent {word} ..."
-        return f"{word!r} is neither an option nor a value of one; a command to watch comes after --"
+        return f"{word!r} is not an option; write a command to wrap after --"
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
@@ -80,10 +80,10 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of the whole command line, but for what follows `--`."""
+    """Return the parser of the command line up to `--`."""
     top = Parser(
         prog="agent",
-        description="Watches every chip of this machine and tells the clouds about it.",
+        description="Collects metrics of this machine and its accelerators, and sends them to cloud monitoring.",
         epilog="`run` is the default command. Every flag is also a key of the configuration file and an environment "
         "variable: --common-dims is common_dims and CHIPWATCH_COMMON_DIMS. See `agent sample-config`.",
         allow_abbrev=False,
@@ -92,20 +92,22 @@ def parser() -> Parser:
     top.commands = commands.choices
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     _add_options(options)
-    run = _add(commands, "run", "collect and send, until stopped; `-- COMMAND` runs and watches a command", options)
-    run.add_argument("--once", action="store_true", help="one reading of everything, then end")
+    run = _add(
+        commands, "run", "collect and send until stopped; `-- COMMAND` runs a command and reads its processes", options
+    )
+    run.add_argument("--once", action="store_true", help="read everything once, then end")
     run.add_argument("--duration", type=arguments.seconds, metavar="S", help="end after S seconds")
-    _add(commands, "check", "say what each collector and sink finds, or what is missing", options)
-    plan = _add(commands, "plan", "say what would be sent from here and what it costs; --format text or json", options)
+    _add(commands, "check", "test each collector and sink, and print what is missing", options)
+    plan = _add(commands, "plan", "estimate what would be sent and what it costs; --format text or json", options)
     _add_plan_options(plan)
     board = _add(
         commands, "dashboard", "print a cloud's dashboard, or alarms, for what would be sent, as JSON", options
     )
     dashboards.add_options(board)
-    health = _add(commands, "health", "ask the agent that runs here whether it is well: ends with 0 or 1", None)
+    health = _add(commands, "health", "check the running agent: exits with 0 (healthy) or 1", None)
     probe.add_options(health)
-    status = _add(commands, "status", "say what the agent that runs here collects and delivers", None)
-    status.add_argument("--json", dest="as_json", action="store_true", help="print its answer as one JSON object")
+    status = _add(commands, "status", "print what the running agent collects and delivers", None)
+    status.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object")
     status.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
     status.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
     listing = _add(commands, "list", "print the catalogue of metrics", None)
@@ -127,27 +129,31 @@ def _add_options(to: Parser) -> None:
         "--collector", action="append", metavar="NAME", help="what to read; may be repeated (all that find something)"
     )
     to.add_argument("--no-collector", action="append", metavar="NAME", help="what not to read; may be repeated")
+    to.add_argument("--processor", action="append", metavar="NAME", help="what to derive; may be repeated (all)")
+    to.add_argument("--no-processor", action="append", metavar="NAME", help="what not to derive; may be repeated")
     to.add_argument("--config", type=Path, metavar="FILE", help="configuration file, TOML")
     to.add_argument("--interval", type=arguments.seconds, metavar="S", help="seconds between readings (5)")
-    to.add_argument("--window", type=arguments.seconds, metavar="S", help="seconds that become one point (the sink's)")
-    to.add_argument("--flush", type=arguments.seconds, metavar="S", help="seconds between sendings (the sink's)")
-    to.add_argument("--level", help="how much: basic, detailed or all (basic)")
-    to.add_argument("-d", "--common-dims", metavar="WORDS", help="what this machine is, in words separated by commas")
-    to.add_argument("--dim", action="append", metavar="K=V", help="a further dimension; may be repeated")
+    to.add_argument(
+        "--window", type=arguments.seconds, metavar="S", help="seconds of readings in one point (the sink's)"
+    )
+    to.add_argument("--flush", type=arguments.seconds, metavar="S", help="seconds between deliveries (the sink's)")
+    to.add_argument("--level", help="which metrics: basic, detailed or all (basic)")
+    to.add_argument("-d", "--common-dims", metavar="NAMES", help="dimensions of this machine, separated by commas")
+    to.add_argument("--dim", action="append", metavar="K=V", help="another dimension; may be repeated")
     to.add_argument("-n", "--namespace", metavar="NS", help="CloudWatch namespace")
     to.add_argument("-r", "--region", metavar="R", help="cloud region (the environment's, else the instance's own)")
     to.add_argument("--project", metavar="P", help="Google Cloud project (the environment's, else the machine's own)")
     to.add_argument("--endpoint-url", metavar="URL", help="another address of the service (the region's own)")
     to.add_argument("--high-resolution-metrics", action="store_true", help="one point a second")
     to.add_argument("--stdin", metavar="NAME", help="read this collector's records from standard input: neuron")
-    to.add_argument("--pid", type=arguments.whole, metavar="N", help="watch the tree of process N")
-    to.add_argument("--format", metavar="FORM", help="of the standard output: json, table or emf")
+    to.add_argument("--pid", type=arguments.whole, metavar="N", help="read process N and its descendants")
+    to.add_argument("--format", metavar="FORM", help="format of standard output: json, table or emf")
     to.add_argument(
         "--names",
         metavar="PROFILE",
         help="naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus",
     )
-    to.add_argument("--spool", type=Path, metavar="DIR", help="folder for what is owed to durable sinks")
+    to.add_argument("--spool", type=Path, metavar="DIR", help="folder for points that are not sent yet")
     to.add_argument(
         "--drop-other-destinations", action="store_true", help="drop what the spool holds for another destination"
     )
@@ -164,11 +170,11 @@ def _add_plan_options(to: Parser) -> None:
         "--price-per-metric", type=arguments.price, metavar="P", help="dollars a month (the list's, in tiers)"
     )
     to.add_argument("--price-per-1000-requests", type=arguments.price, metavar="P", help="dollars (the list's)")
-    to.add_argument("--free-tier", action="store_true", help="take an account's free tier off")
+    to.add_argument("--free-tier", action="store_true", help="subtract an account's free tier")
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the parsed arguments and the command after `--`; exits with 2 and a line on wrong usage."""
+    """Return the parsed arguments and the command after `--`; on wrong usage, print a line and exit with 2."""
     words, command = list(argv), []
     if "--" in words:
         at = words.index("--")
@@ -217,31 +223,31 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = _main(sys.argv[1:] if argv is None else argv)
     except SystemExit as end:  # of the parser
         code = int(end.code or OK)
-    except KeyboardInterrupt:  # before or beside a run, which handles the signal itself
+    except KeyboardInterrupt:  # outside of a run, which handles the signal itself
         code = INTERRUPTED
     except NotPrinted as problem:
-        code = _say(f"standard output: {problem}", FAILED) if problem.args else OK
+        code = _report(f"standard output: {problem}", FAILED) if problem.args else OK
     except (MemoryError, ImportError) as problem:
-        code = _say(f"{str(problem) or 'out of memory'}; is the limit of memory (`ulimit -v`) too low?", FAILED)
+        code = _report(f"{str(problem) or 'out of memory'}; is the memory limit (`ulimit -v`) too low?", FAILED)
     except RuntimeError as problem:
         if "new thread" not in str(problem):
             raise
-        code = _say(f"{problem}: the limit of memory or of processes is too low (`ulimit -v`, `ulimit -u`)", FAILED)
+        code = _report(f"{problem}: the limit of memory or processes is too low (`ulimit -v`, `ulimit -u`)", FAILED)
     if sys.stderr is not None:
         try:
             sys.stderr.flush()
         except OSError:
-            _leave(sys.stderr)
+            _redirect_to_null(sys.stderr)
     sys.exit(code)
 
 
-def _leave(stream: TextIO) -> None:
-    """Let a stream that takes nothing end in /dev/null, else the interpreter complains of it when it ends."""
+def _redirect_to_null(stream: TextIO) -> None:
+    """Redirect a broken stream to /dev/null, else the interpreter prints an error when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_standard_streams() -> None:
-    """Put /dev/null where the parent closed a standard stream: else a file of ours takes its number, and its output."""
+    """Open /dev/null for each closed standard stream, else one of our files gets its number and its output."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -252,11 +258,11 @@ def _open_standard_streams() -> None:
 
 
 def _print(text: str, end: str = "\n") -> None:
-    """Print on standard output, where there is one; raise NotPrinted."""
+    """Print on standard output if it exists; raise NotPrinted."""
     try:
         print(text, end=end, flush=sys.stdout is not None)
     except OSError as problem:
-        _leave(sys.stdout)
+        _redirect_to_null(sys.stdout)
         raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
 
 
@@ -267,12 +273,12 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
-    from agent.commands import run, wrapped  # noqa: PLC0415  # `health` goes without: 50 ms
-    from agent.config import convert  # noqa: PLC0415  # `health` goes without: 50 ms
-    from agent.config import load as config  # noqa: PLC0415  # `health` goes without: 50 ms
-    from agent.identity import resolver  # noqa: PLC0415  # `health` goes without: 50 ms
-    from agent.logs import formats  # noqa: PLC0415  # `health` goes without: 50 ms
-    from agent.pipeline import build  # noqa: PLC0415  # `health` goes without: 50 ms
+    from agent.commands import run, wrapped  # noqa: PLC0415  # these take 50 ms, which `health` saves
+    from agent.config import convert  # noqa: PLC0415
+    from agent.config import load as config  # noqa: PLC0415
+    from agent.identity import resolver  # noqa: PLC0415
+    from agent.logs import formats  # noqa: PLC0415
+    from agent.pipeline import build  # noqa: PLC0415
 
     try:
         if given.command in ("version", "list", "sample-config"):
@@ -285,14 +291,14 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
             return run.run(loaded, command, once=given.once, duration=given.duration)
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
     except convert.ConfigError as problem:
-        return _say(problem, USAGE)
+        return _report(problem, USAGE)
     except (build.NotLoaded, resolver.UnknownIdentity) as problem:
-        return _say(problem, FAILED)
+        return _report(problem, FAILED)
     except wrapped.NotStarted as problem:
-        return _say(problem, problem.code)
+        return _report(problem, problem.code)
 
 
-def _say(problem: Exception | str, code: int) -> int:
+def _report(problem: Exception | str, code: int) -> int:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(f"agent: {one_line(str(problem))}", file=sys.stderr)
@@ -303,21 +309,21 @@ def _health(given: argparse.Namespace) -> int:
     try:
         good, line = probe.probe(given)
     except probe.WrongUsage as problem:
-        return _say(problem, USAGE)
+        return _report(problem, USAGE)
     _print(one_line(line))
     return OK if good else FAILED
 
 
 def _status(given: argparse.Namespace) -> int:
-    from agent.commands import status  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands import status  # noqa: PLC0415  # loaded on demand
     from agent.status.socket import NoAnswer  # noqa: PLC0415
 
     try:
         answer = probe.status(given)
     except probe.WrongUsage as problem:
-        return _say(problem, USAGE)
+        return _report(problem, USAGE)
     except NoAnswer as problem:
-        return _say(problem, FAILED)
+        return _report(problem, FAILED)
     _print(status.as_json(answer) if given.as_json else status.as_text(answer))
     return OK
 
@@ -325,19 +331,19 @@ def _status(given: argparse.Namespace) -> int:
 def _text(given: argparse.Namespace) -> str:
     if given.command == "version":
         return f"chipwatch {__version__}"
-    from agent.commands import check as report  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands import check as report  # noqa: PLC0415  # loaded on demand
 
     return report.listing(given.format) if given.command == "list" else report.sample_config()
 
 
 def _is_form_of_plan(given: argparse.Namespace) -> bool:
-    """Tell whether --format is the plan's own; emf and table are the standard output's, which the plan is about."""
+    """Return whether --format is the plan's own; other values are options of the stdout sink."""
     return given.command == "plan" and getattr(given, "format", None) in {"text", "json"}
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:
-    from agent.commands.plan import estimate  # noqa: PLC0415  # only what is asked for is loaded
-    from agent.commands.plan import text as plan_text  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands.plan import estimate  # noqa: PLC0415  # loaded on demand
+    from agent.commands.plan import text as plan_text  # noqa: PLC0415  # loaded on demand
     from agent.commands.plan.prices import Wishes  # noqa: PLC0415
 
     logging.disable(logging.WARNING)
@@ -348,18 +354,18 @@ def _plan(config: Config, given: argparse.Namespace) -> int:
 
 
 def _dashboard(config: Config, given: argparse.Namespace) -> int:
-    from agent.commands.dashboard import make  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands.dashboard import make  # noqa: PLC0415  # loaded on demand
 
     logging.disable(logging.WARNING)
     made = make.make(config, dashboards.wishes(given))
     for note in made.notes:
-        _say(note, OK)
+        _report(note, OK)
     _print(made.text)
     return OK
 
 
 def _check(config: Config, _: argparse.Namespace) -> int:
-    from agent.commands import check as report  # noqa: PLC0415  # only what is asked for is loaded
+    from agent.commands import check as report  # noqa: PLC0415  # loaded on demand
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
     fit = True

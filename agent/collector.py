@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from agent.datapoint import Datapoint, Level, Metric
 
@@ -22,10 +22,10 @@ class Collector(Protocol):
     A call that never returns costs this collector, and nobody else. So: no thread, timer, retry or sleep.
     """
 
-    metrics: ClassVar[Sequence[Metric]]
+    metrics: Sequence[Metric]
     """All that `collect` may yield: the catalogue is made of these."""
 
-    dynamic: ClassVar[bool] = False
+    dynamic: bool = False
     """Its metrics are what it finds elsewhere, under names that are not ours; `metrics` declares none."""
 
     level: Level = Level.ALL

@@ -5,7 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from threading import Lock
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 
 class Kind(enum.StrEnum):
@@ -25,25 +28,36 @@ class Level(enum.IntEnum):
     ALL = 3
 
 
+_interned: Final[WeakValueDictionary[tuple[tuple[str, str], ...], Dimensions]] = WeakValueDictionary()
+_interning: Final = Lock()
+TEXT: Final = frozenset({str})
+
+
 class Dimensions(Mapping[str, str]):
     """
-    Immutable, sorted, hashable string pairs: with the metric's name, the identity of a series.
+    Immutable, sorted string pairs: with the metric's name, the identity of a series.
 
-    The hash is computed once, so a lookup by series costs the same for one pair and for thirty.
+    Equal pairs are one object, so a lookup by series hashes and compares an address, whatever the number of pairs.
     """
 
-    __slots__ = ("_hash", "is_text", "items_sorted")
+    __slots__ = ("__weakref__", "is_text", "items_sorted")
 
-    items_sorted: Final[tuple[tuple[str, str], ...]]
+    items_sorted: Final[tuple[tuple[str, str], ...]]  # type: ignore[misc]  # set in __new__
     """The pairs, sorted by key."""
     is_text: bool
     """Whether it is known that all of them are text that UTF-8 can hold: checked once, where points enter."""
 
-    def __init__(self, pairs: Mapping[str, str] | None = None, /, **more: str) -> None:
+    def __new__(cls, pairs: Mapping[str, str] | None = None, /, **more: str) -> Dimensions:  # noqa: PYI034
         """Take the pairs of `pairs`, then those of `more`, which win."""
-        self.items_sorted = tuple(sorted({**(pairs or {}), **more}.items()))
-        self._hash = hash(self.items_sorted)
-        self.is_text = False
+        items = tuple(sorted({**(pairs or {}), **more}.items()))
+        if (known := _interned.get(items)) is not None:
+            return known
+        made = super().__new__(cls)
+        made.items_sorted, made.is_text = items, False  # type: ignore[misc]
+        if not {*map(type, chain.from_iterable(items))} <= TEXT:
+            return made  # what equals a plain text and is none must not take its place
+        with _interning:
+            return _interned.setdefault(items, made)
 
     def __getitem__(self, key: str) -> str:
         """Return the value of `key`; raise KeyError where there is none."""
@@ -60,13 +74,12 @@ class Dimensions(Mapping[str, str]):
         """Return the number of pairs."""
         return len(self.items_sorted)
 
-    def __hash__(self) -> int:
-        """Return the hash that was computed at the start."""
-        return self._hash
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
-    def __eq__(self, other: object) -> bool:
-        """Tell whether `other` holds the same pairs."""
-        return self is other or (isinstance(other, Dimensions) and self.items_sorted == other.items_sorted)
+    def __reduce__(self) -> tuple[type[Dimensions], tuple[dict[str, str]]]:
+        """Return how a copy is made: a copy of interned dimensions is themselves."""
+        return Dimensions, (dict(self.items_sorted),)
 
     def __or__(self, other: Mapping[str, str]) -> Dimensions:
         """Return these pairs overlaid by those of `other`."""

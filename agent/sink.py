@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from agent.datapoint import Datapoint, Dimensions, Metric
 
@@ -52,7 +52,8 @@ class Sink(Protocol):
 
     What you write: a frozen dataclass `Config` nested in the class, `__init__(self, config)` that touches
     nothing outside, `limits`, and the methods below. Register the class in the entry point group
-    `agent.sinks`; the entry point's name is the configuration key and the value of `--sink`.
+    `agent.sinks`; the entry point's name is the `type` of [sinks.NAME], and the NAME where none is given.
+    A configuration may ask for several sinks of one class: keep nothing in the class or the module that they share.
 
     What the frame promises: every method runs on one and the same thread, which is this sink's own; `write`
     is never called before `open` succeeded, never with an empty batch, never above `limits`, oldest points
@@ -60,10 +61,10 @@ class Sink(Protocol):
     """
 
     limits: Limits
-    """Of the class, or of the instance where they depend on its Config."""
-    hints: ClassVar[Sequence[str]] = ()
+    """Set in the class, or in `__init__` where they depend on the Config."""
+    hints: Sequence[str] = ()
     """
-    Words of the machine's identity (`agent.identity.WORDS`) that the sink itself needs, as far as they can be known.
+    Words of `--common-dims` that the sink itself needs, as far as they can be known.
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from agent.errors import Retryable as Retryable
     from agent.errors import SinkClosed as SinkClosed
     from agent.errors import Unavailable as Unavailable
+    from agent.net.trusted_clock import TRUSTED_CLOCK as TRUSTED_CLOCK
     from agent.processor import Processor as Processor
     from agent.sink import Limits as Limits
     from agent.sink import Rejected as Rejected
     from agent.sink import Sink as Sink
+    from agent.testing import check_collector as check_collector
+    from agent.testing import check_sink as check_sink
 
 HOMES: Final = {
     "agent.collector": ("Collector",),
@@ -46,8 +49,10 @@ HOMES: Final = {
     "agent.errors": (
         "BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable",
     ),
+    "agent.net.trusted_clock": ("TRUSTED_CLOCK",),
     "agent.processor": ("Processor",),
     "agent.sink": ("Limits", "Rejected", "Sink"),
+    "agent.testing": ("check_collector", "check_sink"),
 }  # fmt: skip
 """Module -> the names that it gives to this package."""
 MODULES: Final = {name: module for module, names in HOMES.items() for name in names}

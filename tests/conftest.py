@@ -17,6 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.load import seconds_since
+
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loaded")  # how long an example takes says nothing on a machine that is busy
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0
@@ -63,10 +69,14 @@ class Plugins:
     folder: Path
     points: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, module: str, source: str, collectors=(), sinks=()) -> None:
-        """Write a module; `collectors` and `sinks` are pairs of a plugin's name and its class."""
+    def add(self, module: str, source: str, collectors=(), sinks=(), processors=()) -> None:
+        """Write a module; `collectors`, `sinks` and `processors` are pairs of a plugin's name and its class."""
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source))
-        for group, pairs in (("agent.collectors", collectors), ("agent.sinks", sinks)):
+        for group, pairs in (
+            ("agent.collectors", collectors),
+            ("agent.sinks", sinks),
+            ("agent.processors", processors),
+        ):
             self.points.setdefault(group, {}).update({name: f"{module}:{of}" for name, of in pairs})
         info = self.folder / "others_plugins-1.dist-info"
         info.mkdir(exist_ok=True)
@@ -121,11 +131,11 @@ class Running:
         return self.err.read_text()
 
     def stop(self, number=signal.SIGTERM):
-        """Send a signal; return the exit code and how many seconds it took."""
+        """Send a signal; return the exit code and how many seconds it took, as on a machine with nothing else to do."""
         begun = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(LONG)
-        return code, time.monotonic() - begun
+        return code, seconds_since(begun)
 
 
 @dataclass

@@ -1,17 +1,17 @@
-"""The container or job step around this process, by its cgroup (Linux): CPU and memory against what it may use."""
+"""CPU and memory of the container or job step that this process runs in, read from its cgroup (Linux)."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import cgroup
 from agent.host.cgroup import Cgroup, Limits, Usage
@@ -37,7 +37,7 @@ OOM_KILLS = counter(
 )
 
 REFRESH = 60 * 1_000_000_000
-"""Limits change at run time, and a process may be moved: looked at so often (ns)."""
+"""Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""
 
 CONTAINER = re.compile(
     r".*/(?:"
@@ -48,13 +48,13 @@ CONTAINER = re.compile(
     r"|job_\d+"  # Slurm
     r")(?=/|$)"
 )
-"""A path up to the innermost container; docker.service or containerd.service are none."""
+"""A cgroup path up to the innermost container; docker.service and containerd.service do not match."""
 
 
 class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         CPU_UTILIZATION,
         CPU_THROTTLED,
         MEMORY_USED,
@@ -65,16 +65,16 @@ class ContainerCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Where to look, and whether to ask if this is a container at all."""
+        """Paths of the host, and when to read."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
         root: Path = Path("/")
         when: Literal["auto", "always", "never"] = "auto"
-        """`auto` reads where this is a container, `always` reads the cgroup of this process in any case."""
+        """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
-        """Take the paths, and the environment, in which some runtimes leave a mark."""
+        """Take the environment too: some runtimes set the variable `container`."""
         self._config = config
         self._environ = environ
         self._clock = time.monotonic_ns
@@ -87,27 +87,26 @@ class ContainerCollector(Collector):
         self._last: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Find the container's cgroup; raise Unavailable where there is none."""
+        """Find the container's cgroup; raise Unavailable if there is none."""
         if self._config.when == "never":
             raise Unavailable('collectors.container.when = "never"')
         around = cgroup.find(self._config.proc, self._config.sys)
         if not around.places:
             raise Unavailable(
-                f"no cgroup: {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo name none"
-                " that is mounted"
+                f"no cgroup: {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo name no mounted one"
             )
         if self._container(around) is None:
             paths = ", ".join(sorted({place.path for place in around.places.values()}))
             raise Unavailable(
-                f"not a container: its cgroup is {paths}, and neither {self._config.root / '.dockerenv'} nor"
-                f" {self._config.root / 'run/.containerenv'} is there;"
-                ' collectors.container.when = "always" reads the cgroup all the same'
+                f"not in a container: the cgroup is {paths}, and neither {self._config.root / '.dockerenv'} nor"
+                f" {self._config.root / 'run/.containerenv'} exists;"
+                ' set collectors.container.when = "always" to read the cgroup anyway'
             )
         self._start_time = _started(self._config.proc)
         self._due, self._last = 0, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what the cgroup used; CPU utilization from the second reading on."""
+        """Yield the usage of the cgroup; CPU utilization from the second reading on."""
         try:
             self._refresh()
             yield from self._read(at)
@@ -116,7 +115,7 @@ class ContainerCollector(Collector):
             raise PartlyCollected([f"the cgroup {self._where} is gone: {error.strerror}"]) from None
 
     def describe(self) -> str:
-        """Say which cgroup it is and what it may use."""
+        """Return the cgroup and its limits."""
         cpus, memory = self._limits
         return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
 
@@ -127,7 +126,7 @@ class ContainerCollector(Collector):
         self._usage = self._identity = None
 
     def _container(self, around: Cgroup) -> Cgroup | None:
-        """Return the cgroups of the container as such, from what is `around` this process; None if it is in none."""
+        """Return the cgroups of the container, given those `around` this process; None outside a container."""
         if self._config.when == "always":
             return around
         named = {
@@ -138,14 +137,14 @@ class ContainerCollector(Collector):
         if named:
             return Cgroup(named)
         unified = around.places.get("")
-        # The machine's own root has neither file: a mount that begins with one is the root of a namespace.
+        # The root cgroup of the machine has neither file, so this mount shows the root of a cgroup namespace.
         if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
             return Cgroup({**around.places, "": unified.up(len(unified.chain))})
         marks = (self._config.root / ".dockerenv", self._config.root / "run/.containerenv")
         return around if self._environ.get("container") or any(mark.exists() for mark in marks) else None
 
     def _refresh(self) -> None:
-        """Read the limits once in a while, and follow the process to another cgroup."""
+        """Every REFRESH, read the limits and follow the process if it was moved to another cgroup."""
         now = self._clock()
         if now < self._due:
             return
@@ -156,7 +155,7 @@ class ContainerCollector(Collector):
                 self.close()
                 self._usage, self._identity, self._last = Usage(found), identity, None
                 self._where = str(next(iter(found.places.values())).chain[0])
-            # The agent may be pinned where the container is not: its own affinity is but a second best.
+            # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
             pinned = found.cpuset() is None
             self._limits = cgroup.effective(self._config.proc, found, pinned=pinned)
         self._due = now + REFRESH
@@ -169,7 +168,7 @@ class ContainerCollector(Collector):
         if cpu.used is not None:
             if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
                 share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
-                # A quota lets a burst through, and a limit raised a moment ago is not known yet: both still are all.
+                # A burst of the quota, or a limit that was raised since the last refresh, may exceed 100 %.
                 yield CPU_UTILIZATION.point(at, min(100.0, 100 * share))
             self._last = now, cpu.used
         if memory := usage.memory():
@@ -187,10 +186,10 @@ class ContainerCollector(Collector):
 
 def _started(proc: Path) -> int | None:
     """
-    Return when process 1 began (ns since the epoch), or None.
+    Return when process 1 started (ns since the epoch), or None.
 
-    In a container with a PID namespace that is when the container began; elsewhere it is the boot. At that moment
-    the cgroup's counters were zero in either case; when its directory was made, the kernel does not tell.
+    That is the start of the container if it has its own PID namespace, else the boot. The cgroup's counters were zero
+    then; the kernel does not record when a cgroup was created.
     """
     boot = boot_time(proc)
     try:

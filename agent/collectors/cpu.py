@@ -1,4 +1,4 @@
-"""How busy the processors are: all together, each one, by mode; and the load."""
+"""CPU utilization of the machine, by core and by mode, and the load average."""
 
 from __future__ import annotations
 
@@ -9,40 +9,32 @@ from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, gauge
 from agent.errors import Unavailable
-from agent.host.procfs import KeptFile
+from agent.host.procfs import KeptFile, PsutilSource
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""The columns of /proc/stat that are read; `guest` and `guest_nice` come after, within user and nice: proc(5)."""
+"""Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
 IDLE: Final = MODES.index("idle")
 IOWAIT: Final = MODES.index("iowait")
-FEWEST: Final = 5
-"""Clock ticks (1/100 s) that a share must be made of: of fewer, one tick more or less is too large a part."""
+MIN_TICKS: Final = 5
+"""Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
 
 UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
 CORE: Final = gauge("cpu.core.utilization", "%", "Share of time in which a logical CPU worked.", Level.ALL, ("cpu",))
 MODE: Final = gauge(
-    "cpu.mode.utilization",
-    "%",
-    "Share of the time of all CPUs that was spent in a mode.",
-    Level.DETAILED,
-    ("mode",),
+    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",)
 )
 LOAD: Final = gauge(
-    "cpu.load",
-    "1",
-    "Mean number of tasks that ran, were about to, or waited for a disk.",
-    Level.DETAILED,
-    ("window",),
+    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",)
 )
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]
-"""Clock ticks in the order of MODES, of all CPUs (`cpu`) and of each (`cpu0` …)."""
+"""Clock ticks in the order of MODES, by CPU: `cpu` (all), `cpu0` …"""
 
 
 class _Proc:
@@ -73,7 +65,7 @@ class _Proc:
 
 
 def _times(data: bytes, *, cores: bool, modes: int) -> Times:
-    end = data.find(b"\nintr" if cores else b"\n")  # what follows is long, and not ours
+    end = data.find(b"\nintr" if cores else b"\n")  # the long rest is not needed
     times = {}
     for line in data[:end].split(b"\n"):
         fields = line.split(None, 9)
@@ -83,36 +75,28 @@ def _times(data: bytes, *, cores: bool, modes: int) -> Times:
     return times
 
 
-class _Psutil:
-    """What psutil knows elsewhere; the `interrupt` and `dpc` times of Windows are within its system time."""
+class _Psutil(PsutilSource):
+    """Other systems; on Windows the `interrupt` and `dpc` times are included in the system time."""
 
     def __init__(self) -> None:
-        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
-
-        self._cpu_times = psutil.cpu_times
-        self.modes: Sequence[str] = [mode for mode in MODES if hasattr(self._cpu_times(), mode)]
+        super().__init__()
+        self.modes: Sequence[str] = [mode for mode in MODES if hasattr(self._psutil.cpu_times(), mode)]
 
     def times(self, *, cores: bool) -> Times:
-        times = {"cpu": self._cpu_times()}
+        times = {"cpu": self._psutil.cpu_times()}
         if cores:
-            times |= {f"cpu{index}": core for index, core in enumerate(self._cpu_times(percpu=True))}
+            times |= {f"cpu{index}": core for index, core in enumerate(self._psutil.cpu_times(percpu=True))}
         return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
 
     def load(self) -> Sequence[float]:
         return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def __str__(self) -> str:
-        return "psutil"
-
 
 class CpuCollector(Collector):
     """
-    Reads the clock ticks of the CPUs; a share is what was gained between two readings.
+    Computes shares from the clock ticks that the CPUs spent between two readings.
 
-    Work is all but idle and iowait, as in psutil's `cpu_percent`: what a hypervisor stole counts as work.
+    All modes but idle and iowait count as busy, also `steal`, as in psutil's `cpu_percent`.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -121,10 +105,9 @@ class CpuCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (UTILIZATION, CORE, MODE, LOAD)
+    metrics = (UTILIZATION, CORE, MODE, LOAD)
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config = config
         self._source: _Proc | _Psutil | None = None
         self._modes: list[tuple[int, Dimensions]] = []
@@ -142,9 +125,9 @@ class CpuCollector(Collector):
         self._last = self._source.times(cores=self.level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield shares of the time since the last reading, and the load as it is."""
+        """Yield shares of the time since the last reading, and the load average."""
         assert self._source is not None
-        for name, spent, total in self._gained(self._source.times(cores=self.level >= Level.ALL)):
+        for name, spent, total in self._spent(self._source.times(cores=self.level >= Level.ALL)):
             busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
             if name != "cpu":
                 yield CORE.point(at, busy, self._dims_of(name))
@@ -158,7 +141,7 @@ class CpuCollector(Collector):
                 yield LOAD.point(at, load, dims)
 
     def describe(self) -> str:
-        """Say how many CPUs there are, and where they were read."""
+        """Return the number of CPUs and the source."""
         if self._source is None:
             return ""
         count = len(self._source.times(cores=True)) - 1
@@ -170,8 +153,8 @@ class CpuCollector(Collector):
             self._source.close()
             self._source = None
 
-    def _gained(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
-        """Yield name, ticks by mode and their sum for every CPU that is there now and was there before."""
+    def _spent(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
+        """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""
         last, self._last = self._last, times
         for name, now in times.items():
             before = last.get(name)
@@ -179,11 +162,11 @@ class CpuCollector(Collector):
                 continue
             spent = list(map(sub, now, before))
             total = sum(spent)
-            if total < FEWEST:
+            if total < MIN_TICKS:
                 if total >= 0:
-                    times[name] = before  # too short to speak of: the next reading counts from there
+                    times[name] = before  # the next reading covers this interval too
                 continue
-            if min(spent) < 0:  # iowait is an estimate that the kernel takes back now and then: proc(5)
+            if min(spent) < 0:  # iowait is an estimate and sometimes decreases: proc(5)
                 spent = [max(0, ticks) for ticks in spent]
                 total = sum(spent)
             yield name, spent, total

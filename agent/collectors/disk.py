@@ -1,34 +1,31 @@
-"""How full the file systems are, and what was read from and written to the disks."""
+"""Space of file systems, and I/O of the physical disks."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
 from agent.host.counters import ChangingSum, counting_since
 from agent.host.mounts import MountTable, may_hang
-from agent.host.procfs import KeptFile
+from agent.host.procfs import FileSource, PsutilSource
 
 SECTOR: Final = 512
-"""Bytes of a sector in /proc/diskstats, whatever the disk's own are: Documentation/block/stat.rst of Linux."""
-DEADLINE: Final = 0.2
-"""Seconds that a file system which may hang is given to answer."""
+"""Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
+TIMEOUT: Final = 0.2
+"""Seconds to wait for a file system that may hang."""
 
 UTILIZATION: Final = gauge(
-    "disk.utilization",
-    "%",
-    "Share in use of what users can have of a file system, as df shows it.",
-    dims=("path",),
+    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",)
 )
 USED: Final = gauge("disk.used", "By", "Space in use on a file system.", dims=("path",))
 AVAILABLE: Final = gauge("disk.available", "By", "Space that users can still have on a file system.", dims=("path",))
@@ -50,7 +47,7 @@ BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
 )
 
-# The kernel's names of whole disks, for a host that shows no /sys: SCSI and ATA, virtio, Xen, NVMe (a namespace, or a
+# The kernel's names of whole disks, used where /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a
 # path to one), MMC, DASD, persistent memory.
 _DISK: Final = re.compile(r"((s|h|v|xv)d[a-z]+|nvme\d+(c\d+)?n\d+|mmcblk\d+|dasd[a-z]+|pmem\d+)")
 _NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
@@ -62,7 +59,7 @@ STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)
 
 
 class _Space(NamedTuple):
-    """Bytes, and inodes; 0 inodes where a file system has no fixed number of them (btrfs)."""
+    """Bytes and inodes; 0 inodes if the file system has no fixed number of them (btrfs)."""
 
     used: int
     available: int
@@ -71,7 +68,7 @@ class _Space(NamedTuple):
 
 
 class _Activity(NamedTuple):
-    """What one disk counted: bytes, operations, seconds; None where the platform does not count."""
+    """Counters of one disk: bytes, operations, seconds; None if the platform does not count."""
 
     read: int
     written: int
@@ -81,7 +78,7 @@ class _Activity(NamedTuple):
 
 
 class _Disk(NamedTuple):
-    """The dimensions of the points of one disk, and since when it counts: a newcomer from its first reading on."""
+    """Start time of the counters of one disk (a new disk's: its first reading), and the dimensions of its points."""
 
     start_time: int | None
     both: Dimensions
@@ -93,9 +90,9 @@ def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     """
     Return those of `names` that are whole physical disks, so that no byte is counted twice.
 
-    /sys/block has no partitions, and only what stands on hardware has a `device` there: loop, ram, zram, dm and md
-    have none. Of a multipath NVMe namespace (nvme0n1) its paths are taken (nvme0c0n1 …): before Linux 6.3 it has
-    no counters of its own, and later on it repeats theirs.
+    /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md have none. For
+    a multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before
+    Linux 6.3 and repeats those of the paths since.
     """
     if block.is_dir():
         disks = {name for name in names if os.path.lexists(block / name.replace("/", "!") / "device")}
@@ -105,11 +102,11 @@ def whole_disks(names: Iterable[str], block: Path) -> set[str]:
     return {name for name in disks - heads if not _NOT_FIXED.fullmatch(name)}
 
 
-class _Proc:
+class _Proc(FileSource):
     """Linux: /proc/diskstats; fields in Documentation/admin-guide/iostats.rst."""
 
     def __init__(self, proc: Path, sys_: Path) -> None:
-        self._file = KeptFile(proc / "diskstats")
+        super().__init__(proc / "diskstats")
         self._block = sys_ / "block"
         self._seen: dict[bytes, str | None] = {}
 
@@ -132,29 +129,18 @@ class _Proc:
                 )
         return activity
 
-    def close(self) -> None:
-        self._file.close()
 
-
-class _Psutil:
-    """What psutil knows elsewhere: whole disks on macOS and Windows."""
-
-    def __init__(self) -> None:
-        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
-
-        self._counters = psutil.disk_io_counters
+class _Psutil(PsutilSource):
+    """Other systems; macOS and Windows list whole disks only."""
 
     def read(self) -> dict[str, _Activity]:
         activity = {}
-        for name, c in self._counters(perdisk=True, nowrap=False).items():
+        for name, c in self._psutil.disk_io_counters(perdisk=True, nowrap=False).items():
             busy = getattr(c, "busy_time", None)
             activity[name] = _Activity(
                 c.read_bytes, c.write_bytes, c.read_count, c.write_count, None if busy is None else busy / 1000
             )
         return activity
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
 
 def _space(statvfs: Statvfs, target: str) -> _Space:
@@ -164,26 +150,26 @@ def _space(statvfs: Statvfs, target: str) -> _Space:
 
 
 def _psutil_space(target: str) -> _Space:
-    import psutil  # noqa: PLC0415  costs 4 MB where statvfs answers already
+    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
     usage = psutil.disk_usage(target)
     return _Space(usage.used, usage.free)
 
 
 class _Path:
-    """A path whose file system is watched, and the lane for the case that it hangs."""
+    """A path whose file system is read, in this thread or, if it may hang, by a blocking call with a timeout."""
 
-    def __init__(self, name: str, root: Path, ask: Callable[[str], _Space]) -> None:
+    def __init__(self, name: str, root: Path, space: Callable[[str], _Space]) -> None:
         self.name = name
         self.target = str(root / name.lstrip("/"))
         self.dims = Dimensions(path=name)
-        self.call = partial(ask, self.target)
-        self.lane = BlockingCall(self.call, f"statvfs {name}")
+        self.call = partial(space, self.target)
+        self.blocking_call = BlockingCall(self.call, f"statvfs {name}")
 
 
 def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
     whole = space.used + space.available
-    if whole > 0:  # a file system without blocks, such as proc, is neither full nor empty
+    if whole > 0:  # some file systems, such as proc, have no blocks
         yield UTILIZATION.point(at, 100 * space.used / whole, dims)
         yield USED.point(at, space.used, dims)
         yield AVAILABLE.point(at, space.available, dims)
@@ -212,30 +198,30 @@ def _disk(device: str, start_time: int | None) -> _Disk:
 
 class DiskCollector(Collector):
     """
-    Reads the space of the file systems at some paths, and the counters of the whole physical disks.
+    Reads the space of the file systems at the configured paths, and the counters of the physical disks.
 
-    A file system that hangs costs its own points, and once a fifth of a second; nothing else waits for it.
+    A file system that hangs loses its own points and delays one reading by TIMEOUT.
     """
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Which paths, as the host names them, and where the host's trees are."""
+        """The paths to read, and where the host's file systems are mounted."""
 
         paths: tuple[str, ...] = ("/",)
-        """Whose file systems to watch, as the host names them."""
+        """Paths on the file systems to read, as the host names them."""
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
         root: Path = Path("/")
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
     )  # fmt: skip
 
     def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
-        """Take the configuration, and os.statvfs or what stands in for it."""
+        """Take the configuration, and os.statvfs or a fake."""
         self._config = config
-        ask = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
-        self._paths = [_Path(path, config.root, ask) for path in config.paths]
+        space = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
+        self._paths = [_Path(path, config.root, space) for path in config.paths]
         self._mounts = MountTable(config.proc)
         self._io: _Proc | _Psutil | None = None
         self._start_time: int | None = None
@@ -243,7 +229,7 @@ class DiskCollector(Collector):
         self._disks: dict[str, _Disk] = {}
 
     def open(self) -> None:
-        """Open the file of the disks; raise Unavailable where there is none, and no path answers either."""
+        """Open the source of the counters; raise Unavailable if there is no disk and no path can be read."""
         self.close()
         problem = ""
         try:
@@ -258,7 +244,7 @@ class DiskCollector(Collector):
             raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the space now and the counters as they are; raise PartlyCollected for paths that do not answer."""
+        """Yield the space and the counters; raise PartlyCollected for paths that cannot be read."""
         problems = []
         for path in self._paths:
             space = self._space_of(path)
@@ -278,15 +264,15 @@ class DiskCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Say how many paths and which disks."""
+        """Return the number of paths and the names of the disks."""
         paths, disks = len(self._paths), list(self._activity())
         named = f" ({', '.join(disks[:8])}{' …' * (len(disks) > 8)})" if disks else ""
         return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
 
     def close(self) -> None:
-        """Close the file, and let the lanes end."""
+        """Close the file and end the threads of blocking calls."""
         for path in self._paths:
-            path.lane.close()
+            path.blocking_call.close()
         if self._io:
             self._io.close()
             self._io = None
@@ -298,10 +284,10 @@ class DiskCollector(Collector):
         return disks
 
     def _space_of(self, path: _Path) -> _Space | str:
-        """Return the space at `path`, or a sentence on why there is none."""
+        """Return the space at `path`, or a message that says why it is unknown."""
         mount = self._mounts.find(path.target)
         try:
-            return path.lane.ask(DEADLINE) if may_hang(path.target, mount) else path.call()
+            return path.blocking_call.ask(TIMEOUT) if may_hang(path.target, mount) else path.call()
         except TimeoutError:
             return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")
         except OSError as error:

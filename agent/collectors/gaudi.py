@@ -1,10 +1,10 @@
 """
-Intel Gaudi, as one kept `hl-smi` tells it.
+Intel Gaudi, read from a running `hl-smi`.
 
 https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html
-Starting hl-smi is slow, so it is started once and prints a row for each device every interval (-l). Columns are known
-by the names in the header; without one they are as asked for. Tested with a fake hl-smi and the captured rows of a
-Gaudi 3; not yet with a Gaudi.
+Starting hl-smi is slow, so it is started once and prints a row for each device every interval (-l). The header names
+the columns; without one they are as requested. Tested with a fake hl-smi and the captured rows of a Gaudi 3; not yet
+with a Gaudi.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Metric
@@ -31,7 +31,7 @@ from agent.host.gpu_metrics import (
     of_limit,
     possible,
 )
-from agent.host.supervised_process import Child, FirstWord, find, quoted
+from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = b"0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
@@ -44,32 +44,32 @@ UNITS: Final = {
     "power.max": "W",
 }
 QUERIES: Final = ["index", *UNITS], ["index", *list(UNITS)[:-1]]
-"""The second is for a hl-smi that refuses power.max, which its documentation does not list, and a capture has."""
+"""The second omits power.max, which its documentation does not list and a captured output has."""
 PLACE: Final = Path("/usr/bin/hl-smi")
 STALE: Final = 3
-"""Periods after which a row is no news any more."""
+"""Periods after which a row is stale."""
 CELL: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|W|C|%)?")
 HEADER: Final = re.compile(r"([\w.]+)\s*(?:\[(.*)\])?")
 
 Columns = list[tuple[str, str | None]]
-"""Name and unit of each; the unit is None where each cell has its own."""
+"""Name and unit of each; the unit is None if each cell has its own."""
 
 
 class GaudiCollector(Collector):
-    """Reads the rows of hl-smi, which it runs; what it tells of a device is as of its last row."""
+    """Runs hl-smi and yields the values of each device's last row."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
         """Where hl-smi is, and how often it prints."""
 
         path: Path | None = None
-        """The program hl-smi; looked for in PATH and in /usr/bin unless set."""
+        """The program hl-smi; searched in PATH and /usr/bin unless set."""
         interval: float = 5.0
         """Seconds between two ticks, from --interval; the period of hl-smi is as many whole seconds."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         UTILIZATION,
         MEMORY_UTILIZATION,
         MEMORY_USED,
@@ -81,31 +81,31 @@ class GaudiCollector(Collector):
     )
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration, and a clock (s) that never goes back."""
+        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._period = max(1, int(config.interval))
-        self._child: Child | None = None
-        self._first = FirstWord(config.interval)
+        self._child: SupervisedProcess | None = None
+        self._first = StartupWait(config.interval)
         self._columns: Columns = []
         self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
-        """Of each device when it was heard, its dimensions, and what it said."""
+        """Device -> time of its last row, dimensions, values."""
 
     def open(self) -> None:
-        """Start hl-smi; raise Unavailable where there is none, or no device for it."""
+        """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
-        if not _present(folder := self._config.sys / "bus/pci/devices"):
+        if not _has_device(folder := self._config.sys / "bus/pci/devices"):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
-        path = find("hl-smi", self._config.path, PLACE)
-        child = Child(self._ask(path, 0), silence=STALE * self._period)
+        path = find_program("hl-smi", self._config.path, PLACE)
+        child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
         child.open(self._clock())
-        self._child, self._first = child, FirstWord(self._config.interval)
+        self._child, self._first = child, StartupWait(self._config.interval)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what the last row of each device says, as long as it is news; wait a while for the first ones."""
+        """Yield the last row of each device until it is stale; wait a while for the first rows."""
         problems: list[str] = []
         self._first.wait(lambda: not self._listen(problems) and bool(self._rows))
         if not self._rows and not problems and self._first.is_over:
-            problems.append("hl-smi has told nothing yet")
+            problems.append("hl-smi has printed nothing yet")
         now = self._clock()
         for heard, dims, row in list(self._rows.values()):
             if now - heard < STALE * self._period:
@@ -115,7 +115,7 @@ class GaudiCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Say what is run, and what it told of."""
+        """Return the program, its interval and the number of devices."""
         return f"{self._child.command[0]} every {self._period} s, {len(self._rows)} devices" if self._child else ""
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class GaudiCollector(Collector):
         self._rows, self._columns = {}, []
 
     def _listen(self, problems: list[str]) -> bool:
-        """Take the rows that are there; tell whether there were any lines."""
+        """Read the rows printed so far; return whether there were any lines."""
         child, now = self._child, self._clock()
         if child is None:
             return False
@@ -135,11 +135,11 @@ class GaudiCollector(Collector):
         for line in lines:
             self._take(line, now, problems)
         if not self._rows:
-            child.command = self._ask(child.command[0], child.failures)
+            child.command = self._command(child.command[0], child.failures)
         return bool(lines)
 
-    def _ask(self, path: str | Path, failures: int) -> list[str | Path]:
-        """Return the command: one query and the other by turns, as long as none had an answer."""
+    def _command(self, path: str | Path, failures: int) -> list[str | Path]:
+        """Return the command; the two queries alternate until one is answered."""
         return [path, "-Q", ",".join(QUERIES[failures % 2]), "-f", "csv", "-l", str(self._period)]
 
     def _take(self, line: bytes, now: float, problems: list[str]) -> None:
@@ -151,11 +151,11 @@ class GaudiCollector(Collector):
         index = dict(zip((name for name, _ in columns), cells, strict=False)).get("index", "")
         known = len(cells) == len(columns) >= len(QUERIES[1]) or self._columns == columns
         if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
-            problems.append(f"hl-smi printed what is no row: {quoted(line)}")
+            problems.append(f"hl-smi printed a line that is not a row: {quoted(line)}")
             return
         read: dict[str, float] = {}
         for (name, unit), cell in zip(columns, cells, strict=True):
-            if name in UNITS and any(map(str.isdigit, cell)):  # else it is N/A, in some spelling
+            if name in UNITS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
                 try:
                     read[name] = number(cell, unit, UNITS[name])
                 except ValueError:
@@ -165,13 +165,13 @@ class GaudiCollector(Collector):
 
 
 def header(cells: Sequence[str]) -> Columns:
-    """Return the columns that a header names, none where it is no header: `index, memory.used [MiB], …`."""
+    """Return the columns of a header such as `index, memory.used [MiB], …`, none if it is not a header."""
     columns = [(match[1].lower(), match[2]) for cell in cells if (match := HEADER.fullmatch(cell))]
     return columns if len(columns) == len(cells) and ("index", None) in columns else []
 
 
 def number(cell: str, unit: str | None, expected: str) -> float:
-    """Return the number in a cell whose own unit, or that of its column, is the expected one; raise ValueError."""
+    """Return the number in a cell; raise ValueError unless its unit, or that of its column, is `expected`."""
     match = CELL.fullmatch(cell)
     if not match or (match[2] or unit) != expected:
         raise ValueError(cell)
@@ -179,12 +179,12 @@ def number(cell: str, unit: str | None, expected: str) -> float:
 
 
 def values(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield what a row says, as far as it can be true."""
-    return ((metric, value) for metric, value in _told(row) if possible(metric, value))
+    """Yield the plausible values of a row."""
+    return ((metric, value) for metric, value in _converted(row) if possible(metric, value))
 
 
-def _told(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield what a row says in our units: MiB become bytes, and shares are taken of what is there."""
+def _converted(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
+    """Yield the values of a row in bytes instead of MiB, and the shares computed from them."""
     total, used = row.get("memory.total", 0.0), row.get("memory.used")
     limit, power = row.get("power.max", 0.0), row.get("power.draw")
     if (busy := row.get("utilization.aip")) is not None:
@@ -205,12 +205,12 @@ def _told(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
         yield POWER_LIMIT, limit
 
 
-def _present(folder: Path) -> bool:
-    """Tell whether a device of ours is on the bus."""
+def _has_device(folder: Path) -> bool:
+    """Return whether a Gaudi is on the PCI bus."""
     for file in folder.glob("*/vendor"):
         try:
             if file.read_bytes().strip() == VENDOR:
                 return True
-        except OSError:  # it was taken out
+        except OSError:  # the device was removed
             continue
     return False

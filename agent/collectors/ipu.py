@@ -1,10 +1,10 @@
 """
-Graphcore IPUs, through the library gcipuinfo or, where Python cannot import that, the program gc-monitor.
+Graphcore IPUs, read by the library gcipuinfo or, if Python cannot import it, by the program gc-monitor.
 
 https://docs.graphcore.ai/projects/command-line-tools/en/latest/device-attributes.html lists the attributes, which are
-strings with units in both. gcipuinfo is part of the Poplar SDK, whose enable.sh sets PYTHONPATH. Where in the JSON of
-`gc-monitor --json` the devices stand is not documented: each object with an id and one of our attributes is taken for
-one. Tested with doubles of both and documented attributes; not yet with an IPU.
+strings with units in both. gcipuinfo is part of the Poplar SDK, whose enable.sh sets PYTHONPATH. The structure of
+`gc-monitor --json` is not documented: each object with an id and one of our attributes counts as a device. Tested with
+fakes of both and documented attributes; not yet with an IPU.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.gpu_metrics import MOST
 from agent.host.process_tree import ProcTree, PsutilTree
-from agent.host.supervised_process import Child, FirstWord, find, quoted
+from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)
 ATTRIBUTES: Final = {
@@ -40,28 +40,28 @@ ATTRIBUTES: Final = {
     ),
     "link speed": (gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU), "GT/s"),
 }
-"""Metric and unit by the attribute's name."""
+"""Attribute -> metric and unit."""
 USER: Final = "user process id"
 VALUE: Final = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(C|MHz|W|%|GT/s)\s*")
 STALE: Final = 3
-"""Periods after which what gc-monitor said is no news any more."""
-SLOW: Final = 10.0
-"""Seconds between two runs of gc-monitor, at least."""
-LARGEST: Final = 4 << 20
-"""Bytes that one run may print."""
-WARNINGS: Final = 32
-"""Places in what it prints at which the JSON may begin, at most."""
-DEEPEST: Final = 8
-"""Objects within objects that are looked into."""
+"""Periods after which the output of gc-monitor is stale."""
+MIN_PERIOD: Final = 10.0
+"""Shortest interval between runs of gc-monitor, in seconds."""
+MAX_OUTPUT: Final = 4 << 20
+"""Size limit of the output of one run, in bytes."""
+MAX_STARTS: Final = 32
+"""Positions in the output at which parsing JSON is tried; warnings may precede it."""
+MAX_DEPTH: Final = 8
+"""Depth of nested objects to which devices are searched."""
 
 Devices = list[Mapping[str, object]]
 
 
 class Source(Protocol):
-    """Where the attributes come from."""
+    """A source of the attributes."""
 
     def read(self, problems: list[str]) -> Devices:
-        """Return what is known now of each device; add to `problems` what went wrong."""
+        """Return the attributes of each device; add errors to `problems`."""
         ...
 
     def close(self) -> None:
@@ -69,12 +69,12 @@ class Source(Protocol):
 
 
 class Library:
-    """The module gcipuinfo, in this process; a call that hangs costs this collector's thread."""
+    """The module gcipuinfo in this process; a call that hangs blocks only this collector's thread."""
 
     def __init__(self) -> None:
-        """Look for devices; raise ImportError, RuntimeError, or LookupError where there is none."""
+        """Find devices; raise ImportError, RuntimeError, or LookupError if there is none."""
         self._info = importlib.import_module("gcipuinfo").gcipuinfo()
-        self._info.setUpdateMode(True)  # else it says for ever what it saw first
+        self._info.setUpdateMode(True)  # else the first values are returned for ever
         if not self._info.getDevices():
             raise LookupError("no device")
 
@@ -88,39 +88,39 @@ class Library:
         return [device for device in devices if isinstance(device, Mapping)]
 
     def close(self) -> None:
-        """Leave it to the library, which has no call for it."""
+        """Do nothing: the library has no call for it."""
 
     def __str__(self) -> str:
         return "gcipuinfo"
 
 
 class Monitor:
-    """The program gc-monitor, which prints once and ends: run again and again, and only the first run is waited for."""
+    """The program gc-monitor, which prints once and ends; it is run periodically, and only the first run is awaited."""
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
-        """Start it, for a reading every so many seconds; raise Unavailable."""
-        period = max(SLOW, interval)
+        """Start it; it runs every `interval` seconds, at least every MIN_PERIOD. Raise Unavailable."""
+        period = max(MIN_PERIOD, interval)
         self._clock, self._stale = clock, STALE * period
-        self._child = Child([path, "--json"], silence=self._stale, every=period)
+        self._child = SupervisedProcess([path, "--json"], timeout=self._stale, interval=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
         self._heard = clock()
         self._ran = self._closed = False
         self._why = ""
-        """Why the last run was of no use, if so."""
+        """Why the last run gave no values, if so."""
         self._child.open(self._heard)
-        self._first = FirstWord(interval)
+        self._first = StartupWait(interval)
 
     def read(self, problems: list[str]) -> Devices:
-        """Return what the last run told, as long as it is news."""
+        """Return the values of the last run until they are stale."""
         self._first.wait(lambda: self._listen(problems))
         if not (self._ran or self._lines or problems) and self._first.is_over:
-            problems.append("gc-monitor has told nothing yet")
+            problems.append("gc-monitor has printed nothing yet")
         problems += filter(None, [self._why])
         return self._devices if self._clock() - self._heard < self._stale else []
 
     def _listen(self, problems: list[str]) -> bool:
-        """Take what is there; tell whether a run has ended."""
+        """Read the output so far; return whether a run has ended."""
         if self._closed:
             return self._ran
         now = self._clock()
@@ -132,14 +132,14 @@ class Monitor:
                 self._devices, self._heard, self._why = parsed(b"\n".join(self._lines)), now, ""
             except ValueError as problem:
                 self._why = str(problem)
-        if large := sum(map(len, self._lines)) > LARGEST:
-            self._why = f"gc-monitor printed more than {LARGEST >> 20} MiB, which is passed over"
+        if large := sum(map(len, self._lines)) > MAX_OUTPUT:
+            self._why = f"gc-monitor printed more than {MAX_OUTPUT >> 20} MiB, which are ignored"
         if large or self._child.finished or self._child.failures != failures:
             self._lines, self._ran = [], True
         return self._ran
 
     def close(self) -> None:
-        """End it; may be called while another thread reads."""
+        """End the program; may be called while another thread reads."""
         self._closed = True
         self._child.close()
 
@@ -148,29 +148,29 @@ class Monitor:
 
 
 class IpuCollector(Collector):
-    """Reads every IPU of the current partition, or those that the watched process tree uses."""
+    """Reads every IPU of the current partition, or those that the process tree uses."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Which IPUs, and how they are read."""
+        """Which IPUs to read, and how."""
 
         path: Path | None = None
-        """The program gc-monitor, to be run instead of asking the library; looked for in PATH unless set."""
+        """The program gc-monitor; if set, it is used instead of the library, else it is searched in PATH."""
         watched: bool = False
-        """Read only the IPUs that the process tree of --pid, or of the command that was started, uses."""
+        """Read only the IPUs that the process tree of --pid, or of the wrapped command, uses."""
         pid: int | None = None
-        """First process of the watched tree; filled from --pid."""
+        """First process of the tree; set by --pid."""
         interval: float = 5.0
-        """Seconds between two ticks, from --interval; gc-monitor runs every ten seconds at most."""
+        """Seconds between two ticks, from --interval; gc-monitor runs at most every ten seconds."""
         proc: Path = Path("/proc")
         """Where the host's /proc is mounted."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = tuple(metric for metric, _ in ATTRIBUTES.values())
+    metrics = tuple(metric for metric, _ in ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the configuration, and a clock (s) that never goes back."""
+        """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._source: Source | None = None
         self._tree: ProcTree | None = None
@@ -189,7 +189,7 @@ class IpuCollector(Collector):
         self._source = self._find()
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what is known of each device."""
+        """Yield the attributes of each device."""
         assert self._source is not None
         problems: list[str] = []
         devices = self._source.read(problems)
@@ -198,7 +198,7 @@ class IpuCollector(Collector):
         for device in devices:
             index = device.get("id")
             if not isinstance(index, str) or not re.fullmatch("[0-9]{1,5}", index) or index in seen:
-                problems.append("a device has no id of its own")
+                problems.append("a device has no unique id")
                 continue
             seen.add(index)
             if pids is None or str(device.get(USER)) in pids:
@@ -209,61 +209,61 @@ class IpuCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Say what is asked, and of how many devices it told so far."""
+        """Return the source and the number of devices so far."""
         return f"{self._source}, {len(self._dims)} devices" if self._source else ""
 
     def close(self) -> None:
-        """Let go of what is asked."""
+        """Release the source."""
         if self._source:
             self._source.close()
         self._source = self._tree = None
         self._dims = {}
 
     def _find(self) -> Source:
-        config, why = self._config, "not asked"
+        config, why = self._config, "not used"
         if config.path is None:
             try:
                 return Library()
             except (ImportError, LookupError, RuntimeError) as problem:
                 why = str(problem)
         try:
-            path = find("gc-monitor", config.path)
+            path = find_program("gc-monitor", config.path)
         except Unavailable as problem:
             raise Unavailable(f"no IPU: gcipuinfo: {why}; {problem}") from None
         return Monitor(path, config.interval, self._clock)
 
     def _pids(self) -> set[str]:
-        """Return the pids of the watched tree as the attributes have them, none where nobody is left."""
+        """Return the pids of the tree as text, none if no process is left."""
         return {str(pid) for pid in self._tree.pids()} if self._tree and self._tree.read(rescan=False) else set()
 
 
 def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[Metric, float]]:
-    """Yield what the attributes of a device say; text without a digit is N/A in some spelling, and says nothing."""
+    """Yield the values of a device's attributes; a text without digits means N/A and is skipped."""
     for name, (metric, unit) in ATTRIBUTES.items():
         text = device.get(name)
         if text is None or (isinstance(text, str) and not any(map(str.isdigit, text))):
             continue
         match = VALUE.fullmatch(text) if isinstance(text, str) else None
         value = float(match[1]) if match and match[2] == unit else None
-        if value is None or (value < 0 and unit != "C") or abs(value) > MOST.get(metric.unit, LARGEST):
+        if value is None or (value < 0 and unit != "C") or abs(value) > MOST.get(metric.unit, MAX_OUTPUT):
             problems.append(f"{name} is {quoted(repr(text).encode())}")
         else:
             yield metric, value
 
 
 def parsed(text: bytes) -> Devices:
-    """Return the devices in what gc-monitor printed, which warnings may precede; raise ValueError without any."""
-    for start in islice(re.finditer(rb"^[ \t]*[{\[]", text, re.MULTILINE), WARNINGS):
+    """Return the devices in the output of gc-monitor, which may begin with warnings; raise ValueError if none."""
+    for start in islice(re.finditer(rb"^[ \t]*[{\[]", text, re.MULTILINE), MAX_STARTS):
         try:
-            if found := list(_devices(json.loads(text[start.start() :]), DEEPEST)):
+            if found := list(_devices(json.loads(text[start.start() :]), MAX_DEPTH)):
                 return found
         except (ValueError, RecursionError):
             continue
-    raise ValueError(f"gc-monitor printed nothing of a device: {quoted(text)}")
+    raise ValueError(f"gc-monitor printed no device: {quoted(text)}")
 
 
 def _devices(value: Any, depth: int) -> Iterator[Mapping[str, object]]:
-    """Yield the objects in `value` that have an id and one of our attributes; ids may be numbers there."""
+    """Yield the objects in `value` that have an id, a text or a number, and one of our attributes."""
     if isinstance(value, dict) and type(value.get("id")) in (str, int) and not ATTRIBUTES.keys().isdisjoint(value):
         yield {**value, "id": str(value["id"]), USER: str(value.get(USER))}
     elif isinstance(value, dict | list) and depth:

@@ -1,20 +1,20 @@
-"""What went through the network interfaces."""
+"""Traffic, errors and drops of the network interfaces."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter
+from agent.datapoint import Datapoint, Dimensions, Level, counter
 from agent.errors import Unavailable
 from agent.host.counters import ChangingSum, counting_since
-from agent.host.procfs import KeptFile
+from agent.host.procfs import FileSource, PsutilSource
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
 RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
@@ -39,7 +39,7 @@ DROPS: Final = counter(
 
 
 class _Traffic(NamedTuple):
-    """What one interface counted: bytes, then packets; None where the platform does not count."""
+    """Counters of one interface, in bytes and packets; None if the platform does not count."""
 
     sent: int
     received: int
@@ -50,71 +50,54 @@ class _Traffic(NamedTuple):
 
 
 _COLUMNS: Final = itemgetter(8, 0, 10, 2, 11, 3)
-"""Where /proc/net/dev has the fields of _Traffic."""
+"""Columns of /proc/net/dev for the fields of _Traffic."""
 
 
-class _Proc:
-    """Linux: /proc/net/dev, which speaks of one network namespace."""
+class _Proc(FileSource):
+    """Linux: /proc/net/dev, which covers one network namespace."""
 
     loopback: Final = re.compile("lo")
 
     def __init__(self, proc: Path) -> None:
-        # `net` is `self/net`: the reader's own namespace, even in a /proc of the host that is mounted elsewhere.
+        # `net` is `self/net`, the reader's own namespace, also in a host's /proc that is mounted elsewhere.
         try:
-            self._file = KeptFile(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
+            super().__init__(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
         except OSError:
-            self._file = KeptFile(proc / "net/dev")
+            super().__init__(proc / "net/dev")
 
     def read(self) -> dict[str, _Traffic]:
         return self._file.parse(_traffic)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __str__(self) -> str:
-        return str(self._file.path)
 
 
 def _traffic(data: bytes) -> dict[str, _Traffic]:
     traffic = {}
     for line in data.split(b"\n")[2:]:
-        # A name may hold colons (an alias), a number never; old kernels leave no blank after the colon.
+        # The name of an alias may hold colons; old kernels write no space after the last colon.
         name, colon, fields = line.rpartition(b":")
         if colon:
             traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
     return traffic
 
 
-class _Psutil:
-    """What psutil knows elsewhere; for the drops of what was to be sent macOS and BSD always say 0."""
+class _Psutil(PsutilSource):
+    """Other systems; on macOS and BSD the number of dropped outgoing packets is always 0."""
 
     loopback: Final = re.compile(r"lo\d*|Loopback .*")
-
-    def __init__(self) -> None:
-        import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
-
-        self._counters = psutil.net_io_counters
 
     def read(self) -> dict[str, _Traffic]:
         counts_drops = sys.platform in {"linux", "win32"}
         return {
             name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, c.dropout if counts_drops else None, c.dropin)
-            for name, c in self._counters(pernic=True, nowrap=False).items()
+            for name, c in self._psutil.net_io_counters(pernic=True, nowrap=False).items()
         }
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def __str__(self) -> str:
-        return "psutil"
 
 
 class _Interface(NamedTuple):
     """
-    The dimensions of the points of one interface, and since when it counts.
+    Start time of the counters of one interface, and the dimensions of its points.
 
-    What one counted before we first saw it was perhaps in another namespace: a newcomer counts from its first
-    reading on, which makes that reading a mere base.
+    The counters of an interface that appears later start at its first reading: it may have counted in another
+    namespace before.
     """
 
     start_time: int | None
@@ -127,7 +110,7 @@ class NetworkCollector(Collector):
     """
     Reads the counters of the interfaces.
 
-    The sums are over all interfaces but the loopback; a bond or a bridge counts what its members count too.
+    The sums include all interfaces but the loopback; a bond or a bridge repeats the traffic of its members.
     """
 
     @dataclass(frozen=True, slots=True)
@@ -136,12 +119,11 @@ class NetworkCollector(Collector):
 
         proc: Path = Path("/proc")
         loopback: bool = False
-        """Count the loopback interface, too."""
+        """Count the loopback interface too."""
 
-    metrics: ClassVar[Sequence[Metric]] = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
+    metrics = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config = config
         self._source: _Proc | _Psutil | None = None
         self._start_time: int | None = None
@@ -149,7 +131,7 @@ class NetworkCollector(Collector):
         self._interfaces: dict[str, _Interface] = {}
 
     def open(self) -> None:
-        """Open the file and take the first reading; raise Unavailable where there is no interface to count."""
+        """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
         self.close()
         try:
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
@@ -164,7 +146,7 @@ class NetworkCollector(Collector):
         self._interfaces = {name: _interface(name, self._start_time) for name in traffic}
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield the counters as they are, and their sums."""
+        """Yield the counters and their sums."""
         assert self._source is not None
         traffic = self._read(self._source)
         sent, received = self._add(traffic)
@@ -186,7 +168,7 @@ class NetworkCollector(Collector):
             yield DROPS.point(at, counted.drops_received, into, start_time=start_time)
 
     def describe(self) -> str:
-        """Name the interfaces."""
+        """Return the names of the interfaces."""
         names = list(self._read(self._source)) if self._source else []
         return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
 

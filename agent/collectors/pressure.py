@@ -1,31 +1,27 @@
-"""For how much of the time tasks waited for CPU, memory or I/O: the kernel's pressure stall information."""
+"""Pressure stall information: the share of time in which tasks waited for CPU, memory or I/O."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import Unavailable
 from agent.host.procfs import KeptFile
 
-SHORTEST: Final = 50_000_000
-"""Nanoseconds that a share must be made of."""
+MIN_ELAPSED: Final = 50_000_000
+"""Shortest time between two readings (ns)."""
 
 CPU: Final = gauge(
     "pressure.cpu", "%", "Share of time in which some tasks waited for a CPU.", Level.DETAILED, ("kind",)
 )
 MEMORY: Final = gauge(
-    "pressure.memory",
-    "%",
-    "Share of time in which some or all tasks waited for memory.",
-    Level.DETAILED,
-    ("kind",),
+    "pressure.memory", "%", "Share of time in which some or all tasks waited for memory.", Level.DETAILED, ("kind",)
 )
 IO: Final = gauge(
     "pressure.io", "%", "Share of time in which some or all tasks waited for I/O.", Level.DETAILED, ("kind",)
@@ -37,14 +33,14 @@ _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="ful
 
 class _Stalls:
     """
-    One file of /proc/pressure, and its reading before: microseconds of stall by kind.
+    One file of /proc/pressure and its last reading: microseconds of stall by kind.
 
-    `full` of the CPU is left out: no machine can have all its tasks wait for a CPU, since one of them has it. The
-    kernel wrote noise there, and writes a constant zero since 5.18 (its commit 890d550d7dba).
+    `full` of the CPU is left out, since it is undefined for the whole machine: Linux writes zero since 5.18 (commit
+    890d550d7dba) and wrote noise before.
     """
 
     def __init__(self, metric: Metric, path: Path) -> None:
-        """Open the file and read it; raise OSError where the kernel keeps no account."""
+        """Open the file and read it; raise OSError if the kernel keeps no statistics."""
         self._metric = metric
         self._file = KeptFile(path)
         self._at, self._last = self._read()
@@ -53,13 +49,13 @@ class _Stalls:
         """Yield the share of the time since the last reading."""
         now, stalls = self._read()
         elapsed = now - self._at
-        if elapsed < SHORTEST:
+        if elapsed < MIN_ELAPSED:
             return
         last, self._at, self._last = self._last, now, stalls
         for kind, stalled in stalls.items():
             before = last.get(kind)
             if before is not None and stalled >= before:
-                # The kernel's clock and ours differ by microseconds: a full stall may come out at 100.001.
+                # The kernel's clock and ours differ by microseconds, so a full stall may result in 100.001.
                 yield self._metric.point(at, min(100.0, 100_000 * (stalled - before) / elapsed), _KINDS[kind])
 
     def close(self) -> None:
@@ -76,7 +72,7 @@ class _Stalls:
 
 
 class PressureCollector(Collector):
-    """Reads /proc/pressure (Linux 4.20 and later); a share is the stall gained between two readings."""
+    """Computes shares from the stall time between two readings of /proc/pressure (Linux 4.20 and later)."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -84,22 +80,21 @@ class PressureCollector(Collector):
 
         proc: Path = Path("/proc")
 
-    metrics: ClassVar[Sequence[Metric]] = (CPU, MEMORY, IO)
+    metrics = (CPU, MEMORY, IO)
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._folder = config.proc / "pressure"
         self._stalls: dict[str, _Stalls] = {}
 
     def open(self) -> None:
-        """Open what there is; raise Unavailable where the kernel keeps no account (too old, or psi=0)."""
+        """Open the files; raise Unavailable if the kernel keeps no statistics (too old, or psi=0)."""
         self.close()
         problems = []
         for metric in self.metrics:
             name = metric.name.removeprefix("pressure.")
             try:
                 self._stalls[name] = _Stalls(metric, self._folder / name)
-            except OSError as error:  # EOPNOTSUPP comes from the reading: the files are there, the account is off
+            except OSError as error:  # with psi=0 the files exist and reading them fails with EOPNOTSUPP
                 problems.append(f"{name}: {error.strerror}")
         if not self._stalls:
             raise Unavailable(f"no pressure stall information in {self._folder} ({', '.join(problems)})")
@@ -111,7 +106,7 @@ class PressureCollector(Collector):
                 yield from stalls.points(at)
 
     def describe(self) -> str:
-        """Say what has an account, and where."""
+        """Return the names of the files and their folder."""
         return f"{', '.join(self._stalls)} in {self._folder}"
 
     def close(self) -> None:

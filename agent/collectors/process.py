@@ -1,16 +1,16 @@
-"""The watched process and all that descend from it: CPU, memory, threads, input and output, taken together."""
+"""CPU, memory, threads and I/O of the watched process and its descendants, summed."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.cgroup import Limits
 from agent.host.process_tree import SECOND, ProcTree, PsutilTree
@@ -33,16 +33,16 @@ WRITTEN: Final = counter("process.io.written", "By", "Bytes the process tree had
 OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open in the process tree.", Level.DETAILED)
 
 REFRESH: Final = 60 * SECOND
-"""So often the limits are read again, and every process of the machine is looked at."""
-FEWEST_TICKS: Final = 5
-"""CPU time comes in clock ticks: over fewer of them a share would be mostly rounding."""
-DENIED: Final = "{}: for some process of the tree, only its own user and root may read it"
+"""Interval between readings of the limits, and between scans of all processes."""
+MIN_TICKS: Final = 5
+"""Fewest clock ticks for a share of CPU time; with fewer, the rounding error is too large."""
+DENIED: Final = "{}: permission denied for a process of the tree; run the agent as its user or as root"
 
 
 class ProcessCollector(Collector):
-    """Reads the tree of the process that is watched."""
+    """Reads the process tree."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         CPU_UTILIZATION,
         THREADS,
         RSS,
@@ -55,14 +55,13 @@ class ProcessCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Whom to watch, and where."""
+        """The first process of the tree, and the paths of the host."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
         pid: int | None = None
 
     def __init__(self, config: Config) -> None:
-        """Take the process."""
         self._config = config
         self._clock = time.monotonic_ns
         self._tree: ProcTree | None = None
@@ -71,7 +70,7 @@ class ProcessCollector(Collector):
         self._base: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Find the process; raise Unavailable where there is none."""
+        """Find the process; raise Unavailable if there is none."""
         pid = self._config.pid
         if pid is None:
             raise Unavailable("no process is watched: give --pid N, or agent -- COMMAND")
@@ -83,7 +82,7 @@ class ProcessCollector(Collector):
         self._due, self._base = 0, None
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what the tree uses as long as somebody in it runs; CPU utilization from the second reading on."""
+        """Yield the usage of the tree while a process of it runs; CPU utilization from the second reading on."""
         tree, now = self._tree, self._clock()
         reading = tree.read(rescan=now >= self._due) if tree else None
         if not tree or not reading:
@@ -107,19 +106,19 @@ class ProcessCollector(Collector):
             raise PartlyCollected([DENIED.format(name) for name in sorted(tree.denied)])
 
     def describe(self) -> str:
-        """Say who is watched and how many they are."""
+        """Return the first process and the size of its tree."""
         return f"process {self._config.pid}, {self._count} in its tree"
 
     def close(self) -> None:
-        """Forget the tree; nothing is held open."""
+        """Forget the tree; no file is open."""
         self._tree = None
 
     def _share(self, now: int, cpu: int, second: int) -> float | None:
-        """Return the share of the CPUs used since the last time, or None where that cannot be said yet."""
+        """Return the share of the CPUs used since the last reading, or None if it is not known yet."""
         start_time, before = self._base = self._base or (now, cpu)
         ticks = (now - start_time) * second / SECOND
-        if ticks < FEWEST_TICKS or not self._limits.cpus:
+        if ticks < MIN_TICKS or not self._limits.cpus:
             return None
         self._base = now, cpu
-        # More than all of it is rounding by a tick, a quota's burst, or a limit raised since it was looked at.
+        # More than 100 % is a rounding error, a burst of the quota, or a limit that was raised since the last refresh.
         return min(100.0, 100 * (cpu - before) / ticks / self._limits.cpus)

@@ -1,4 +1,4 @@
-"""What a word of the command line must look like: each takes the text, and says in our words what is wrong with it."""
+"""Converters of command-line arguments; each raises ArgumentTypeError with the expected form and the given text."""
 
 from __future__ import annotations
 
@@ -6,43 +6,42 @@ import argparse
 import math
 from typing import Final
 
-LONGEST: Final = 1e9
-"""Seconds that a duration may have: what the system's clocks can wait for, and 31 years."""
-MOST_HOSTS: Final = 1_000_000
-MOST: Final = 86_400
+MAX_SECONDS: Final = 1e9
+"""Longest duration, 31 years: the system's clocks can wait as long."""
+MAX_HOSTS: Final = 1_000_000
+MAX_COUNT: Final = 86_400
 
 
 def hosts(text: str) -> int:
-    """Return how many hosts; raise ArgumentTypeError."""
-    if not 1 <= (number := whole(text)) <= MOST_HOSTS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_HOSTS}, got {text!r}")
+    """Return a number of hosts."""
+    if not 1 <= (number := whole(text)) <= MAX_HOSTS:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_HOSTS}, got {text!r}")
     return number
 
 
 def price(text: str) -> float:
-    """Return dollars; raise ArgumentTypeError."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
+    """Return dollars."""
+    if not 0 <= (number := _number(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number of dollars, got {text!r}")
     return number
 
 
 def seconds(text: str) -> float:
-    """Return seconds; raise ArgumentTypeError."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= LONGEST:
+    """Return seconds."""
+    if not 0 <= (number := _number(text)) <= MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
     return number
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def whole(text: str) -> int:
-    """Return a whole number; raise ArgumentTypeError."""
+    """Return a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -50,14 +49,14 @@ def whole(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1; raise ArgumentTypeError."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST}, got {text!r}")
+    """Return a whole number from 1 to MAX_COUNT."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_COUNT):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_COUNT}, got {text!r}")
     return int(text)
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return words that commas separate; raise ArgumentTypeError."""
+    """Return words separated by commas."""
     found = tuple(word.strip() for word in text.split(",") if word.strip())
     if not found:
         raise argparse.ArgumentTypeError(f"expected words separated by commas, got {text!r}")
@@ -65,12 +64,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def pair(text: str) -> tuple[str, float]:
-    """Return a name and its number; raise ArgumentTypeError."""
+    """Return the name and the number of ALARM=NUMBER."""
     name, equals, number = text.partition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
+    value = _number(number)
     if not (name and equals and 0 <= value < math.inf):
         raise argparse.ArgumentTypeError(f"expected ALARM=NUMBER, got {text!r}")
     return name, value

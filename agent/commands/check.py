@@ -22,25 +22,38 @@ from typing import Any, Final
 
 from agent.config import plugins
 from agent.config.convert import ConfigError
-from agent.config.load import SHARED, Config, SinkOptions
+from agent.config.load import SHARED, TABLES, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.logs.text import one_line
 from agent.pipeline import preflight
-from agent.pipeline.build import build_collectors, build_samplers, build_sinks, faults, hints, spool_path, validate
+from agent.pipeline.build import (
+    build_collectors,
+    build_derivations,
+    build_processors,
+    build_samplers,
+    build_sinks,
+    declared,
+    duplicates,
+    faults,
+    hints,
+    spool_path,
+    validate,
+)
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
+from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
-from agent.spool.queue import fits, shown
 from agent.spool.sqlite import refuse_links, unsealed
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 8.0
-"""Seconds for a platform to tell who this machine is."""
+TIMEOUT: Final = 8.0
+"""Seconds to wait for the identity."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 
@@ -49,19 +62,24 @@ PAUSE: Final = 0.3
 
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
-    """Try every collector and sink once; yield a line for each, and whether it is fit to run."""
+    """Try every collector and sink once; yield a line for each, and whether it can run."""
     validate(config, judged=False)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    collectors, sinks = build_collectors(config), build_sinks(config)
+    collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers = build_samplers(collectors.items(), config, readings)
-    pipeline = Pipeline(samplers, (), readings, interval=8.0)
+    derivations = build_derivations(processors, config)
+    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     pipeline.once(PAUSE)
     for sampler in samplers:
         yield _collector_line(sampler)
+    for derivation in derivations:
+        yield _processor_line(derivation)
     for name, sink in sinks.items():
         yield from _sink_lines(name, sink, spool_path(name, sink, config))
-        yield from _fault_lines(name, faults(name, sink, config, collectors))
+        yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
+    for name, text in duplicates(sinks, config, collectors):
+        yield True, f"sink       {name:<12} twice    {text}"
     pipeline.close(0)
     among = sources(os.environ, config.sys)
     identity = Identity(config.common_dims, config.dims, among, hints(config))
@@ -82,7 +100,7 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
     if sampler.unavailable is not None:
         return True, f"{head} absent   {sampler.unavailable}"
     if not sampler.ok:
-        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not come back'}"
+        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not return'}"
     try:
         with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
             found = f"{sampler.collector.describe()}"
@@ -90,10 +108,15 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return False, f"{head} FAILED   {bug}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
-    return (
-        True,
-        f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}",
-    )
+    return (True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}")
+
+
+def _processor_line(derivation: Derivation) -> tuple[bool, str]:
+    head = f"processor  {derivation.name:<12}"
+    if not derivation.ok:
+        return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+    trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
+    return True, f"{head} ok       {derivation.yielded} series{trouble}"
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
@@ -124,7 +147,7 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[boo
 
 
 def _spool_fault(path: Path) -> str | None:
-    """Return why the file at `path` and those beside it cannot be a spool, or None; nothing is written."""
+    """Return why `path` and its auxiliary files cannot be a spool, or None; nothing is written."""
     try:
         refuse_links(path)
         for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
@@ -139,7 +162,7 @@ def _spool_fault(path: Path) -> str | None:
 
 
 def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
-    """Read the law off a spool that another agent may be using: nothing is written, nothing is locked."""
+    """Check the ledger's balance of a spool that a running agent may use; nothing is written or locked."""
     head = f"spool      {name:<12}"
     ledger = Ledger()
     apart: Counter[bytes] = Counter()
@@ -161,11 +184,11 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
-    """Say each word that was asked for and where it is from, then the whole, or what is missing and where it looked."""
+    """Yield a line for each dimension with its origin, then all of them, or what is missing and why."""
     problem: UnknownIdentity | None = None
     try:
         identity.start()
-        if not identity.wait(PATIENCE):
+        if not identity.wait(TIMEOUT):
             problem = identity.unknown()
     except UnknownIdentity as unknown:
         problem = unknown
@@ -187,18 +210,19 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, 
 
 
 def catalogue() -> dict[str, list[Metric]]:
-    """Return every metric of every collector that is installed, by collector, whether the hardware is there or not."""
-    found = {}
-    for name, cls, problem in _loaded("collectors"):
-        if cls is None:
-            log.warning("collectors.%s is left out: %s", name, problem)
-        else:
-            found[name] = list(cls.metrics)
+    """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
+    found: dict[str, list[Metric]] = {}
+    for group in ("collectors", "processors"):
+        for name, cls, problem in _loaded(group):
+            if cls is None:
+                log.warning("%s.%s is left out: %s", group, name, problem)
+            else:
+                found[name] = [*found.get(name, ()), *cls.metrics]
     return {**found, "agent": list(AgentCollector.metrics)}
 
 
 def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
-    """Iterate over the plugins of a group: name and class, or None and why it cannot be loaded."""
+    """Iterate over the plugins of a group: name, class and "", or name, None and why it cannot be loaded."""
     for name in plugins.installed(f"agent.{group}"):
         try:
             plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name))
@@ -231,7 +255,7 @@ def listing(form: str) -> str:
 
 
 def columns(table: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as aligned text; the last column is as wide as it likes."""
+    """Return rows as aligned text; the last column is not padded."""
     table = list(table)
     widths = [max(len(row[n]) for row in table) for n in range(len(table[0]) - 1)] + [0]
     return "\n".join(
@@ -243,10 +267,10 @@ def columns(table: Iterable[tuple[str, ...]]) -> str:
 
 
 def sample_config() -> str:
-    """Return a TOML file with every option of what is installed, commented out, at its default."""
+    """Return a TOML file with every option of the installed plugins, commented out, at its default."""
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
-    parts += _options(Config, skip={"collectors", "sinks"})
-    for group, shared in (("collectors", None), ("sinks", SinkOptions)):
+    parts += _options(Config, skip=TABLES)
+    for group, shared in (("collectors", None), ("processors", None), ("sinks", SinkOptions)):
         for name, cls, problem in _loaded(group):
             if cls is None:
                 parts.append(f"\n# {group}.{name} is left out: {problem}")
@@ -272,7 +296,7 @@ def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
 
 
 def _tables(shape: type, where: str) -> Iterator[str]:
-    """Yield the options of tables within a table, of which there may be any number: as remarks, since none is there."""
+    """Yield the options of nested tables, which may occur any number of times, as comments."""
     for field, hint in typing.get_type_hints(shape).items():
         kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
         for kind in kinds:
@@ -282,7 +306,7 @@ def _tables(shape: type, where: str) -> Iterator[str]:
 
 
 def field_docs(shape: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class."""
+    """Return the docstrings below the fields of a class."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
     except (OSError, TypeError, SyntaxError):

@@ -1,4 +1,4 @@
-"""`agent health`: asks the agent that runs here whether it is well; on the standard library alone, as it runs often."""
+"""`agent health`: checks the running agent; it runs often, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from agent.logs.text import is_utf8
 from agent.status.heartbeat import NAME, is_held, parse_address, state_folder
 
 TIMEOUT: Final = 3.0
-"""Seconds that an answer may take."""
-MOST: Final = 1 << 17
-"""Bytes that it may have."""
+"""Seconds to wait for the server's answer."""
+MAX_BYTES: Final = 1 << 17
+"""Size limit of the answer."""
 PREFIX: Final = "CHIPWATCH_"
 
 
 class WrongUsage(Exception):
-    """What was asked for cannot be read; the message says what is wrong."""
+    """An option, variable or configuration file is invalid; the message says what is wrong."""
 
 
 class NoHeartbeat(Exception):
-    """No agent that runs holds the file; the message says which one."""
+    """No running agent holds the heartbeat file; the message names it."""
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
     """Add the options of `agent health`."""
-    to.add_argument("--ready", action="store_true", help="ask whether it sends, too, not only whether its clock ticks")
+    to.add_argument("--ready", action="store_true", help="check whether it sends too, not only whether its clock ticks")
     to.add_argument("--url", metavar="URL", help="ask this server (http://HOST:PORT), as `--health` made it")
     to.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
     to.add_argument("--health", metavar="[HOST:]PORT", help="the agent's own --health")
@@ -39,10 +39,10 @@ def add_options(to: argparse.ArgumentParser) -> None:
 
 def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
     """
-    Return whether the agent is well, and a line that says so; raise WrongUsage.
+    Return whether the agent is healthy, and a line with the result; raise WrongUsage.
 
-    Asked is the server of `--url`; else the heartbeat file; else, where no running agent holds that, the server that
-    the same configuration as the agent's speaks of.
+    Checks the server of `--url`, else the heartbeat file, else, if no running agent holds that, the server of the
+    configuration.
     """
     if given.url:
         return _ask_server(*_server(given.url), ready=given.ready)
@@ -63,14 +63,14 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
 
 
 def status(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return what the agent that runs here tells about itself; raise NoAnswer, WrongUsage."""
+    """Return the status of the running agent; raise NoAnswer, WrongUsage."""
     from agent.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
     return ask(_place(given, env)[0], "status")
 
 
 def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any]:
-    """Return the folder of the agent's state and the address of its server, as its own options say."""
+    """Return the state folder and the server's address from options, environment and configuration file."""
     for key in ("CONFIG", "SPOOL", "HEALTH"):
         if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
             raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
@@ -81,10 +81,10 @@ def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any
 
 
 def _file(path: str | Path | None) -> dict[str, Any]:
-    """Return the tables of the configuration file; what else stands there is for the agent itself to judge."""
+    """Return the configuration file's content; only `spool` is validated."""
     if path is None:
         return {}
-    import tomllib  # noqa: PLC0415  # only where there is a file
+    import tomllib  # noqa: PLC0415  # needed only for a file
 
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def _file(path: str | Path | None) -> dict[str, Any]:
     except ValueError as problem:
         raise WrongUsage(f"{path}: not TOML: {problem}") from problem
     except RecursionError:
-        raise WrongUsage(f"{path}: not a configuration: its values are nested too deep") from None
+        raise WrongUsage(f"{path}: its values are nested too deep") from None
     spool = tables.get("spool", "")
     if not isinstance(spool, str) or "\0" in spool:
         raise WrongUsage(f"spool: expected a path, got {spool!r}")
@@ -101,11 +101,11 @@ def _file(path: str | Path | None) -> dict[str, Any]:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """Return what the agent that holds the file said at its last tick; raise NoHeartbeat."""
+    """Return the record of the last tick; raise NoHeartbeat."""
     try:
         with path.open("rb") as file:
             if not is_held(file.fileno()):
-                raise NoHeartbeat(f"no agent runs that holds {path}")
+                raise NoHeartbeat(f"no running agent holds {path}")
             text = file.read()
     except OSError as problem:
         raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem
@@ -129,7 +129,7 @@ def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:
 
 
 def _server(url: str) -> tuple[str, int]:
-    from urllib.parse import urlsplit  # noqa: PLC0415  # only where a URL is given
+    from urllib.parse import urlsplit  # noqa: PLC0415  # needed only for a URL
 
     try:
         parts = urlsplit(url)
@@ -142,21 +142,21 @@ def _server(url: str) -> tuple[str, int]:
 
 
 def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
-    """Ask once; any answer but 200 is a no, and so is silence."""
-    import http.client  # noqa: PLC0415  # 20 ms, and only where there is a server
+    """Send one request; only status 200 means healthy."""
+    import http.client  # noqa: PLC0415  # takes 20 ms, needed only for a server
     import socket  # noqa: PLC0415
 
-    from agent.net.timed_socket import Endless, TimedSocket  # noqa: PLC0415
+    from agent.net.timed_socket import TimedSocket, TooLarge  # noqa: PLC0415
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
     path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
     connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
     try:
         with socket.create_connection((host, port), TIMEOUT) as sock:
-            connection.sock = TimedSocket(sock, deadline, most=MOST)
+            connection.sock = TimedSocket(sock, deadline, max_bytes=MAX_BYTES)
             connection.request("GET", path)
             answer = connection.getresponse()
             text = answer.read(2048).decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException, Endless) as problem:
+    except (OSError, http.client.HTTPException, TooLarge) as problem:
         return False, f"no answer from {host}:{port}: {str(problem) or type(problem).__name__}"
     return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

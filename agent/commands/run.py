@@ -158,7 +158,7 @@ def _serve_health(config: Config, running: Callable[[], Pipeline | None], common
     from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
 
     assert config.interval is not None
-    late = heartbeat.most_late(config.interval)
+    late = heartbeat.tick_timeout(config.interval)
 
     def healthy() -> tuple[bool, dict[str, Any]]:
         pipeline = running()

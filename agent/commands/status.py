@@ -1,4 +1,4 @@
-"""`agent status`: what the agent that runs here collects and delivers; and what that agent answers."""
+"""`agent status`: the state of the running agent, and its output as text or JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
 from agent.version import __version__
@@ -16,9 +17,9 @@ from agent.version import __version__
 
 def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str | None]) -> dict[str, Any]:
     """
-    Return what the running agent tells about itself; `started` is in monotonic seconds.
+    Return the state of this agent; `started` is in monotonic seconds.
 
-    Every value is read without a lock: each has one writer, and none of them waits for this.
+    The values are read without locks: each has one writer, which never waits for a reader.
     """
     now = time.monotonic()
     return {
@@ -31,6 +32,7 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
         "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _processor(derivation) for derivation in pipeline.derivations},
         "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
@@ -42,6 +44,15 @@ def _collector(sampler: Sampler) -> dict[str, Any]:
         "points": sampler.yielded,
         "seconds": round(sampler.seconds, 6),
         "error": sampler.unavailable or sampler.trouble,
+    }
+
+
+def _processor(derivation: Derivation) -> dict[str, Any]:
+    return {
+        "state": {True: "ok", False: "failing", None: "starting"}[derivation.ok],
+        "points": derivation.yielded,
+        "seconds": round(derivation.seconds, 6),
+        "error": derivation.trouble,
     }
 
 
@@ -62,7 +73,7 @@ def _sink(route: Route) -> dict[str, Any]:
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer of a running agent as lines for people."""
+    """Return the answer as text."""
     return "\n".join(_lines(answer))
 
 
@@ -74,32 +85,32 @@ def as_json(answer: Mapping[str, Any]) -> str:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_long(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_duration(answer['uptime_seconds'])},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
         yield f"not ready: {answer['not_ready']}"
     sinks = answer["sinks"]
-    width = max([len(name) for name in (*sinks, *answer["collectors"])], default=0)
+    width = max([len(name) for name in (*sinks, *answer["collectors"], *answer["processors"])], default=0)
     for name, sink in sinks.items():
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        told = "nothing delivered yet" if last is None else f"last delivery {_long(last)} ago"
-        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {told}"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {_duration(last)} ago"
+        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
         if sink["last_error"] and sink["kept"]:
             yield f"{'':<{width}}   last error: {sink['last_error']}"
-    for name, one in answer["collectors"].items():
+    for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
         yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
             f": {one['error']}" if one["error"] else ""
         )
 
 
-def _long(seconds: float) -> str:
-    """Return a duration as people say it."""
+def _duration(seconds: float) -> str:
+    """Return a duration such as 3 d 4 h."""
     whole = round(seconds)
     for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
         if whole >= size:

@@ -1,11 +1,11 @@
-"""The command that is run and watched: `agent ... -- COMMAND`."""
+"""The wrapped command of `agent ... -- COMMAND`."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import subprocess  # noqa: TID251  # the one place that starts what the user names; never through a shell
+import subprocess  # noqa: TID251  # starts the user's command, never through a shell
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
@@ -23,20 +23,19 @@ FORWARDED: Final = tuple(
 
 
 class NotStarted(Exception):
-    """The command could not be started; `code` is what a shell would end with (127 not found, 126 not executable)."""
+    """The command could not be started; `code` is a shell's exit code (127 not found, 126 not executable)."""
 
     def __init__(self, message: str, code: int) -> None:
-        """Take what went wrong and the exit code."""
         super().__init__(message)
         self.code = code
 
 
 class WrappedCommand:
     """
-    A child process: it has our standard streams and our signals, and its end is ours.
+    A child process with our standard streams; signals are forwarded to it, and the agent ends when it ends.
 
-    What the terminal sends to the whole foreground group (Ctrl-C) reaches the child by itself, so it is not passed
-    on a second time.
+    A signal that the terminal sends to the foreground process group (Ctrl-C) is not forwarded, because the child has
+    already received it.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -54,13 +53,13 @@ class WrappedCommand:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> bool:
-        """Say what ended the agent's own work, if something did: the command goes on and still gets our signals."""
+        """Log the exception that ended the agent's work; the command goes on and still receives our signals."""
         if bug is not None:
             log.error("the command goes on without metrics: %s: %s", type(bug).__name__, text_of(bug), exc_info=bug)
         return bug is not None
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Have `call` called from another thread when the command has ended."""
+        """Call `call` on another thread when the command has ended."""
 
         def wait() -> None:
             self._child.wait()
@@ -69,7 +68,7 @@ class WrappedCommand:
         threading.Thread(target=wait, name="watched", daemon=True).start()
 
     def forward(self, number: int, frame: FrameType | None) -> None:
-        """Pass a signal on: a handler for `signal.signal`."""
+        """Forward a signal; a handler for `signal.signal`."""
         del frame
         if number in (signal.SIGINT, getattr(signal, "SIGQUIT", None)) and _from_terminal():
             return
@@ -77,13 +76,13 @@ class WrappedCommand:
             self._child.send_signal(number)
 
     def code(self) -> int:
-        """Wait for the child; return its exit code, 128 + N if signal N ended it, as a shell does."""
+        """Wait for the child; return its exit code, or 128 + N if signal N ended it, as in a shell."""
         code = self._child.wait()
         return code if code >= 0 else 128 - code
 
 
 def _from_terminal() -> bool:
-    """Tell whether we are in the foreground of a terminal, which then signals the child as well."""
+    """Return whether this process is in the foreground of a terminal, which signals the child too."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123  # a device, not a path
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

@@ -33,6 +33,8 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
 class SinkOptions:
     """What the frame does for any sink; stands in the sink's own table."""
 
+    type: str | None = None
+    """Kind of sink, as installed; the table's name unless set. So there can be several of a kind."""
     window: Seconds | None = None
     """Seconds of samples that become one point; 0: each sample is a point."""
     flush: Seconds | None = None
@@ -49,14 +51,19 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The general options; the options of a plugin stand in [collectors.NAME] and [sinks.NAME]."""
+    """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
-    """Where to send: names of sinks; those that have a table in the file unless set, else stdout."""
+    """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
+    else standard output."""
     collector: tuple[str, ...] = ()
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
     """What not to read."""
+    processor: tuple[str, ...] = ()
+    """What to derive from the readings: names of processors; all that are installed unless set."""
+    no_processor: tuple[str, ...] = ()
+    """What not to derive."""
     interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] | None = None
     """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
     window: Seconds | None = None
@@ -73,8 +80,8 @@ class Config:
     """Further dimensions of every point, or values for the words above: a table of key = "value"."""
     names: str = "native"
     """Naming profile: native, or the names that dashboards of another tool know."""
-    stdin: Literal["neuron"] | None = None
-    """Read the records of this collector from standard input, and nothing else unless `collector` says so."""
+    stdin: str | None = None
+    """Collector that reads standard input; it always runs."""
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Watch the tree of this process."""
     proc: Path = Path("/proc")
@@ -96,20 +103,24 @@ class Config:
     format: str | None = None
     """Form of the standard output: auto, json, table or emf."""
     namespace: str | None = None
-    """CloudWatch's namespace, for every sink that has one."""
+    """Namespace of the metrics, for every sink that has one."""
     region: str | None = None
     """Cloud region, for every sink that has one; the environment's, else the instance's own, unless set."""
     project: str | None = None
-    """Google Cloud's project, for every sink that has one; the environment's, else the machine's own, unless set."""
+    """Project to write to, for every sink that has one; the environment's, else the machine's own, unless set."""
     endpoint_url: str | None = None
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged to standard error."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-TABLES: Final = ("collectors", "sinks")
+TABLES: Final = ("collectors", "processors", "sinks")
+DEFAULT_SINK: Final = "stdout"
+SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+"""A name that may be that of a file, and a part of a variable's that `__` ends."""
 SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
 """
 What Kubernetes sets for a service, which may be called chipwatch, too:
@@ -178,18 +189,36 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
     tables = read_file(file) if file else {}
     layers = merge(tables, from_environment(Config, env, PREFIX), flags)
     config = convert(Config, layers, "")
-    for group in TABLES:
-        table = getattr(config, group)
-        installed = plugins.installed(f"agent.{group}")
-        for name in (*table, *(config.sink if group == "sinks" else (*config.collector, *config.no_collector))):
+    for group in ("collectors", "processors"):
+        kind, installed = group[:-1], plugins.installed(f"agent.{group}")
+        for name in (*getattr(config, group), *getattr(config, kind), *getattr(config, f"no_{kind}")):
             if name not in installed:
-                raise ConfigError(f"{group}.{name}: no such {group[:-1]}{nearest(name, installed)}")
+                raise ConfigError(f"{group}.{name}: no such {kind}{nearest(name, installed)}")
+    installed = plugins.installed(plugins.COLLECTORS)
+    if config.stdin is not None and config.stdin not in installed:
+        raise ConfigError(f"stdin: no such collector {config.stdin!r}{nearest(config.stdin, installed)}")
+    _check_sinks(config, env)
     for word in config.common_dims:
         if word not in WORDS:
             raise ConfigError(f"common_dims: no such word {word!r}{nearest(word, WORDS)}")
-    sink = config.sink or tuple(tables.get("sinks", ())) or ("stdout",)
+    sink = config.sink or tuple(tables.get("sinks", ())) or (DEFAULT_SINK,)
     interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
     return dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
+
+
+def _check_sinks(config: Config, env: Mapping[str, str]) -> None:
+    """Raise ConfigError for a sink of no installed type, and for a name that is no file's or not one variable's."""
+    installed = plugins.installed(plugins.SINKS)
+    variables: dict[str, str] = {}
+    for name in dict.fromkeys((*config.sinks, *config.sink)):
+        if (kind := sink_type(name, config, env)) not in installed:
+            if kind != name:
+                raise ConfigError(f"sinks.{name}.type: no such sink {kind!r}{nearest(kind, installed)}")
+            raise ConfigError(f"sinks.{name}: no such sink{nearest(name, installed)} (or set type in [sinks.{name}])")
+        if name not in installed and not SINK_NAME.fullmatch(name):
+            raise ConfigError(f"sinks.{name}: a sink's name is letters and digits, with single - or _ between them")
+        if (other := variables.setdefault(_variables("sinks", name), name)) != name:
+            raise ConfigError(f"sinks.{name}: too like sinks.{other}: both would be {_variables('sinks', name)}...")
 
 
 def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
@@ -200,13 +229,22 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     given = merge(table, _own_environment(cls.Config, group, name, env))
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
-    general["stdin"] = config.stdin == name or None
-    general["neuron_runtime_tag"] = "neuron_runtime_tag" in config.common_dims or None
-    shared = {f.name: general.get(f.name) for f in dataclasses.fields(cls.Config)}
-    made = convert(cls.Config, {k: v for k, v in shared.items() if v is not None} | given, f"{group}.{name}")
+    hints = typing.get_type_hints(cls.Config)
+    general |= {word: True for word in config.common_dims if hints.get(word) is bool}
+    if group == "collectors" and config.stdin == name:
+        general["stdin"] = True
+        if "stdin" not in hints:
+            raise ConfigError(f"stdin: the collector {name} does not read standard input")
+    shared = {key: value for key, value in general.items() if key in hints and value is not None}
+    made = convert(cls.Config, shared | given, f"{group}.{name}")
     if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
         raise ConfigError(f"{group}.{name}.endpoint_url: expected http://HOST:PORT, or https, without spaces")
     return made
+
+
+def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
+    """Return the installed kind of the sink `name`: its `type`, else its name."""
+    return sink_options(name, config, env).type or name
 
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
@@ -225,9 +263,14 @@ SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace"
 SINK_KEYS: Final = frozenset(f.name for f in dataclasses.fields(SinkOptions))
 
 
+def _variables(group: str, name: str) -> str:
+    """Return what the environment variables of a plugin begin with."""
+    return f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
+
+
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
     """Return what the environment says of a plugin, as far as `shape` has it; raise ConfigError."""
-    prefix = f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
+    prefix = _variables(group, name)
     keys = {f.name for f in dataclasses.fields(shape)}
     known = keys | (SINK_KEYS if group == "sinks" else set())
     own = {}

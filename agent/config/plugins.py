@@ -15,8 +15,13 @@ from agent.errors import text_of
 from agent.sink import Limits
 
 COLLECTORS: Final = "agent.collectors"
+PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {COLLECTORS: ("metrics", "collect"), SINKS: ("limits", "hints", "write")}
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    COLLECTORS: ("metrics", "collect"),
+    PROCESSORS: ("metrics", "derive"),
+    SINKS: ("limits", "hints", "write"),
+}
 """What a class must have that does not derive from the contract."""
 
 

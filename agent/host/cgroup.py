@@ -1,8 +1,7 @@
 """
-Control groups of Linux (v1, v2, and both at once): where a process is, what it may use, what was used.
+Linux control groups (v1, v2 and hybrid): the cgroups of a process, their limits and their usage.
 
-The files: https://docs.kernel.org/admin-guide/cgroup-v2.html and
-https://docs.kernel.org/admin-guide/cgroup-v1/index.html
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/index.html
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.host.mounts import unescaped
 from agent.host.procfs import KeptFile
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
-ESCAPED = re.compile(r"\\([0-7]{3})")
 NO_LIMIT = 1 << 62
-"""v1 has no word for a memory limit that is not set: the file holds the most pages a counter can, in bytes."""
-MOST_CPUS = 1 << 16
-"""Above what any kernel is built for: a larger number in a list is no CPU."""
-
-DIGITS = 20
-"""Of the largest number of 64 bits; more are none of the kernel's."""
+"""Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
+MAX_CPUS = 1 << 16
+"""More CPUs than any kernel supports."""
+MAX_DIGITS = 20
+"""Digits of the largest 64-bit number."""
 
 
 class Place(NamedTuple):
@@ -31,34 +29,33 @@ class Place(NamedTuple):
 
     v2: bool
     path: str
-    """As the kernel names it, seen from the reader's cgroup namespace."""
+    """As seen from the reader's cgroup namespace."""
     chain: tuple[Path, ...]
-    """The cgroup's own directory, then its ancestors up to the mount; never empty."""
+    """The cgroup's directory, then its ancestors up to the mount; never empty."""
 
     def up(self, levels: int) -> Place:
-        """Return the ancestor that is `levels` above, or the mount where that comes first."""
+        """Return the ancestor `levels` above, at most the mount."""
         return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
 
 
 class Cgroup:
-    """The cgroups of one process, by controller of v1; the key "" stands for all controllers of v2."""
+    """The cgroups of one process by v1 controller; the key "" stands for all v2 controllers."""
 
     __slots__ = ("places",)
 
     def __init__(self, places: Mapping[str, Place]) -> None:
-        """Take the places by controller."""
         self.places = places
 
     def place(self, controller: str) -> Place | None:
-        """Return where `controller` holds the process, or None; what v1 has claimed is not v2's."""
+        """Return the cgroup of `controller`, or None; a controller is in either v1 or v2."""
         return self.places.get(controller) or self.places.get("")
 
     def cpu_quota(self) -> float | None:
-        """Return the CPUs that the tightest quota up to the mount grants (2.5: two and a half), or None."""
+        """Return the lowest CPU quota up to the mount in CPUs, or None."""
         return min(filter(None, (_quota(d, v2=v2) for d, v2 in self._chain("cpu"))), default=None)
 
     def cpuset(self) -> int | None:
-        """Return how many CPUs the nearest cpuset holds, or None."""
+        """Return the number of CPUs in the nearest cpuset, or None."""
         counts = (
             len(cpu_list(_text(d / name)))
             for d, v2 in self._chain("cpuset")
@@ -67,23 +64,23 @@ class Cgroup:
         return next(filter(None, counts), None)
 
     def memory_limit(self) -> int | None:
-        """Return the tightest memory limit up to the mount in bytes, or None."""
+        """Return the lowest memory limit up to the mount in bytes, or None."""
         limits = (
             _number(_text(d / ("memory.max" if v2 else "memory.limit_in_bytes"))) for d, v2 in self._chain("memory")
         )
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
     def _chain(self, controller: str) -> Iterator[tuple[Path, bool]]:
-        """Iterate over the directories of `controller`, from the own one upwards, and whether they are v2's."""
+        """Iterate over the directories of `controller` upwards, each with whether it is v2."""
         place = self.place(controller)
         return ((directory, place.v2) for directory in place.chain) if place else iter(())
 
 
 def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
-    Return the cgroups of `pid`, or of this process; without any place where there are none or none is mounted.
+    Return the cgroups of `pid`, by default of this process; without places if none is mounted.
 
-    `sys` stands for /sys in the mount table, whose other mount points are taken as they are.
+    Mount points below /sys are looked up below `sys`, others as they are.
     """
     mounts = list(_mounts(proc, sys))
     places = {}
@@ -97,23 +94,21 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
 
 
 class Limits(NamedTuple):
-    """What may be used."""
+    """CPUs and bytes that may be used, above 0; None if unknown."""
 
     cpus: float | None
-    """In CPUs, above 0."""
     memory: int | None
-    """In bytes, above 0."""
 
 
 def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> Limits:
     """
-    Return what `pid`, or this process, may use: the least of cgroup, its ancestors and the machine.
+    Return the limits of `pid`, by default of this process: the lowest of its cgroup, the ancestors and the machine.
 
-    `pinned` says whether the CPU affinity of the process counts, too.
+    `pinned`: apply the CPU affinity of the process too.
     """
     online = {int(name) for name in re.findall(r"^cpu(\d+) ", _text(proc / "stat"), re.MULTILINE)}
     allowed = cpu_list(_field(_text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
-    # The list may name CPUs that the machine could have and has not; sched_getaffinity(2) leaves them out.
+    # The list may include possible CPUs that are not online.
     affinity = len(allowed & online) if pinned else None
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
     kib = _number(_field(_text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
@@ -122,30 +117,29 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
 
 
 class CpuUse(NamedTuple):
-    """CPU time of a cgroup and all below since it was made, in ns; None where the kernel does not say."""
+    """CPU time of a cgroup and its descendants since its creation, in ns; None if the kernel does not report it."""
 
     used: int | None
     throttled: int | None
 
 
 class MemoryUse(NamedTuple):
-    """Memory of a cgroup and all below, in bytes."""
+    """Memory of a cgroup and its descendants, in bytes."""
 
     current: int
-    """With the page cache."""
+    """Includes the page cache."""
     working_set: int
-    """Without the inactive page cache, which the kernel takes back first: what Kubernetes goes by."""
+    """Excludes the inactive page cache, which the kernel reclaims first; Kubernetes uses the same definition."""
 
 
 class Usage:
     """
-    What a cgroup uses, from files that stay open.
+    Usage of a cgroup, from files that stay open.
 
-    The readings raise OSError once the cgroup is gone; what the kernel does not keep is None.
+    Readings raise OSError once the cgroup is removed; a value that the kernel does not report is None.
     """
 
     def __init__(self, cgroup: Cgroup) -> None:
-        """Open what is there."""
         self._cpu = _kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
         self._cpuacct = _kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
         self._memory = _kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
@@ -153,7 +147,7 @@ class Usage:
         self._events = _kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
 
     def cpu(self) -> CpuUse:
-        """Return the CPU time used, and that for which threads that wanted to run were held back."""
+        """Return the CPU time used, and the time for which threads were throttled."""
         stat = _read(self._cpu)
         if self._cpuacct:
             return CpuUse(_number(_read(self._cpuacct)), _number(_field(stat, "throttled_time ")))
@@ -166,10 +160,10 @@ class Usage:
         inactive = _number(_field(stat, "total_inactive_file ") or _field(stat, "inactive_file "))
         if current is None or inactive is None:
             return None
-        return MemoryUse(current, max(0, current - inactive))  # two files, read one after the other
+        return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
 
     def oom_kills(self) -> int | None:
-        """Return how many processes the kernel has killed for want of memory."""
+        """Return the number of processes that the OOM killer killed."""
         return _number(_field(_read(self._events), "oom_kill "))
 
     def close(self) -> None:
@@ -180,24 +174,24 @@ class Usage:
 
 
 def cpu_list(text: str) -> set[int]:
-    """Return the CPUs of a list such as `0-3,8`; what is not such a list holds none."""
+    """Return the CPUs of a list such as `0-3,8`; none if the list is malformed."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         low, high = _number(first), _number(last or first)
-        if low is None or high is None or high > MOST_CPUS:
+        if low is None or high is None or high > MAX_CPUS:
             return set()
         cpus.update(range(low, high + 1))
     return cpus
 
 
 class _Mount(NamedTuple):
-    """A line of the mount table: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html ."""
+    """A cgroup mount: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html ."""
 
     root: str
     point: Path
     controllers: tuple[str, ...]
-    """Those of v1, its options among them; ("",) for v2."""
+    """v1: the controllers and other mount options; v2: ("",)."""
 
 
 def _mounts(proc: Path, sys: Path) -> Iterator[_Mount]:
@@ -206,30 +200,30 @@ def _mounts(proc: Path, sys: Path) -> Iterator[_Mount]:
         left, _, right = line.partition(" - ")
         head, tail = left.split(), right.split()
         if len(head) >= 5 and len(tail) >= 3 and tail[0] in {"cgroup", "cgroup2"}:
-            point = Path(_unescaped(head[4]))
+            point = Path(unescaped(head[4]))
             if point.is_relative_to("/sys"):
                 point = sys / point.relative_to("/sys")
-            yield _Mount(_unescaped(head[3]), point, ("",) if tail[0] == "cgroup2" else tuple(tail[2].split(",")))
+            yield _Mount(unescaped(head[3]), point, ("",) if tail[0] == "cgroup2" else tuple(tail[2].split(",")))
 
 
 def _chain_of(path: str, controller: str, mounts: Iterable[_Mount]) -> tuple[Path, ...]:
-    """Return the directory of `path` and its ancestors under the first mount that shows it; () if none does."""
+    """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
     for mount in mounts:
         if controller not in mount.controllers:
             continue
         below = Path(path)
-        # Outside the reader's cgroup namespace paths begin with /.. and only a mount from there shows them.
+        # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
         if not below.is_relative_to(mount.root) or ".." in (below := below.relative_to(mount.root)).parts:
             continue
         own = mount.point / below
-        with contextlib.suppress(OSError):  # of a name that is too long
+        with contextlib.suppress(OSError):  # the name may be too long
             if own.is_dir():
                 return (own, *list(own.parents)[: len(below.parts)])
     return ()
 
 
 def _quota(directory: Path, *, v2: bool) -> float | None:
-    """Return the CPUs that the quota of one cgroup grants, or None: `max` in v2, -1 in v1, or no such file."""
+    """Return the quota of one cgroup in CPUs, or None: `max` in v2, -1 in v1, or no such file."""
     if v2:
         words = _text(directory / "cpu.max").split()
     else:
@@ -239,7 +233,7 @@ def _quota(directory: Path, *, v2: bool) -> float | None:
 
 
 def _kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
-    """Open the file of `place` that has this name in v2 or that in v1, or return None."""
+    """Open the file of `place` by its name in v2 or v1; return None if it cannot be opened."""
     name = place and (v2 if place.v2 else v1)
     if not place or not name:
         return None
@@ -254,7 +248,7 @@ def _read(file: KeptFile | None) -> str:
 
 
 def _text(path: Path) -> str:
-    """Return the content, or nothing where the file cannot be read: it then limits nothing."""
+    """Return the content, or "" if the file cannot be read: then it sets no limit."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
@@ -262,16 +256,11 @@ def _text(path: Path) -> str:
 
 
 def _field(text: str, key: str) -> str:
-    """Return what follows `key`, with which a line begins, or nothing."""
+    """Return the rest of the line that begins with `key`, or ""."""
     return f"\n{text}".partition(f"\n{key}")[2].partition("\n")[0].strip()
 
 
 def _number(text: str) -> int | None:
-    """Return a number that is not negative, or None for anything else."""
+    """Return a non-negative number, or None for any other text."""
     text = text.strip()
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
-
-
-def _unescaped(text: str) -> str:
-    """Undo the octal escapes of the mount table."""
-    return ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

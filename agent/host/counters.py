@@ -1,4 +1,4 @@
-"""Counters: since when they count, their sum over a set that changes, and those whose beginning nobody tells."""
+"""Counters: their start time, and their sum over a changing set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from agent.host.procfs import boot_time
 
 class ChangingSum:
     """
-    The sum of counters over a set whose members come, go and start anew; never falls, never leaps.
+    The sum of counters over a set whose members come, go and restart; it never falls or jumps.
 
-    It begins with the total of the first readings and then adds what each member gained between two readings in
-    a row. A member that went back, or that was not there the time before, is only a base for its next reading.
+    It begins with the total of the first readings, and adds each member's increase between two consecutive readings.
+    A member that fell, or that is new, adds nothing until its next reading.
     """
 
     __slots__ = ("_last", "total")
@@ -26,7 +26,7 @@ class ChangingSum:
         """The sum as of the last readings."""
 
     def add(self, readings: Mapping[str, int]) -> int:
-        """Take the present readings by name; return the sum."""
+        """Take the readings by name; return the sum."""
         last, self._last = self._last, readings
         if last is None:
             self.total = sum(readings.values())
@@ -40,10 +40,9 @@ class ChangingSum:
 
 class Life:
     """
-    A counter of the driver: it began at a time unknown, and begins anew with the driver or the device.
+    Finds the start time of a driver's counter, which restarts at an unknown moment with the driver or the device.
 
-    A value that fell is held back once: a device that is about to fail may say 0 for a moment, and its return from
-    there would pass for a leap.
+    Ignores one drop: a failing device may report 0, and the recovery would look like a jump.
     """
 
     __slots__ = ("_fell", "_last", "start_time")
@@ -53,10 +52,10 @@ class Life:
         self._last: float | None = None
         self._fell = False
         self.start_time: int | None = None
-        """When this life was first read (ns since the epoch)."""
+        """When the counter was first read since its last restart (ns since the epoch)."""
 
     def take(self, value: float, at: int) -> bool:
-        """Take a reading; tell whether to trust it."""
+        """Take a reading at `at` (ns since the epoch); tell whether to trust it."""
         falls = self._last is not None and value < self._last
         if falls and not self._fell:
             self._fell = True
@@ -68,7 +67,7 @@ class Life:
 
 
 def counting_since(proc: Path) -> int | None:
-    """Return when the counters of this host were zero (ns since the epoch): when it booted; None: not known."""
+    """Return when this host booted and its counters were zero (ns since the epoch); None: not known."""
     if sys.platform == "linux":
         return boot_time(proc)
     import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already

@@ -1,19 +1,36 @@
-"""Graphics cards as Linux's DRM shows them: the cards under /sys, and what processes say of their use (fdinfo)."""
+"""Graphics cards in Linux's DRM, for AMD and Intel: files in sysfs, and what processes use of a card (fdinfo)."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from agent.datapoint import Dimensions
+from agent.host.procfs import KeptFile, open_kept
+
+if TYPE_CHECKING:
+    from agent.host.process_tree import ProcTree
 
 CARD: Final = re.compile(r"card\d+")
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
+"""Errors of reading that mean that the card is gone."""
+SECOND: Final = 1_000_000_000
+SLOW_INTERVAL: Final = 9_500 * SECOND // 1000
+"""Nanoseconds between two expensive readings: a little under 10 s, for ticks that come a little early."""
+SEARCH_INTERVAL: Final = 300 * SECOND
+"""Nanoseconds between two searches for new cards and for lost ones that came back."""
 
 
 def text(path: Path) -> str:
-    """Return what a small file says, or nothing where it cannot be read."""
+    """Return the content of a small file, "" where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -21,12 +38,133 @@ def text(path: Path) -> str:
 
 
 def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each card of a PCI vendor (0x1002), in order; nothing is woken."""
+    """Yield the kernel's number and the folder of each card of a PCI vendor (0x1002), in order; wakes no card."""
     folder = sys / "class/drm"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     for index in sorted(int(name[4:]) for name in names if CARD.fullmatch(name)):
         if text(folder / f"card{index}/device/vendor") == vendor:
             yield str(index), folder / f"card{index}"
+
+
+class CardFiles:
+    """The files of one card, kept open."""
+
+    expected: frozenset[int] | None = None
+    """Errors that mean "no such reading now" and are no problem; None: all."""
+
+    def __init__(self, index: str, device: Path) -> None:
+        """Take the kernel's number of the card and its folder device/."""
+        self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
+        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+        self.slot = slot[1].lower() if slot else ""
+        """PCI address."""
+        self.problems: dict[str, str] = {}
+        """Of the last reading, by file."""
+        self.hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
+        self.temperatures = {
+            text(path): path.name.replace("_label", "_input") for path in self.hwmon.glob("temp*_label")
+        }
+        """Names of files in the hwmon by label."""
+        self._opened: list[KeptFile] = []
+        self._status = self.kept(device / "power/runtime_status")
+        self._status_only = len(self._opened)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the kernel said, in the last reading, that the card is gone."""
+        return "lost" in self.problems
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file with a reading."""
+        return len(self._opened) == self._status_only
+
+    def kept(self, path: Path) -> KeptFile | None:
+        """Return a file, to be closed with the others; None where there is none that may be read."""
+        if file := open_kept(path):
+            self._opened.append(file)
+        return file
+
+    def begin(self) -> bool:
+        """Begin a reading; tell whether the card is awake: to read a sensor, or to run a tool, would wake it."""
+        self.problems = {}
+        status = self.data(self._status) if self._status else b"active"
+        return bool(self.problems) or (status or b"").startswith(b"active")
+
+    def data(self, file: KeptFile) -> bytes | None:
+        """Return the content of a file, None where it cannot be read."""
+        try:
+            return file.read()
+        except OSError as error:
+            if error.errno in GONE:
+                self.problems["lost"] = f"gpu {self.index}: the card is lost"
+            elif self.expected is not None and error.errno not in self.expected:
+                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {error.strerror}"
+            return None
+
+    def number(self, file: KeptFile | None, parse: Callable[[bytes], float | None] = int) -> float | None:
+        """Return the number in a file, None where there is none."""
+        data = None if file is None else self.data(file)
+        if file is None or data is None:
+            return None
+        try:
+            value = parse(data)
+            return None if value is None else float(value)
+        except (ValueError, OverflowError, struct.error):
+            if data.strip().lower() not in {b"", b"n/a"}:
+                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {data[:40]!r} is not understood"
+            return None
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._opened:
+            file.close()
+
+
+C = TypeVar("C", bound=CardFiles)
+
+
+class Cards(dict[str, C]):
+    """The cards of a vendor by the kernel's number."""
+
+    def __init__(self, find: Callable[[], Iterable[tuple[str, Path]]], make: Callable[[str, Path], C]) -> None:
+        """Take what yields number and folder of each card, and what opens one, or raises LookupError."""
+        super().__init__()
+        self._find, self._make, self._next = find, make, 0
+
+    def search(self, now: int, *, force: bool = False) -> None:
+        """Add new cards, and open those that were lost again, every five minutes; `now` in monotonic ns."""
+        if now < self._next and not force:
+            return
+        self._next = now + SEARCH_INTERVAL
+        for index, folder in self._find():
+            known = self.get(index)
+            if known is None or known.lost:
+                with suppress(LookupError):  # no sensor that we may read
+                    self[index] = self._make(index, folder)
+                    if known:
+                        known.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for card in self.values():
+            card.close()
+        self.clear()
+
+
+class SlowPath:
+    """Tells when an expensive reading is due: at the first two ticks, since a rate needs two, then every 10 s."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._count = self._last = 0
+
+    def is_due(self, now: int) -> bool:
+        """Tell whether to read at `now` (monotonic ns); if so, note it."""
+        due = self._count < 2 or now - self._last >= SLOW_INTERVAL
+        if due:
+            self._count, self._last = self._count + 1, now
+        return due
 
 
 def size(words: str) -> int:
@@ -55,3 +193,75 @@ def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str
             except OSError:
                 continue  # closed meanwhile
             yield pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+class Engine(NamedTuple):
+    """What a client used of one kind of engine."""
+
+    busy: int
+    """Nanoseconds, or cycles where `total` is known."""
+    total: int | None = None
+    """All cycles."""
+    engines: int = 1
+    """How many engines of this kind there are."""
+
+
+class Client(NamedTuple):
+    """One use of a card, from fdinfo."""
+
+    pid: int
+    slot: str
+    """PCI address of the card."""
+    number: int
+    """The kernel's number of the use."""
+    memory: int | None
+    """Bytes of the card's own memory; None on a chip without."""
+    gtt: int
+    """Bytes of the machine's memory that an AMD card uses."""
+    engines: dict[str, Engine]
+    """By kind, those that run kernels."""
+
+
+class TreeClients:
+    """What a process tree uses of cards; a use that several processes inherited counts once."""
+
+    def __init__(self, proc: Path, tree: ProcTree, parse: Callable[[int, dict[str, str]], Client]) -> None:
+        """Take what parses pid and fields; it raises KeyError, ValueError or IndexError for another driver's."""
+        self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
+        self.pids: frozenset[int] = frozenset()
+        self._clients: dict[tuple[str, int], Client] = {}
+        self._before: dict[tuple[str, int], Client] = {}
+        self._read_at = self._passed = 0
+
+    def read(self) -> None:
+        """Read all clients."""
+        self.pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
+        found = {}
+        for pid, fields in fdinfo(self._proc, sorted(self.pids)):
+            with suppress(KeyError, ValueError, IndexError):
+                client = self._parse(pid, fields)
+                found[client.slot, client.number] = client
+        now = self.clock()
+        self._before, self._clients = self._clients, found
+        self._read_at, self._passed = now, now - self._read_at
+
+    def of(self, slot: str) -> list[Client]:
+        """Return the clients of a card."""
+        return [client for client in self._clients.values() if client.slot == slot]
+
+    def utilization(self, slot: str) -> float | None:
+        """Return the share of time (%) in which the busiest kind of engine worked for the tree; None: not known yet."""
+        shares: dict[str, float] = {}
+        for client in self.of(slot):
+            before = self._before.get((slot, client.number))
+            for name, engine in client.engines.items():
+                then = before.engines.get(name) if before else None
+                if then is None or engine.busy < then.busy:  # fell: another client with the same number
+                    continue
+                passed = self._passed
+                if engine.total is not None:
+                    passed = engine.total - (engine.total if then.total is None else then.total)
+                if passed > 0 and engine.engines > 0:
+                    share = (engine.busy - then.busy) / passed / engine.engines
+                    shares[name] = shares.get(name, 0.0) + share
+        return min(100.0, 100 * max(shares.values())) if shares else None

@@ -1,8 +1,7 @@
 """
-What is said of a GPU, or of a chip that counts as one, by the collectors of more than one maker.
+Metrics of GPUs and similar chips that the collectors of several makers share.
 
-One name means one thing: whoever reads `gpu.power` need not know whose card it is. What only one maker's collector
-tells is declared there.
+A name means the same for each maker. A metric of one maker only is declared in its collector.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ PROCESS_UTILIZATION: Final = gauge(
 # fmt: on
 
 MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "MHz": 65_000.0}
-"""By unit; above it stand the drivers' patterns for "not available"."""
+"""By unit, the largest possible value; drivers' patterns for "not available" are larger."""
 OVERSHOOT: Final = 2.0
-"""So many times its limit a device may draw for a moment; what is more is no reading."""
+"""How many times its power limit a device may draw for a moment; more is no reading."""
 
 
 def possible(metric: Metric, value: float) -> bool:
-    """Tell whether a driver's or a tool's value of a device can be true; a sensor that is absent reads 0 Cel."""
+    """Tell whether a value can be true; an absent sensor reads 0 Cel."""
     return 0 <= value <= MOST.get(metric.unit, 2**63) and (value > 0 or metric.unit != "Cel")
 
 
 def of_limit(power: float, limit: float) -> float | None:
-    """Return the share of its power limit that a device draws, None where that can be no reading."""
+    """Return power as a share of its limit (%), None where it is no reading."""
     return min(100.0, 100 * power / limit) if 0 <= power <= OVERSHOOT * limit else None
 
 

@@ -1,92 +1,91 @@
-"""A command-line tool that answers and ends: run now and then as a child, and never waited for."""
+"""Runs a program that prints an answer and ends: at intervals, and never waited for."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from agent.host.supervised_process import CHUNK, MOST, PATIENCE, TAIL, begun, end, how_ended, read_now, said_last, tell
-
-if TYPE_CHECKING:
-    import subprocess  # noqa: TID251  # the type alone
+from agent.host.pipe import CHUNK, MAX_READ
+from agent.host.supervised_process import GRACE, Process, exit_text
 
 
-class Trouble(Exception):
-    """A tool gave nothing to be used; says why."""
+class QueryFailed(Exception):
+    """A program or a library gave no usable answer; the message says why."""
 
 
 class Answer(NamedTuple):
-    """What a run gave."""
+    """What a run printed."""
 
     data: bytes
-    """Its output."""
+    """Standard output."""
     how: str
-    """For a message, where the output is of no use: how it ended and what it said on standard error, or nothing."""
+    """For a message about unusable output: how the run ended and what it said on standard error, or ""."""
 
 
 class OneShot:
     """
-    Owns a tool that is run at a pace of its own, and heard when a tick asks.
+    Runs a command periodically; `poll` returns its output without waiting.
 
-    At most one run at a time. One that takes too long, or prints too much, is told to end, and killed if it does not:
-    as long as it lives no other one begins. What runs when the agent ends is killed by `close`.
+    At most one run at a time. A run that takes too long, or prints too much, gets SIGTERM, then SIGKILL; the next one
+    begins when it has ended. `close` kills what runs.
     """
 
-    def __init__(self, pace: float, patience: float) -> None:
-        """Take the seconds from one start to the next, and how many a run may take."""
-        self._pace, self._patience = pace, patience
-        self._child: subprocess.Popen[bytes] | None = None
-        self._data = self._tail = b""
+    def __init__(self, interval: float, timeout: float) -> None:
+        """Take the seconds from one start to the next, and the seconds that a run may take."""
+        self._interval, self._timeout = interval, timeout
+        self._process: Process | None = None
+        self._data = b""
         self._due = self._deadline = 0.0
-        self._late = False
+        self._cancelled = False
 
     def poll(self, command: Sequence[str | Path], now: float, *, start: bool = True) -> Answer | None:
         """
-        Return what a run gave, in the tick that finds it ended, else None; never wait; raise Trouble, once for a run.
+        Return the output of a run once it has ended, else None; raise QueryFailed, once a run.
 
-        Where none runs, `command` is begun if that is due and `start` allows it. `now` in s, of a steady clock.
+        Starts `command` if none runs, the interval is over and `start` is true. `now` in monotonic seconds.
         """
-        name, child = Path(command[0]).name, self._child
-        if child is None:
+        process = self._process
+        if process is None:
             if start and now >= self._due:
-                self._begin(command, now)
+                self._start(command, now)
             return None
-        code = child.poll()  # before it is read: what it printed last is then in the pipe
-        more = read_now(child.stdout, MOST + 1 - len(self._data))[0]
+        code = process.child.poll()  # before its output is read: all of that is in the pipe then
+        more = b"".join(process.stdout.chunks(MAX_READ + 1 - len(self._data)))
         self._data += more
-        self._tail = (self._tail + read_now(child.stderr, MOST)[0])[-TAIL:]
+        process.read_stderr()
         if code is not None:
             self.close()
-            how = f" ({how_ended(code)})" if code else ""
-            return None if self._late else Answer(self._data, how + said_last(self._tail))
-        if self._late:
-            if now > self._deadline:  # it is deaf
-                tell(child, signal.SIGKILL)
+            how = f" ({exit_text(code)})" if code else ""
+            return None if self._cancelled else Answer(self._data, how + process.last_error())
+        if self._cancelled:
+            if now > self._deadline:
+                process.send(signal.SIGKILL)
             return None
-        too_much = len(self._data) > MOST
-        # One that had filled the pipe waited for us, not we for it.
+        too_much = len(self._data) > MAX_READ
+        # A run that had filled the pipe waited for us.
         if too_much or (now > self._deadline and len(more) < CHUNK // 2):
-            self._late, self._deadline = True, now + PATIENCE
-            tell(child, signal.SIGTERM)
-            raise Trouble(f"{name} {'printed too much' if too_much else f'gave no answer in {self._patience:g} s'}")
+            self._cancelled, self._deadline = True, now + GRACE
+            process.send(signal.SIGTERM)
+            name = Path(command[0]).name
+            raise QueryFailed(f"{name} {'printed too much' if too_much else f'gave no answer in {self._timeout:g} s'}")
         return None
 
-    def again(self) -> None:
-        """Let the next run begin at once."""
+    def run_now(self) -> None:
+        """Let the next run start without waiting for the interval."""
         self._due = 0.0
 
     def close(self) -> None:
         """Kill what runs; safe to call twice."""
-        child, self._child = self._child, None
-        if child is not None:
-            end(child, signal.SIGKILL)
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(signal.SIGKILL)
 
-    def _begin(self, command: Sequence[str | Path], now: float) -> None:
-        self._data, self._tail, self._late = b"", b"", False
-        self._due, self._deadline = now + self._pace, now + self._patience
+    def _start(self, command: Sequence[str | Path], now: float) -> None:
+        self._data, self._cancelled = b"", False
+        self._due, self._deadline = now + self._interval, now + self._timeout
         try:
-            self._child = begun(command)
+            self._process = Process(command)
         except OSError as error:
-            raise Trouble(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error
+            raise QueryFailed(f"{Path(command[0]).name} cannot be started: {error.strerror}") from error

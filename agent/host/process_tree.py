@@ -1,4 +1,4 @@
-"""A process and all that descend from it, read as one."""
+"""A process and its descendants, read as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from agent.host import cgroup
 from agent.host.cgroup import Limits
 from agent.host.procfs import boot_time
-from agent.host.reaped import Inherited
+from agent.host.reaped import ReapedTotal
 
 if TYPE_CHECKING:
     import psutil
@@ -21,47 +21,47 @@ T = TypeVar("T")
 
 SECOND: Final = 1_000_000_000
 ZOMBIE: Final = "Z"
-"""Counted out: it holds no memory and runs no more; its CPU time can be read until it is reaped."""
+"""Not counted as running: it uses no memory; its CPU time can be read until it is reaped."""
 REAPED: Final = frozenset("Xx")
-"""Its parent has inherited from it already."""
+"""States of a process that is already included in its parent's totals."""
 IO: Final = "process.io"
 FILES: Final = "process.open_files"
 
 
 class Where(Protocol):
-    """Where the host's trees are."""
+    """Where the host's /proc and /sys are mounted."""
 
     @property
     def proc(self) -> Path:
-        """Its /proc."""
+        """The host's /proc."""
 
     @property
     def sys(self) -> Path:
-        """Its /sys."""
+        """The host's /sys."""
 
 
 class Stat(NamedTuple):
-    """A process at one moment."""
+    """A process at one moment; CPU times are in clock ticks."""
 
     state: str
     parent: int
     own: int
-    """CPU time of its threads, in clock ticks."""
+    """CPU time of its threads."""
     reaped: int
-    """CPU time of the children that it waited for, and of those that they did, in clock ticks."""
+    """CPU time of its reaped descendants."""
     threads: int
     began: float
-    """With the pid the identity of a process."""
+    """Start time; together with the pid it identifies the process."""
     pages: int
 
 
 def parse_stat(data: bytes) -> Stat:
     """
-    Parse /proc/<pid>/stat, in which the name may hold anything, `)` too; raise ValueError where it is none.
+    Parse /proc/<pid>/stat, where the process name may contain any character, also `)`; raise ValueError.
 
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
-    fields = data[data.rindex(b")") + 2 :].split(b" ", 22)  # the first is number 3 of the manual page
+    fields = data[data.rindex(b")") + 2 :].split(b" ", 22)  # begins with field 3 of the manual page
     if len(fields) < 22:
         raise ValueError(data)
     return Stat(
@@ -76,16 +76,16 @@ def parse_stat(data: bytes) -> Stat:
 
 
 class Reading(NamedTuple):
-    """The tree at one moment, as one; None where something cannot be known."""
+    """Sums over the tree; None if unknown."""
 
     cpu: int
-    """Clock ticks of CPU since some fixed moment; never falls."""
+    """CPU time in clock ticks since a fixed moment; never decreases."""
     processes: int
     threads: int
     rss: int
-    """In bytes."""
+    """Bytes."""
     read: int | None
-    """Bytes since the first process began."""
+    """Bytes since the start of the first process."""
     written: int | None
     files: int | None
 
@@ -103,19 +103,19 @@ class _Member:
 
 class ProcTree:
     """
-    A process of Linux and all that descend from it, also those whose parents died.
+    A Linux process and its descendants, also those whose parents ended.
 
-    A reading is one listing of all pids, and one look at each member and at each pid that is new. Who was born,
-    and lost its parent, between two readings is not known to descend from the tree.
+    A reading lists all pids, and reads each member and each new pid. A process that started and lost its parent between
+    two readings is not recognised as a descendant.
     """
 
     second = 100 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
-    """Clock ticks."""
+    """Clock ticks of a second."""
     page = 1 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
-    """Bytes."""
+    """Bytes of a page."""
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Take the first process; raise ProcessLookupError where it is not there."""
+        """Raise ProcessLookupError if there is no process `pid`."""
         self._config = config
         self._proc = str(config.proc)
         self._detailed = detailed
@@ -124,54 +124,55 @@ class ProcTree:
         self._members = {pid: _Member(stat)}
         self._listed: AbstractSet[int] | None = None
         self._own = 0
-        self._reaped, self._read, self._written = Inherited(), Inherited(), Inherited()
-        self._known = False
+        self._reaped, self._read, self._written = ReapedTotal(), ReapedTotal(), ReapedTotal()
+        self._has_io = False
         self._files: int | None = None
         self.denied: set[str] = set()
-        """Names of what the system kept secret, of some member, in the last reading."""
+        """Names of the values that were not readable for some member in the last reading."""
         self.start_time = self._epoch(stat)
-        """When the first process began (ns since the epoch), or None."""
+        """When the first process started (ns since the epoch), or None."""
 
     def read(self, *, rescan: bool) -> Reading | None:
-        """Return the state now, or None once nobody runs; `rescan` looks at all pids, which heals what was missed."""
+        """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
         if not self._members:
             return None
-        self._known, self._files, self.denied = False, None, set()
-        # Listed before the members are read: who is born meanwhile is new the next time. Parents are read before
-        # their children, so that what a parent inherits while the reading lasts is seen too late, never too early.
+        self._has_io, self._files, self.denied = False, None, set()
+        # The pids are listed before the members are read, so a process that starts meanwhile is new in the next
+        # reading. Parents are read before their children, so a child reaped during the reading shows up in its
+        # parent's totals one reading late, never too early.
         listed = self._list()
-        gone = {pid: member for pid, member in self._members.items() if not self._advance(pid, member)}
+        ended = {pid: member for pid, member in self._members.items() if not self._refresh(pid, member)}
         parents = {pid: member.stat.parent for pid, member in self._members.items()}
-        for pid in gone:
+        for pid in ended:
             del self._members[pid]
         reapers = {pid for pid, member in self._members.items() if member.runs()}
-        self._join(listed, gone.keys(), rescan=rescan)
-        self._settle(gone.values(), parents, reapers)
+        self._add_descendants(listed, ended.keys(), rescan=rescan)
+        self._update_totals(ended.values(), parents, reapers)
         running = [member.stat for member in self._members.values() if member.runs()]
         if not running:
             return None
-        told = self._known and IO not in self.denied
+        has_io = self._has_io and IO not in self.denied
         return Reading(
             cpu=self._own + self._reaped.total,
             processes=len(running),
             threads=sum(stat.threads for stat in running),
             rss=sum(stat.pages for stat in running) * self.page,
-            read=self._read.total if told else None,
-            written=self._written.total if told else None,
+            read=self._read.total if has_io else None,
+            written=self._written.total if has_io else None,
             files=None if FILES in self.denied else self._files,
         )
 
     def pids(self) -> frozenset[int]:
-        """Return who was in the tree at the last reading, zombies too."""
+        """Return the members at the last reading, including zombies."""
         return frozenset(self._members)
 
     def limits(self) -> Limits:
-        """Return what the first member that runs may use; asked after a reading that found one."""
+        """Return the limits of the first running member; call it after a reading that found one."""
         pid = next(pid for pid, member in self._members.items() if member.runs())
         return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
 
-    def _advance(self, pid: int, member: _Member) -> bool:
-        """Look at a member again and count what it used; tell whether it is still there."""
+    def _refresh(self, pid: int, member: _Member) -> bool:
+        """Read a member again and count its usage; return False if it has ended."""
         stat, last = self._stat(pid), member.stat
         if stat is None or stat.began != last.began:
             return False
@@ -180,79 +181,79 @@ class ProcTree:
         self._reaped.gain(pid, stat.reaped - last.reaped)
         member.stat = stat
         if self._detailed:
-            self._detail(pid, member, new=True)
+            self._read_detail(pid, member, count=True)
         return True
 
-    def _join(self, listed: AbstractSet[int], gone: AbstractSet[int], *, rescan: bool) -> None:
+    def _add_descendants(self, listed: AbstractSet[int], ended: AbstractSet[int], *, rescan: bool) -> None:
         """
-        Take in those that descend from a member, with all that they used since they were born.
+        Add new descendants of the members, with their usage since their start.
 
-        Who was listed before and is recognised only now began at an unknown time: it is counted from here on.
+        A descendant that was listed before and is recognised only now is counted from this reading on.
         """
-        first, known = self._listed is None, (self._listed or frozenset()) - gone
+        first, known = self._listed is None, (self._listed or frozenset()) - ended
         self._listed = listed
-        look = listed - self._members.keys() if rescan else listed - known
-        found = {pid: stat for pid in sorted(look) if (stat := self._stat(pid))}
+        candidates = listed - self._members.keys() if rescan else listed - known
+        found = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
         while joined := [pid for pid, stat in found.items() if stat.parent in self._members]:
             for pid in joined:
                 member = self._members[pid] = _Member(found.pop(pid))
-                born = not first and pid not in known
-                if born:
+                started = not first and pid not in known
+                if started:
                     self._own += member.stat.own + member.stat.reaped
                 if self._detailed:
-                    self._detail(pid, member, new=born or first)
+                    self._read_detail(pid, member, count=started or first)
 
-    def _detail(self, pid: int, member: _Member, *, new: bool) -> None:
-        """Read what may be secret; `new` says that whatever is not counted yet shall be."""
-        if (files := self._told(FILES, self._open_files, pid)) is not None:
+    def _read_detail(self, pid: int, member: _Member, *, count: bool) -> None:
+        """Read what may need permission; `count`: add the I/O since the last reading to the totals."""
+        if (files := self._try(FILES, self._open_files, pid)) is not None:
             self._files = (self._files or 0) + files
-        if io := self._told(IO, self._io, pid):
-            if new:
+        if io := self._try(IO, self._io, pid):
+            if count:
                 self._read.gain(pid, io[0] - member.read)
                 self._written.gain(pid, io[1] - member.written)
             member.read, member.written = io
-            self._known = True
+            self._has_io = True
 
-    def _told(self, name: str, ask: Callable[[int], T], pid: int) -> T | None:
+    def _try(self, name: str, call: Callable[[int], T], pid: int) -> T | None:
         try:
-            return ask(pid)
+            return call(pid)
         except PermissionError:
             self.denied.add(name)
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError):
-            pass  # it ended, or the system keeps no such account
+            pass  # the process ended, or the system has no such value
         return None
 
-    def _settle(self, gone: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        """Take off what parents inherited and had been counted of the members that are gone."""
-        self._reaped.acknowledge([(one.stat.parent, one.stat.own + one.stat.reaped) for one in gone], parents, reapers)
-        self._read.acknowledge([(one.stat.parent, one.read) for one in gone], parents, reapers)
-        self._written.acknowledge([(one.stat.parent, one.written) for one in gone], parents, reapers)
+    def _update_totals(self, ended: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+        """Update the totals, which include those of reaped children, for the members that `ended`."""
+        self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
+        self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
+        self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
         boot = boot_time(self._config.proc)
         return boot and boot + int(stat.began) * SECOND // self.second
 
     def _list(self) -> AbstractSet[int]:
-        names = os.listdir(self._proc)  # noqa: PTH208  no Path for each of a thousand names
+        names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
         return {int(name) for name in names if name.isdecimal()}
 
     def _stat(self, pid: int) -> Stat | None:
         try:
-            stat = parse_stat(self._slurp(f"{pid}/stat"))
+            stat = parse_stat(self._read_file(f"{pid}/stat"))
         except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
             return None
         return stat if stat.state not in REAPED else None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        words = self._slurp(f"{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+        words = self._read_file(f"{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
         return int(words[9]), int(words[11])
 
     def _open_files(self, pid: int) -> int:
-        """Return the folder's size, which is this since Linux 6.2: https://docs.kernel.org/filesystems/proc.html ."""
+        """Return the size of the folder, the number of files since Linux 6.2 (proc.rst of Linux)."""
         path = f"{self._proc}/{pid}/fd"
-        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  no Path for each member
+        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
 
-    def _slurp(self, name: str) -> bytes:
+    def _read_file(self, name: str) -> bytes:
         file = os.open(f"{self._proc}/{name}", os.O_RDONLY)
         try:
             return os.read(file, 4096)
@@ -261,14 +262,14 @@ class ProcTree:
 
 
 class PsutilTree(ProcTree):
-    """The same elsewhere, as far as psutil sees it; what ended children used is not told there."""
+    """The same for other systems, read by psutil, which does not report the usage of ended children."""
 
     second = 1000
     page = 1
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Take the first process; raise ProcessLookupError where it is not there."""
-        import psutil  # noqa: PLC0415  4 MB that Linux does not need
+        """Raise ProcessLookupError if there is no process `pid`."""
+        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
         self._psutil = psutil
         self._kept: dict[int, psutil.Process] = {}
@@ -278,9 +279,9 @@ class PsutilTree(ProcTree):
         """Return the CPUs and the memory of the machine."""
         return Limits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
 
-    def _settle(self, gone: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        del gone  # nobody inherits, so nobody owes
-        super()._settle((), parents, reapers)
+    def _update_totals(self, ended: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+        del ended  # no parent's totals include those of its children
+        super()._update_totals((), parents, reapers)
 
     def _epoch(self, stat: Stat) -> int | None:
         return int(stat.began * SECOND)
@@ -296,7 +297,7 @@ class PsutilTree(ProcTree):
                 times = process.cpu_times()
                 return Stat(
                     state=ZOMBIE if process.status() == self._psutil.STATUS_ZOMBIE else "R",
-                    parent=process.ppid(),  # which psutil refuses to tell of another process with the same pid
+                    parent=process.ppid(),  # psutil raises if the pid belongs to another process now
                     own=int((times.user + times.system) * self.second),
                     reaped=0,
                     threads=process.num_threads(),
@@ -308,17 +309,17 @@ class PsutilTree(ProcTree):
             return None
 
     def _io(self, pid: int) -> tuple[int, int]:
-        told = self._asked(pid, "io_counters")
-        return told.read_bytes, told.write_bytes
+        counters = self._call(pid, "io_counters")
+        return counters.read_bytes, counters.write_bytes
 
     def _open_files(self, pid: int) -> int:
-        return int(self._asked(pid, "num_fds"))
+        return int(self._call(pid, "num_fds"))
 
-    def _asked(self, pid: int, what: str) -> Any:
-        if not hasattr(self._kept[pid], what):  # macOS has no io_counters, Windows no num_fds
+    def _call(self, pid: int, method: str) -> Any:
+        if not hasattr(self._kept[pid], method):  # macOS has no io_counters, Windows no num_fds
             raise ProcessLookupError(pid)
         try:
-            return getattr(self._kept[pid], what)()
+            return getattr(self._kept[pid], method)()
         except self._psutil.AccessDenied as error:
             raise PermissionError(pid) from error
         except self._psutil.Error as error:

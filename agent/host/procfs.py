@@ -1,36 +1,35 @@
-"""Linux's /proc and /sys as files: kept open, read whole, from wherever the host's tree is mounted."""
+"""Files of Linux's /proc and /sys that stay open between readings."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 CHUNK = 1 << 16
-MOST = 1 << 24
+MAX_BYTES = 1 << 24
 
 
 class KeptFile:
     """
-    A small file of /proc or /sys that stays open: one pread a reading instead of open, read and close.
+    A small file that stays open: a reading takes one pread instead of open, read and close.
 
-    Raises OSError from the constructor and from `read`.
+    The constructor and `read` raise OSError.
     """
 
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path) -> None:
-        """Open `path`."""
         self.path = path
-        self._fd = -1  # for __del__, where the next line fails
+        self._fd = -1  # for __del__, if the next line fails
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> bytes:
-        """Return the whole content as it is now, at most 16 MiB; the kernel hands out some files by the page."""
+        """Return the current content, at most 16 MiB; the kernel returns some files page by page."""
         data = os.pread(self._fd, CHUNK, 0)
-        while len(data) < MOST and (more := os.pread(self._fd, CHUNK, len(data))):
+        while len(data) < MAX_BYTES and (more := os.pread(self._fd, CHUNK, len(data))):
             data += more
         return data
 
@@ -49,12 +48,49 @@ class KeptFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        """Close the file of a reader that was dropped."""
+        """Close the file of a dropped reader."""
         self.close()
 
 
+class FileSource:
+    """Base of a source that reads one file of /proc; raises OSError if the file cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = KeptFile(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __str__(self) -> str:
+        return str(self._file.path)
+
+
+class PsutilSource:
+    """Base of a source that reads psutil, on systems other than Linux."""
+
+    def __init__(self) -> None:
+        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+
+        self._psutil: Any = psutil
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+    def __str__(self) -> str:
+        return "psutil"
+
+
+def open_kept(path: Path) -> KeptFile | None:
+    """Return the file, None where it is absent or may not be read."""
+    try:
+        return KeptFile(path)
+    except OSError:
+        return None
+
+
 def boot_time(proc: Path) -> int | None:
-    """Return when the machine booted (ns since the epoch), or None; read it once: it moves with the clock."""
+    """Return the boot time (ns since the epoch), or None; the kernel shifts it when the clock is set."""
     try:
         for line in (proc / "stat").read_bytes().splitlines():
             if line.startswith(b"btime "):

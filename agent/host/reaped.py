@@ -1,4 +1,4 @@
-"""Totals that processes inherit from their children when these are reaped."""
+"""Totals that include those of reaped children."""
 
 from __future__ import annotations
 
@@ -6,57 +6,54 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-PATIENCE: Final = 3
-"""Readings that a debt waits: one is enough, unless more processes end within a reading while it lasts."""
+MAX_READINGS: Final = 3
+"""Readings after which an amount is no longer expected in a parent's total; usually it is there after one."""
 
 
-class Inherited:
+class ReapedTotal:
     """
-    A total that a parent inherits from each child that it reaps, summed over a tree that changes.
+    Sum over a process tree of totals to which the kernel adds those of each reaped child.
 
-    What the members' totals gained counts, less what had been counted before for members that were reaped since:
-    their heir's total holds that now. An heir read a moment before it reaped shows it one reading later, so a debt
-    waits; but not for long, because a parent that ignores SIGCHLD never inherits.
+    It is the sum of the members' gains minus what was already counted for children since reaped, because their
+    parents' totals include that now. A parent that was read just before it reaped shows the amount one reading later,
+    so the amount stays pending; only for MAX_READINGS, because a parent that ignores SIGCHLD never includes it.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing gained and nothing owed."""
         self.total = 0
         self._gains: dict[int, int] = {}
-        self._debts: list[tuple[int, int, bool, int]] = []
+        self._pending: list[tuple[int, int, bool, int]] = []
 
     def gain(self, pid: int, amount: int) -> None:
-        """Take by how much the total of a living member rose; a fall is no gain."""
+        """Add the increase of a living member's total; a decrease counts as 0."""
         self._gains[pid] = max(0, amount)
 
-    def acknowledge(
-        self, owed: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]
-    ) -> None:
+    def update(self, ended: Iterable[tuple[int, int]], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
         """
-        Add what was gained, less the `owed` pairs of parent and amount.
+        Add the gains, minus what was counted for the `ended` members: pairs of parent and amount.
 
-        `parents` holds the parent of each member, also of those just gone; `reapers` are those that still can reap.
-        The heir is the parent, if it is among these; or else it or an ancestor, nobody knows which: such debts come
-        last, and take from the nearest first.
+        `parents` has the parent of each member, also of ended ones; `reapers` are the members that can still reap.
+        If the parent is a reaper, its total includes the amount. Else it is unknown which ancestor's does; then the
+        amount is subtracted last, from the nearest ancestors first.
         """
         gains = self._gains
-        debts = self._debts + [(parent, amount, True, PATIENCE) for parent, amount in owed]
-        debts = [(heir, amount, sure and heir in reapers, readings) for heir, amount, sure, readings in debts]
-        self._gains, self._debts = {}, []
-        for heir, amount, sure, readings in sorted(debts, key=lambda debt: not debt[2]):
-            left, line = amount, list(_living(heir, gains, parents))
-            for payer in line[:1] if sure else line:
-                paid = min(left, gains[payer])
-                gains[payer] -= paid
-                left -= paid
-            if left and line and readings:
-                self._debts.append((line[0], left, sure, readings - 1))
+        pending = self._pending + [(parent, amount, True, MAX_READINGS) for parent, amount in ended]
+        pending = [(parent, amount, sure and parent in reapers, left) for parent, amount, sure, left in pending]
+        self._gains, self._pending = {}, []
+        for parent, amount, sure, readings_left in sorted(pending, key=lambda entry: not entry[2]):
+            rest, ancestors = amount, list(_living(parent, gains, parents))
+            for ancestor in ancestors[:1] if sure else ancestors:
+                included = min(rest, gains[ancestor])
+                gains[ancestor] -= included
+                rest -= included
+            if rest and ancestors and readings_left:
+                self._pending.append((ancestors[0], rest, sure, readings_left - 1))
         self.total += sum(gains.values())
 
 
 def _living(pid: int, gains: Mapping[int, int], parents: Mapping[int, int]) -> Iterator[int]:
-    """Iterate over `pid` and its ancestors, those that live."""
-    for _ in parents:  # bounds the way up, whatever the files claim
+    """Iterate over the living ones among `pid` and its ancestors."""
+    for _ in parents:  # ends even if the parents form a circle
         if pid in gains:
             yield pid
         if pid not in parents:

@@ -1,1 +1,1 @@
-"""Who this machine is."""
+"""The identity of this machine: the dimensions of `--common-dims` and the sources of their values."""

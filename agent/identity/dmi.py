@@ -1,4 +1,4 @@
-"""What the hypervisor wrote into the machine's own tables: it needs no network, and containers see it too."""
+"""The hardware's DMI tables, as the hypervisor set them; they need no network and are visible in containers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from agent.identity.source import Answer, Source, Word, fit
 
 INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
 INSTANCE_TYPE: Final = re.compile("[a-z][a-z0-9-]*[.][a-z0-9-]+")
-MOST: Final = 4096
+MAX_BYTES: Final = 4096
 
 
 class Hardware:
     """
-    Tells whether this is an EC2 instance (AWS, "Detect whether a host is an EC2 instance"), or one of Google's.
+    Detects EC2 (AWS, "Detect whether a host is an EC2 instance") and Google Cloud from files below `sys`.
 
-    Nitro names its maker, and the instance in the board's asset tag. Xen has a UUID that begins with ec2, in either
-    byte order; a random one may do so as well, so Xen itself must be there too. Google names itself as the product,
-    also in pods and in its sandbox (gVisor), and nothing else of use (google.auth.compute_engine._metadata).
+    On Nitro the vendor is Amazon EC2 and the board's asset tag is the instance id. On Xen the UUID begins with ec2, in
+    either byte order; a random UUID may do so too, so Xen itself must be detected as well. On Google Cloud, also in
+    pods and in gVisor, the product name begins with Google (google.auth.compute_engine._metadata).
     """
 
     def __init__(self, sys: Path, env: Mapping[str, str]) -> None:
-        """Look below `sys`, when asked for the first time."""
         self._sys, self.folder = sys, sys / "class" / "dmi" / "id"
         self.is_fargate = env.get("AWS_EXECUTION_ENV") == "AWS_ECS_FARGATE"
-        """A Fargate task has no instance of its own; what its host may show is another account's."""
+        """Whether this is a Fargate task, whose instance belongs to another account."""
 
     @cached_property
     def is_ec2(self) -> bool:
@@ -37,12 +36,12 @@ class Hardware:
 
     @cached_property
     def is_google(self) -> bool:
-        """Whether this machine is one of Google's cloud."""
+        """Whether this machine is a Google Cloud instance."""
         return not (self.is_fargate or self.is_ec2) and self._product.startswith("Google")
 
     @cached_property
     def is_hidden(self) -> bool:
-        """Whether the tables are empty or not shown, so that this may be any platform."""
+        """Whether the tables are empty or not visible, so that the platform is unknown."""
         return not (self._vendor or self._product or self.is_ec2)
 
     @cached_property
@@ -63,7 +62,7 @@ class Hardware:
 
     @cached_property
     def words(self) -> Mapping[str, Word]:
-        """The instance's id and type, where the tables of an EC2 instance hold them."""
+        """The id and type of an EC2 instance, if the tables have them."""
         found: dict[str, Word] = {}
         places = {"instance_id": ("board_asset_tag", INSTANCE_ID), "instance_type": ("product_name", INSTANCE_TYPE)}
         for word, (file, pattern) in places.items():
@@ -73,7 +72,7 @@ class Hardware:
 
     @property
     def why(self) -> str:
-        """Say what was seen that is not EC2."""
+        """A message that says why this is not an EC2 instance."""
         if self.is_fargate:
             return "a Fargate task has no instance of its own"
         return f"{self.folder / 'sys_vendor'} says {self._vendor or 'nothing'}, not Amazon EC2"
@@ -82,22 +81,21 @@ class Hardware:
     def _read(path: Path) -> str:
         try:
             with path.open("rb") as file:
-                return file.read(MOST).decode(errors="replace").strip()
+                return file.read(MAX_BYTES).decode(errors="replace").strip()
         except OSError:
             return ""
 
 
 class Dmi(Source):
-    """The instance's id and type as the hardware has them."""
+    """The instance's id and type from the DMI tables."""
 
     name = "DMI"
     words = ("instance_id", "instance_type")
 
     def __init__(self, hardware: Hardware) -> None:
-        """Ask `hardware`."""
         self._hardware = hardware
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return both on Nitro, nothing elsewhere."""
+        """Return both on Nitro, neither elsewhere."""
         del wanted
         return Answer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)

@@ -1,4 +1,4 @@
-"""What EC2's metadata service knows of an instance: one document has it all."""
+"""The identity document of an EC2 instance, from the instance metadata service."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 from agent.identity.dmi import Hardware
 from agent.identity.imds import DOCUMENT, Imds
-from agent.identity.metadata import NoService, Silent
+from agent.identity.metadata import NoAnswer, NoService
 from agent.identity.source import Answer, Source, Word, fit
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """The instance identity document (AWS, "Instance identity documents"), as far as it is of use."""
+    """The needed part of the instance identity document (AWS, "Instance identity documents")."""
 
     instance_id: str | None = None
     instance_type: str | None = None
@@ -24,22 +24,21 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class Ec2(Source):
-    """Instance, type, image, place and account, from the instance metadata service."""
+    """Instance, type, image, location and account."""
 
     name = "EC2"
     words = ("instance_id", "instance_type", "ami_id", "region", "availability_zone", "account_id")
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
-        """Ask the service that `env` names; `hardware` shows whether there should be one."""
         self._env, self._hardware = env, hardware
         self.remote = not hardware.is_fargate
 
     def is_here(self) -> bool:
-        """Tell whether the hardware says EC2."""
+        """Return whether the hardware is an EC2 instance."""
         return self._hardware.is_ec2
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return all that the document says; a machine of Google's is not asked for it."""
+        """Return all values of the document; on Google Cloud no request is made."""
         del wanted
         if self._hardware.is_fargate or self._hardware.is_google:
             return Answer(trouble=self._hardware.why)
@@ -49,18 +48,18 @@ class Ec2(Source):
             return Answer(describe(service))
         except NoService as problem:
             return Answer(trouble=str(problem))
-        except Silent as problem:
-            there = self.is_here() or (service is not None and service.spoke)
-            return Answer(trouble=str(problem), retry=there)
+        except NoAnswer as problem:
+            is_ec2 = self.is_here() or (service is not None and service.has_token)
+            return Answer(trouble=str(problem), retry=is_ec2)
 
 
 def describe(service: Imds) -> dict[str, Word]:
-    """Return the words of the identity document; raise Silent."""
+    """Return the values of the identity document; raise NoAnswer."""
     origin = f"{service.url}{DOCUMENT}"
     try:
         document = msgspec.json.decode(service.get(DOCUMENT) or b"", type=_Document)
-    except (ValueError, RecursionError):  # of msgspec, for what is malformed and for what is nested without end
-        raise Silent(f"{origin} is no identity document") from None
+    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+        raise NoAnswer(f"{origin} is not an identity document") from None
     values = msgspec.structs.asdict(document)
     values["ami_id"] = values.pop("image_id")
     return fit(values, origin)

@@ -1,4 +1,4 @@
-"""What ECS knows of a task: its metadata endpoint, version 4 (AWS, "Amazon ECS task metadata endpoint version 4")."""
+"""The ECS task metadata endpoint, version 4 (AWS, "Amazon ECS task metadata endpoint version 4")."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from agent.identity.metadata import NoService, Service, Silent
+from agent.identity.metadata import NoAnswer, NoService, Service
 from agent.identity.source import Answer, Source, Word, fit
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
@@ -27,7 +27,7 @@ class _Container(msgspec.Struct, rename="pascal"):
 
 
 class Ecs(Source):
-    """Cluster, service, task, family and container, and the place and account, on EC2, Fargate or elsewhere."""
+    """Cluster, service, task, family, container, location and account, on EC2, Fargate or elsewhere."""
 
     name = "ECS"
     words = (
@@ -36,16 +36,15 @@ class Ecs(Source):
     )  # fmt: skip
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        """Ask the endpoint that `env` names."""
         self._url = env.get(VARIABLE, "")
         self.remote = self._url != ""
 
     def is_here(self) -> bool:
-        """Tell whether there is an endpoint to ask."""
+        """Return whether the environment names an endpoint."""
         return self.remote
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return what the task knows, and its container's name if that is wanted."""
+        """Return the values of the task, and its container's name if that is wanted."""
         if not self._url:
             return Answer(trouble=f"{VARIABLE} is not set")
         try:
@@ -55,27 +54,27 @@ class Ecs(Source):
                 found |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
         except NoService as problem:
             return Answer(trouble=str(problem))
-        except Silent as problem:
+        except NoAnswer as problem:
             return Answer(trouble=str(problem), retry=True)
         missing = [word for word in self.words if word in wanted and word not in found]
-        return Answer(found, f"{service.url}/task does not say {', '.join(missing)}" if missing else "")
+        return Answer(found, f"{service.url}/task lacks {', '.join(missing)}" if missing else "")
 
 
 def _get(service: Service, path: str, shape: type[T]) -> T:
     status, body = service.request("GET", path, {})
     if status != 200:
-        raise Silent(f"{service.url}{path} answers {status}")
+        raise NoAnswer(f"{service.url}{path} answers {status}")
     try:
         return msgspec.json.decode(body, type=shape)
-    except (ValueError, RecursionError):  # of msgspec, for what is malformed and for what is nested without end
-        raise Silent(f"{service.url}{path} is no ECS metadata") from None
+    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+        raise NoAnswer(f"{service.url}{path} is not ECS metadata") from None
 
 
 def _of_task(task: _Task, origin: str) -> dict[str, Word]:
-    """Return the words of a task; its name is arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID, of old without CLUSTER."""
+    """Return the values of a task; its ARN is arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID, formerly without CLUSTER."""
     _, _, _, region, account, resource = (*task.task_arn.split(":", 5), *[""] * 6)[:6]
     values = {
-        "ecs_cluster": (task.cluster or "").rpartition("/")[2],  # a name, or an ARN that ends with it
+        "ecs_cluster": (task.cluster or "").rpartition("/")[2],  # a name or an ARN
         "ecs_service": task.service_name,
         "ecs_task": resource.rpartition("/")[2],
         "ecs_task_family": task.family,

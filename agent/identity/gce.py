@@ -1,4 +1,4 @@
-"""What Google's metadata server knows of an instance, which may be a node of GKE: one document has it all."""
+"""Google's metadata server, for Compute Engine instances and nodes of GKE."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Final
 import msgspec
 
 from agent.identity.dmi import Hardware
-from agent.identity.metadata import NoService, Service, Silent
+from agent.identity.metadata import NoAnswer, NoService, Service
 from agent.identity.source import Answer, Source, Word, fit
 
 ROOT: Final = "/computeMetadata/v1"
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
-"""Asked with it, Google answers with it; AWS answers at the same address, and without it."""
+"""Header of requests and of Google's answers; AWS uses the same address without it."""
 ADDRESS: Final = "169.254.169.254"
 NAME: Final = "metadata.google.internal"
-"""The name of that address on Google's machines, where it is given; the look-up of it elsewhere may take long."""
+"""Host name of that address; replaced by the address, because looking it up elsewhere may take long."""
 HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
-"""Another address, with its port: the first that is set (google.auth.environment_vars)."""
+"""Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
 OFF: Final = "NO_GCE_CHECK"
-"""If it is `true`, nobody is asked (google.auth.environment_vars)."""
-MOST: Final = 4 << 20
-"""Bytes of the document: an instance and its project may have half a MB of attributes each, and JSON adds to that."""
+"""If `true`, no request is made (google.auth.environment_vars)."""
+MAX_BYTES: Final = 4 << 20
+"""Size limit of the document: instance and project may have half a MB of attributes each, before JSON's escapes."""
 STARTING: Final = 30.0
-"""Seconds in which GKE's metadata server may not answer a new pod yet (https://github.com/r-lib/gargle/issues/186)."""
+"""Seconds for which GKE's metadata server may not answer a new pod (https://github.com/r-lib/gargle/issues/186)."""
 ELSEWHERE: Final = frozenset({"region", "instance_id", "instance_type", "ami_id"})
-"""Words that other platforms have, too."""
+"""Dimensions that other platforms have too."""
 
 
-class Stranger(Silent):
-    """Who answers is not Google's server."""
+class NotGoogle(NoAnswer):
+    """The server is not Google's."""
 
 
-class Unready(Silent):
-    """It is Google's server, and has no metadata to give."""
+class NoMetadata(NoAnswer):
+    """Google's server returned no metadata."""
 
 
 class _Attributes(msgspec.Struct, rename="kebab"):
-    """Two attributes of a node of GKE; the others may be anything, secrets too, and are not looked at."""
+    """Two attributes of a GKE node; others are ignored, since they may be secret."""
 
     cluster_name: str | None = None
     cluster_location: str | None = None
@@ -60,9 +60,9 @@ class _Project(msgspec.Struct, rename="camel"):
 
 class _Document(msgspec.Struct):
     """
-    All metadata, as far as it is of use.
+    The needed part of the metadata; in GKE any of it may be missing.
 
-    Source: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys; all of it may be missing in GKE.
+    Source: https://cloud.google.com/compute/docs/metadata/predefined-metadata-keys
     """
 
     instance: _Instance = msgspec.field(default_factory=_Instance)
@@ -70,7 +70,7 @@ class _Document(msgspec.Struct):
 
 
 class Gce(Source):
-    """Project, zone and region, instance, type and image, and in GKE the cluster and where it is."""
+    """Project, zone, region, instance, type, image, and in GKE the cluster and its location."""
 
     name = "GCE"
     words = (
@@ -78,30 +78,29 @@ class Gce(Source):
     )  # fmt: skip
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask the server that `env` names; `hardware` shows whether there should be one."""
         self._env, self._hardware, self._clock = env, hardware, clock
         self._begun: float | None = None
         self.remote = not (hardware.is_fargate or env.get(OFF) == "true")
 
     def is_here(self) -> bool:
-        """Tell whether the hardware says Google."""
+        """Return whether the hardware is a Google Cloud instance."""
         return self._hardware.is_google
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return all that the document says; an EC2 instance is not asked for it."""
+        """Return all values of the document; on EC2 no request is made."""
         if not self.remote or self._hardware.is_ec2:
             return Answer(trouble=self._why_not())
         self._begun = self._clock() if self._begun is None else self._begun
         try:
-            found, origin = _look(self._env)
+            found, origin = _read(self._env)
         except NoService as problem:
             return Answer(trouble=str(problem))
-        except (Stranger, Unready) as problem:
-            return Answer(trouble=str(problem), retry=self.is_here() or isinstance(problem, Unready))
-        except Silent as problem:
+        except (NotGoogle, NoMetadata) as problem:
+            return Answer(trouble=str(problem), retry=self.is_here() or isinstance(problem, NoMetadata))
+        except NoAnswer as problem:
             return Answer(trouble=f"{problem}{self._on_pods()}", retry=self.is_here() or self._may_be_starting(wanted))
         missing = [word for word in self.words if word in wanted and word not in found]
-        return Answer(found, f"{origin} does not say {', '.join(missing)}" if missing else "")
+        return Answer(found, f"{origin} lacks {', '.join(missing)}" if missing else "")
 
     def _why_not(self) -> str:
         if self._hardware.is_fargate:
@@ -109,18 +108,18 @@ class Gce(Source):
         return f"{OFF} is set" if not self.remote else "this is an EC2 instance"
 
     def _may_be_starting(self, wanted: Collection[str]) -> bool:
-        """Tell whether this may be a new pod of GKE's: somebody asks for what only Google has, and no table says no."""
+        """Return whether this may be a new GKE pod: a value that only Google has is wanted, the hardware is unknown."""
         assert self._begun is not None
         pod = "KUBERNETES_SERVICE_HOST" in self._env and self._hardware.is_hidden
         return pod and not {*wanted} <= ELSEWHERE and self._clock() - self._begun < STARTING
 
     def _on_pods(self) -> str:
         blocked = self.is_here() and "KUBERNETES_SERVICE_HOST" in self._env
-        return ", though this is Google's cloud; a network policy may keep pods from it" if blocked else ""
+        return ", though this is Google Cloud; a network policy may block it for pods" if blocked else ""
 
 
 def _service(env: Mapping[str, str]) -> Service:
-    """Return the server that `env` names, or the usual one; raise NoService."""
+    """Return the server that `env` names, or the default one; raise NoService."""
     variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
     host = env.get(variable) or ADDRESS
     if host.partition(":")[0] == NAME:
@@ -128,23 +127,23 @@ def _service(env: Mapping[str, str]) -> Service:
     return Service(f"http://{host}", variable)
 
 
-def _look(env: Mapping[str, str]) -> tuple[dict[str, Word], str]:
-    """Return what the document says, and where it is; raise NoService, Stranger, Unready or Silent."""
+def _read(env: Mapping[str, str]) -> tuple[dict[str, Word], str]:
+    """Return the values of the document, and its address; raise NoService, NotGoogle, NoMetadata or NoAnswer."""
     service = _service(env)
-    status, body, headers = service.ask("GET", DOCUMENT, FLAVOR, MOST)
+    status, body, headers = service.ask("GET", DOCUMENT, FLAVOR, MAX_BYTES)
     if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
-        raise Stranger(f"{service.url} is not Google's metadata server")
+        raise NotGoogle(f"{service.url} is not Google's metadata server")
     origin = f"{service.url}{ROOT}"
     if status != 200:
-        raise Unready(f"{origin} answers {status}")
+        raise NoMetadata(f"{origin} answers {status}")
     try:
         return _words(msgspec.json.decode(body, type=_Document), origin), origin
-    except (ValueError, RecursionError):  # of msgspec, for what is malformed and for what is nested without end
-        raise Unready(f"{origin} is no metadata") from None
+    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+        raise NoMetadata(f"{origin} is not metadata") from None
 
 
 def _words(document: _Document, origin: str) -> dict[str, Word]:
-    """Return the words of the document; what is named by its path (projects/NUMBER/zones/ZONE) ends with its name."""
+    """Return the values of the document; some are paths (projects/NUMBER/zones/ZONE), of which the last part counts."""
     instance, attributes = document.instance, document.instance.attributes or _Attributes()
     zone = _last(instance.zone)
     values = {

@@ -1,4 +1,4 @@
-"""What a pod knows of itself: the downward API's environment, and the files that every pod has."""
+"""The identity of a pod, from the downward API's environment and the service account's files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from agent.identity.source import Answer, Source, Word, fit
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""In this container itself, not in the host's tree (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+"""A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "k8s_cluster": ("K8S_CLUSTER_NAME", "CLUSTER_NAME", "MY_CLUSTER_NAME"),
     "k8s_location": ("K8S_LOCATION", "CLUSTER_LOCATION"),
@@ -18,38 +18,37 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
     "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
 }
-"""Kubernetes prescribes no names; these are those of its documentation and of the common agents, ours first."""
+"""Kubernetes prescribes no names: ours come first, then those of its documentation and of common agents."""
 FIELDS: Final = {
-    "k8s_cluster": "the cluster's name, which a pod cannot find out",
-    "k8s_location": "the cluster's region or zone, which a pod cannot find out",
+    "k8s_cluster": "the cluster's name, which a pod cannot look up",
+    "k8s_location": "the cluster's region or zone, which a pod cannot look up",
     "k8s_node": "fieldRef spec.nodeName",
     "k8s_namespace": "fieldRef metadata.namespace",
     "k8s_pod": "fieldRef metadata.name",
     "k8s_container": "the container's name",
 }
 NAME_CUT: Final = 63
-"""Characters of a pod's name that fit into its host name; the rest is cut (RFC 1123, as the kubelet does)."""
-MOST: Final = 1 << 16
+"""Length to which the kubelet truncates a pod's name in its host name (RFC 1123)."""
+MAX_BYTES: Final = 1 << 16
 
 
 class Kubernetes(Source):
     """
-    Cluster and where it is, node, namespace, pod and container.
+    Cluster and its location, node, namespace, pod and container.
 
-    The names that begin with K8S_ count anywhere, the others only inside a pod. The namespace is also in the service
-    account's files. The pod's name is, failing all else, HOSTNAME: not if it is the node's (hostNetwork), nor if it
-    may have been cut.
+    Variables that begin with K8S_ are read anywhere, the others only inside a pod. The namespace is also in the service
+    account's files. The last resort for the pod's name is HOSTNAME, unless it is the node's (hostNetwork) or may be
+    truncated.
     """
 
     name = "Kubernetes"
     words = tuple(VARIABLES)
 
     def __init__(self, env: Mapping[str, str], account: Path = ACCOUNT) -> None:
-        """Look into `env` and the files of the service `account`."""
         self._env, self._namespace = env, account / "namespace"
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return what the pod was told."""
+        """Return the values that the environment and the files give."""
         namespace = self._read_namespace()
         inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
         found: dict[str, Word] = {}
@@ -65,7 +64,7 @@ class Kubernetes(Source):
     def _read_namespace(self) -> str:
         try:
             with self._namespace.open("rb") as file:
-                return file.read(MOST).decode()
+                return file.read(MAX_BYTES).decode()
         except (OSError, UnicodeDecodeError):
             return ""
 
@@ -76,6 +75,6 @@ class Kubernetes(Source):
 
     def _trouble(self, missing: Collection[str], *, inside: bool) -> str:
         if not inside:
-            return f"this is no pod: neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
+            return f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
         wanted = [f"{VARIABLES[word][0]} ({FIELDS[word]})" for word in VARIABLES if word in missing]
         return f"the pod's environment lacks {', '.join(wanted)}" if wanted else ""

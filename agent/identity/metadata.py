@@ -1,4 +1,4 @@
-"""One small HTTP request to a service that a platform puts next to the machine."""
+"""HTTP requests to the metadata service of a platform."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from agent.net.timed_socket import Endless, TimedSocket
+from agent.net.timed_socket import TimedSocket, TooLarge
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
 
 TIMEOUT: Final = 1.0
 """Seconds for the connection, and for each part of the answer."""
-LONGEST: Final = 3.0
-"""Seconds for the whole answer: a service next door that takes longer does not work."""
-MOST: Final = 1 << 16
-"""Bytes of a body that are read, and of what stands before it; what is longer is no metadata."""
-ENDLESS: Final = "gives an answer without end"
+TOTAL_TIMEOUT: Final = 3.0
+"""Seconds for the whole answer."""
+MAX_BYTES: Final = 1 << 16
+"""Default size limit of a body; the size limit of the headers."""
+TOO_LARGE: Final = "gives an answer that is too large"
 EC2_IPV6: Final = ipaddress.IPv6Network("fd00:ec2::/32")
-"""Where AWS keeps its services for one machine: fd00:ec2::254 metadata, ::23 and ::170:2 credentials."""
+"""Local services of AWS: fd00:ec2::254 metadata, ::23 and ::170:2 credentials."""
 GCE_IPV6: Final = ipaddress.IPv6Network("fd20:ce::/32")
-"""Where Google does: fd20:ce::254 metadata (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+"""Local services of Google: fd20:ce::254 metadata (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
 
 
 class Reply(NamedTuple):
-    """What a service answered."""
+    """The answer of a service."""
 
     status: int
     body: bytes
@@ -36,63 +36,64 @@ class Reply(NamedTuple):
 
 
 class NoService(Exception):
-    """There is nobody to ask, and there will be none: switched off, or at an address that is not asked."""
+    """No service can be asked, now or later: it is disabled, or its address is not allowed."""
 
 
-class Silent(Exception):
-    """The service gave no useful answer; it may do so later."""
+class NoAnswer(Exception):
+    """The service gave no useful answer; a later request may succeed."""
 
 
 class Service:
     """
-    A metadata service at a loopback or link-local address, asked without proxies; a redirection is not followed.
+    A metadata service at a loopback or link-local address.
 
-    So a variable of the environment cannot send us, or what we carry, anywhere else.
+    Proxies are not used and redirects are not followed, so an environment variable cannot send our tokens elsewhere.
     """
 
     def __init__(self, url: str, variable: str) -> None:
-        """Take the address that `variable` says; raise NoService if it is none that may be asked."""
+        """Take the address that `variable` gives; raise NoService if it is not allowed."""
         try:
             parts = urlsplit(url.strip())
             host, port = parts.hostname or "", parts.port or 80
         except ValueError:
-            raise NoService(f"{variable} is no address") from None
-        if parts.scheme != "http" or not _is_near(host) or not parts.path.isascii():
-            raise NoService(f"{variable} is refused: only http://, to a loopback or link-local address, not {host!r}")
+            raise NoService(f"{variable} is not an address") from None
+        if parts.scheme != "http" or not _is_local(host) or not parts.path.isascii():
+            raise NoService(f"{variable}: expected http:// and a loopback or link-local address, got host {host!r}")
         self._host, self._port, self._path = host, port, parts.path.rstrip("/")
         at = f"[{host}]" if ":" in host else host
         self.url = f"http://{at}{'' if port == 80 else f':{port}'}{self._path}"
 
     def request(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Return the status and the body; raise Silent."""
+        """Return the status and the body; raise NoAnswer."""
         reply = self.ask(method, path, headers)
         return reply.status, reply.body
 
-    def ask(self, method: str, path: str, headers: Mapping[str, str], most: int = MOST) -> Reply:
-        """Return the whole answer, whose body has at most `most` bytes; raise Silent."""
-        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # a MB, and only where it is needed
+    def ask(self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES) -> Reply:
+        """Return the answer, whose body has at most `max_bytes`; raise NoAnswer."""
+        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
 
-        connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + LONGEST
+        connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
         try:
             with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
-                connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, most=MOST + 2 * most)  # 2: its framing
+                limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
+                connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
                 connection.request(method, self._path + path, headers=dict(headers))
                 response = connection.getresponse()
-                reply = Reply(response.status, response.read(most + 1), response.headers)
-        except Endless:
-            raise Silent(f"{self.url} {ENDLESS}") from None
+                reply = Reply(response.status, response.read(max_bytes + 1), response.headers)
+        except TooLarge:
+            raise NoAnswer(f"{self.url} {TOO_LARGE}") from None
         except TimeoutError:
-            raise Silent(f"{self.url} does not answer") from None
+            raise NoAnswer(f"{self.url} does not answer") from None
         except OSError as problem:
-            raise Silent(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
+            raise NoAnswer(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
         except (HTTPException, ValueError) as problem:
-            raise Silent(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
-        if len(reply.body) > most:
-            raise Silent(f"{self.url} {ENDLESS}")
+            raise NoAnswer(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
+        if len(reply.body) > max_bytes:
+            raise NoAnswer(f"{self.url} {TOO_LARGE}")
         return reply
 
 
-def _is_near(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

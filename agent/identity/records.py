@@ -1,4 +1,4 @@
-"""The records that a collector reads from standard input, which name the instance that they are about."""
+"""Records on a collector's standard input, which name the instance that they describe."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from agent.identity.source import Answer, Source
 
 
 class Records(Source):
-    """Knows nothing by itself: what readings tell is offered to the identity. Here so that it is waited for."""
+    """Makes the identity wait for values from records; the collector passes them to `Identity.offer`."""
 
     name: ClassVar[str] = "records"
     words: ClassVar[Collection[str]] = ("instance_id", "instance_type", "ami_id", "availability_zone", "region")
 
     def is_here(self) -> bool:
-        """Say yes: records are to come."""
+        """Return True: records are expected."""
         return True
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Say that no record has told yet."""
+        """Return that no record has named the instance yet."""
         del wanted
         return Answer(trouble="no record has named the instance yet", retry=True)

@@ -1,4 +1,4 @@
-"""What Slurm tells the processes of a job (https://slurm.schedmd.com/srun.html, output environment variables)."""
+"""Slurm's environment variables of a job (https://slurm.schedmd.com/srun.html, output environment variables)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ class Slurm(Source):
     words = tuple(VARIABLES)
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        """Look into `env`."""
         self._env = env
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return both inside a job, nothing outside."""
+        """Return both inside a job, neither outside."""
         found: dict[str, Word] = {}
         for word, variable in VARIABLES.items():
             found |= fit({word: self._env.get(variable)}, variable)

@@ -1,4 +1,4 @@
-"""What a source is: somebody who knows some of the words."""
+"""The contract of a source of identity values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-LONGEST: Final = 1024
-"""Characters that a value may have: the most that a cloud takes (CloudWatch's API_Dimension)."""
+MAX_LENGTH: Final = 1024
+"""Characters of a value: the limit of CloudWatch's API_Dimension."""
 
 
 class Word(NamedTuple):
-    """A value for a word, and where it was read, for people."""
+    """The value of a dimension, and its origin for messages."""
 
     value: str
     origin: str
@@ -21,37 +21,37 @@ NOTHING: Final[Mapping[str, Word]] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
-    """What a source knows now."""
+    """The values that a source has now."""
 
     words: Mapping[str, Word] = NOTHING
     trouble: str = ""
-    """Why it knows no more: what is missing, where it looked, what to do."""
+    """Why values are missing: what is missing, where it was looked for, what to do."""
     retry: bool = False
-    """Its platform is there, and may know more later."""
+    """Whether the platform was detected and a later request may return more."""
 
 
 class Source(Protocol):
-    """Somebody who knows some of the words."""
+    """A source of values for some dimensions of the identity."""
 
     name: ClassVar[str]
     words: ClassVar[Collection[str]]
-    """All that it may ever know."""
+    """The dimensions that it may have values for."""
     remote: bool = False
-    """To ask takes a request over the network: it is done on a thread."""
+    """Whether `ask` makes a network request; it then runs on a thread."""
 
     def is_here(self) -> bool:
-        """Tell whether something on this machine shows that its platform is there, whatever the network says."""
+        """Return whether the platform is detected on this machine, without a network request."""
         return False
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return what it knows now, at least of the words `wanted`; raises nothing."""
+        """Return the values that it has now, at least of the dimensions `wanted`; raises nothing."""
         ...
 
 
 def fit(values: Mapping[str, object], origin: str) -> dict[str, Word]:
-    """Return those of `values` that are fit to be a dimension's: a text, printable, neither blank nor endless."""
+    """Return the `values` that a dimension may have: printable texts, not blank, at most MAX_LENGTH long."""
     return {
         word: Word(value.strip(), origin)
         for word, value in values.items()
-        if isinstance(value, str) and value.strip().isprintable() and 0 < len(value.strip()) <= LONGEST
+        if isinstance(value, str) and value.strip().isprintable() and 0 < len(value.strip()) <= MAX_LENGTH
     }

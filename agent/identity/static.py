@@ -1,4 +1,4 @@
-"""What a machine knows without asking anybody."""
+"""Values of this machine that need no platform."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.identity.source import Answer, Source, fit
 
 
 class Static(Source):
-    """The host's name, and a run_id that is drawn anew at each start."""
+    """The host name, and a random run_id for each start."""
 
     name = "this machine"
     words = ("hostname", "run_id")

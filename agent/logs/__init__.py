@@ -1,1 +1,1 @@
-"""How this program logs."""
+"""Logging."""

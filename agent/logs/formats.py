@@ -1,4 +1,4 @@
-"""What is logged to standard error: one line a record, and a bounded number of them from each who speaks."""
+"""Logs to standard error: one line for each record, and a limited number of records from each source."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from agent.logs.text import one_line, without_secrets
 log = logging.getLogger(__name__)
 
 BURST: Final = 20
-"""Records that one speaker may log at once."""
+"""Records that one source may log at once."""
 REFILL: Final = 180.0
 """Seconds after which it may log one more: 20 an hour."""
 HEAD: Final = 5
 TAIL: Final = 25
-"""Lines that are shown of a traceback, from its beginning and its end."""
+"""First and last lines of a traceback that are logged."""
 WIDTH: Final = 200
-"""Characters of a line of a traceback."""
+"""Longest line of a traceback."""
 
 
 class Formatter(logging.Formatter):
     """
-    Writes a record on one line; the lines of a traceback follow indented.
+    Formats a record as one line with time and level; the lines of a traceback follow indented.
 
-    A traceback is shown of the agent's own records alone: a library may repeat in one what it must not tell.
+    Only tracebacks of the agent's own records are logged, because those of libraries may contain secrets.
     """
 
     def __init__(self) -> None:
-        """Begin each line with time and level."""
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,7 +45,7 @@ class Formatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
         """Return the line of `record`."""
-        record.message = one_line(record.message) + getattr(record, "unsaid", "")
+        record.message = one_line(record.message) + getattr(record, "suppressed", "")
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
@@ -59,35 +58,35 @@ class Formatter(logging.Formatter):
 
 class Handler(logging.StreamHandler[Any]):
     """
-    Bounds what is logged from `info` up, by who speaks: a plugin (`who` of a record), else the name of the logger.
+    Limits records from `info` up for each source: the plugin in the record's `who`, else the logger's name.
 
-    What is above the bound is counted, and the count stands in the next record that is shown.
+    Records above the limit are counted, and the next logged record shows the count.
     """
 
     def __init__(self, stream: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Write to `stream`, else to standard error."""
+        """Write to `stream`, by default to standard error."""
         super().__init__(stream)
         self.setFormatter(Formatter())
         self._clock = clock
-        self._speakers: dict[str, tuple[float, float, int]] = {}
+        self._sources: dict[str, tuple[float, float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write `record`, or count it."""
+        """Write or count `record`."""
         if record.levelno > logging.DEBUG:
             who, now = getattr(record, "who", record.name), self._clock()
-            left, at, unsaid = self._speakers.get(who, (BURST, now, 0))
-            left = min(BURST, left + (now - at) / REFILL)
-            if left < 1:
-                self._speakers[who] = (left, now, unsaid + 1)
+            tokens, at, suppressed = self._sources.get(who, (BURST, now, 0))
+            tokens = min(BURST, tokens + (now - at) / REFILL)
+            if tokens < 1:
+                self._sources[who] = (tokens, now, suppressed + 1)
                 return
-            self._speakers[who] = (left - 1, now, 0)
-            if unsaid:
-                record.unsaid = f" ({unsaid} messages before this one were not shown)"
+            self._sources[who] = (tokens - 1, now, 0)
+            if suppressed:
+                record.suppressed = f" ({suppressed} messages before this one were not shown)"
         super().emit(record)
 
 
 def to_stderr(level: str) -> None:
-    """Log from `level` up to standard error; what ends a thread or the program unforeseen is logged as well."""
+    """Log records from `level` up to standard error, and exceptions that end a thread or the program."""
     logging.raiseExceptions = False
     logging.basicConfig(level=level.upper(), handlers=[Handler()], force=True)
     sys.excepthook = lambda *bug: log.critical("bug: the program ends", exc_info=bug, extra={"who": "agent"})

@@ -1,11 +1,11 @@
-"""Text from outside, as it is told to people: one line of bounded length, without the secrets of addresses."""
+"""Text from outside in messages: one line of limited length, without secrets."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-LONGEST: Final = 2000
+MAX_LENGTH: Final = 2000
 """Characters of a line."""
 USER_INFO: Final = re.compile(
     r"""//(?:[^\s/"]*|[^\s/:"]*:(?!\d*/)[^\s"]*)@"""  # http://user:password@host; a password may hold / and @
@@ -19,25 +19,25 @@ PROGRAM: Final = re.compile(
     r"(?:(?!\n\n).)+",
     re.DOTALL,
 )
-"""What botocore and google-auth say of a program that gives credentials: it goes on with what the program printed."""
+"""Messages of botocore and google-auth about a credential process, which continue with the program's output."""
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with three dots for user, password and secrets of a query, and for what a program printed."""
-    text = USER_INFO.sub(lambda found: "//...@" if found[0].startswith("//") else "...@", text)
+    """Return `text` with "..." for user, password, secrets of a query, and the output of credential processes."""
+    text = USER_INFO.sub(lambda match: "//...@" if match[0].startswith("//") else "...@", text)
     return PROGRAM.sub(r"\1...", QUERY.sub(r"\1...", text))
 
 
-def one_line(text: str, longest: int = LONGEST) -> str:
-    """Return `text` without secrets, with escapes for what is no visible character, and cut to `longest`."""
-    told = without_secrets(text[: 2 * longest].strip())
-    if not told.isprintable():
-        told = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in told)
-    return told if len(told) <= longest else f"{told[:longest]}..."
+def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
+    """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
+    line = without_secrets(text[: 2 * max_length].strip())
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return line if len(line) <= max_length else f"{line[:max_length]}..."
 
 
 def is_address(text: str) -> bool:
-    """Tell whether `text` is an address of HTTP that every library reads alike; a fault of theirs may repeat parts."""
+    """Return whether `text` is an HTTP address that every library accepts; their errors may repeat an invalid one."""
     from urllib.parse import urlsplit  # noqa: PLC0415  # `agent health` goes without
 
     try:
@@ -48,7 +48,7 @@ def is_address(text: str) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether `text` is UTF-8: an argument and a variable of the environment may hold any bytes."""
+    """Return whether `text` is UTF-8; arguments and environment variables may hold any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:

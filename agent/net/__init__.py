@@ -1,1 +1,1 @@
-"""What takes a network, or a time from it: bounded sockets, a clock that can be trusted."""
+"""Network helpers: sockets with limits, and a clock checked against a service's."""

@@ -1,4 +1,4 @@
-"""A socket for http.client whose answer is bounded in time and in bytes, its head as well as its body."""
+"""A socket for http.client that limits time and bytes of the whole answer, including its headers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class Endless(Exception):
-    """The answer has more bytes than it may."""
+class TooLarge(Exception):
+    """The answer has more bytes than allowed."""
 
 
 class _Reader(io.RawIOBase):
-    """What a socket says, until the deadline: a time-out of the socket itself begins anew with each byte."""
+    """Reads until the deadline; a socket's own timeout would restart with each byte."""
 
     def __init__(self, timed: TimedSocket) -> None:
         self._timed = timed
@@ -30,11 +30,11 @@ class _Reader(io.RawIOBase):
 
 
 class TimedSocket:
-    """As much of a socket as http.client uses."""
+    """The methods of a socket that http.client uses."""
 
-    def __init__(self, sock: socket.socket, deadline: float, *, pause: float = inf, most: float = inf) -> None:
-        """Wait until `deadline` (monotonic seconds), no more than `pause` for a part; take at most `most` bytes."""
-        self._socket, self._deadline, self._pause, self._left = sock, deadline, pause, most
+    def __init__(self, sock: socket.socket, deadline: float, *, pause: float = inf, max_bytes: float = inf) -> None:
+        """Wait until `deadline` (monotonic seconds), at most `pause` seconds for each part."""
+        self._socket, self._deadline, self._pause, self._left = sock, deadline, pause, max_bytes
 
     def sendall(self, data: bytes) -> None:
         """Send all; raise TimeoutError."""
@@ -42,12 +42,12 @@ class TimedSocket:
         self._socket.sendall(data)
 
     def recv_into(self, buffer: WriteableBuffer) -> int:
-        """Return how many bytes were received; raise TimeoutError or Endless."""
+        """Return the number of received bytes; raise TimeoutError or TooLarge."""
         self._socket.settimeout(self._wait())
         count = self._socket.recv_into(buffer)
         self._left -= count
         if self._left < 0:
-            raise Endless
+            raise TooLarge
         return count
 
     def makefile(self, *_: object) -> io.BufferedReader:
@@ -55,7 +55,7 @@ class TimedSocket:
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        """Leave it to who opened it: http.client closes as soon as it knows that the answer ends the connection."""
+        """Do nothing: http.client closes the socket before the answer is read; the caller closes it later."""
 
     def _wait(self) -> float:
         return min(self._pause, left(self._deadline))

@@ -1,4 +1,4 @@
-"""The wall clock as far as it can be trusted: a point is dropped for its age by no other."""
+"""A wall clock that is checked before the age of points is judged by it."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-STEP: Final = 60 * 10**9
-"""Nanoseconds by which the wall clock may leave the monotonic one, or a service's, before it counts as wrong."""
-LASTING: Final = 600 * 10**9
-"""Nanoseconds for which it must then keep pace before it is trusted again."""
+MAX_DRIFT: Final = 60 * 10**9
+"""Nanoseconds by which the wall clock may deviate from the monotonic clock or from a service's clock."""
+PROBATION: Final = 600 * 10**9
+"""Nanoseconds without a step after which the wall clock is trusted."""
 
 
 class TrustedClock:
     """
-    The wall clock, or None after its start and after a step, until it has kept pace with the monotonic clock for long.
+    Returns the wall clock, or None for PROBATION after the start and after each step against the monotonic clock.
 
-    So a clock that jumps for a moment costs nothing: while it is not trusted, the service judges what is too old.
+    While the clock is not trusted, the service decides which points are too old, so a short step loses no points.
     """
 
     def __init__(
         self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Take the clocks (ns)."""
+        """Take both clocks (ns)."""
         self._wall, self._monotonic = wall, monotonic
-        self._lead, self._due = wall() - monotonic(), monotonic() + float(LASTING)
+        self._offset, self._trusted_from = wall() - monotonic(), monotonic() + float(PROBATION)
 
     def __call__(self) -> int | None:
         """Return the time (ns since the epoch), or None while it is not trusted."""
         now, wall = self._monotonic(), self._wall()
-        if abs(wall - now - self._lead) > STEP:
-            self._lead, self._due = wall - now, now + float(LASTING)
-        if now < self._due:
+        if abs(wall - now - self._offset) > MAX_DRIFT:
+            self._offset, self._trusted_from = wall - now, now + float(PROBATION)
+        if now < self._trusted_from:
             return None
-        self._lead = wall - now
+        self._offset = wall - now
         return wall
 
-    def hear(self, told: int) -> None:
-        """Take a service's time (ns): a clock that agrees is trusted at once, another not before it is set right."""
+    def compare(self, service_time: int) -> None:
+        """Trust the clock at once if it agrees with a service's time (ns), else not until its next step."""
         now, wall = self._monotonic(), self._wall()
-        self._lead, self._due = wall - now, now if abs(wall - told) <= STEP else math.inf
+        agrees = abs(wall - service_time) <= MAX_DRIFT
+        self._offset, self._trusted_from = wall - now, now if agrees else math.inf
 
 
 TRUSTED_CLOCK: Final = TrustedClock()
-"""The clock of this machine: what one sink hears of it serves all."""
+"""The clock of this machine, shared by all sinks."""

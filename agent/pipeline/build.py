@@ -8,7 +8,8 @@ import platform
 import queue
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,16 +19,18 @@ from agent.config import load as configuration
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.load import Config, SinkOptions
-from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
+from agent.processor import Processor
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 from agent.status.heartbeat import state_folder
@@ -42,21 +45,22 @@ class NotLoaded(Exception):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
-def load_plugin(group: str, name: str) -> Any:
-    """Import the class of one plugin; raise ConfigError, or NotLoaded."""
+def load_plugin(group: str, name: str, config: Config) -> Any:
+    """Import the class of one plugin, for a sink that of its type; raise ConfigError, or NotLoaded."""
+    registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
-        cls = plugins.load(group, name)
+        cls = plugins.load(group, registered)
     except ImportError as problem:
         kind = group.removeprefix("agent.").removesuffix("s")
-        extra = f"; install chipwatch with the extra '{name}'" if isinstance(problem, ModuleNotFoundError) else ""
+        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
-    plugins.check(group, name, cls)
+    plugins.check(group, registered, cls)
     return cls
 
 
 def build_plugin(group: str, name: str, config: Config) -> Any:
     """Import and build one plugin; raise ConfigError, or NotLoaded."""
-    cls = load_plugin(group, name)
+    cls = load_plugin(group, name, config)
     return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
 
@@ -66,28 +70,38 @@ def build_collectors(config: Config) -> dict[str, Collector]:
 
     One that is fed from standard input is always among them.
     """
-    found: dict[str, Collector] = {}
     fed = (config.stdin,) if config.stdin else ()
-    for name in dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed)):
-        if name in config.no_collector:
-            continue
+    wanted = dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed))
+    return _build_all(plugins.COLLECTORS, [name for name in wanted if name not in config.no_collector], config)
+
+
+def build_processors(config: Config) -> dict[str, Processor]:
+    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    wanted = {*(config.processor or plugins.installed(plugins.PROCESSORS))} - {*config.no_processor}
+    return _build_all(plugins.PROCESSORS, sorted(wanted), config)
+
+
+def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
+    """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
+    found = {}
+    for name in names:
         try:
-            found[name] = build_plugin(plugins.COLLECTORS, name, config)
+            found[name] = build_plugin(group, name, config)
         except NotLoaded as problem:
-            if config.collector:
+            if getattr(config, group.removeprefix("agent.").removesuffix("s")):
                 raise
             log.warning("%s", problem)
     return found
 
 
 def build_sinks(config: Config) -> dict[str, Sink]:
-    """Return the sinks that the configuration asks for; raise as build_plugin."""
+    """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
     return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
 
 
 def hints(config: Config) -> tuple[str, ...]:
     """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
-    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name).hints}))
+    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name, config).hints}))
 
 
 def view(
@@ -127,6 +141,12 @@ def build_samplers(
     return [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors]
 
 
+def build_derivations(processors: Mapping[str, Processor], config: Config) -> list[Derivation]:
+    """Return what runs each processor."""
+    level = level_wanted(config)
+    return [Derivation(name, processor, level) for name, processor in processors.items()]
+
+
 def spool_folder(config: Config) -> Path:
     """Return where spools live."""
     return state_folder(config.spool, os.environ)
@@ -140,29 +160,54 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
 def validate(config: Config, *, judged: bool = True) -> None:
     """Build every plugin and nothing else; raise ConfigError, also, if `judged`, for what a sink takes nothing of."""
     _check_dims(config)
-    collectors = build_collectors(config)
+    metrics = declared(build_collectors(config), build_processors(config))
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
         if judged:
-            refusals(name, sink, config, collectors)
+            refusals(name, sink, config, metrics)
     _renamer(config)
 
 
-def refusals(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[str]:
+def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
+    """Return all metrics that these may yield."""
+    sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
+    return [metric for source in sources for metric in source.metrics]
+
+
+def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
     """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
-    found = faults(name, sink, config, collectors)
+    found = faults(name, sink, config, metrics)
     if whole := next((fault.text for fault in found if fault.whole), None):
         raise ConfigError(whole)
     return [fault.text for fault in found]
 
 
-def faults(name: str, sink: Sink, config: Config, collectors: Mapping[str, Collector]) -> list[preflight.Fault]:
-    """Return what the sink will never take of this configuration, by its own rules."""
+def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
+    """Return what the sink will never take of these metrics under this configuration, by its own rules."""
     wanted = build_filter(configuration.sink_options(name, config), sink.limits, config).wants
-    metrics = [metric for collector in collectors.values() for metric in collector.metrics if wanted(metric)]
+    metrics = [metric for metric in metrics if wanted(metric)]
     return list(
         preflight.faults(name, sink, config.dims, words=config.common_dims, metrics=metrics, rename=_renamer(config))
     )
+
+
+def duplicates(
+    sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
+    metrics = [metric for collector in collectors.values() for metric in collector.metrics]
+    others: dict[Any, tuple[str, Filter]] = {}
+    for name, sink in sinks.items():
+        wanted = build_filter(configuration.sink_options(name, config), sink.limits, config)
+        place: frozenset[tuple[str, str]] = frozenset()
+        with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
+            place = frozenset(sink.destination().items())
+        if not place:
+            continue
+        other, theirs = others.setdefault((type(sink), place), (name, wanted))
+        both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
+        if other != name and (twice := next(both, None)):
+            yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
 
 
 def _check_dims(config: Config) -> None:
@@ -262,10 +307,13 @@ def assemble(
     born = time.time_ns()
     own = AgentCollector(start_time=born)
     collectors = {**build_collectors(config), "agent": own}
+    processors = build_processors(config)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
-        for refusal in refusals(name, sink, config, collectors):
+        for refusal in refusals(name, sink, config, declared(collectors, processors)):
             log.error("%s", refusal)
+    for name, twice in duplicates(sinks, config, collectors):
+        log.warning("sinks.%s: %s", name, twice)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = build_samplers(collectors.items(), config, readings, learn)
     left = set(sinks)
@@ -282,6 +330,7 @@ def assemble(
         for name, sink in sinks.items()
     ]
     assert config.interval is not None
-    pipeline = Pipeline(samplers, routes, readings, interval=config.interval)
-    own.watch(samplers, routes, lambda: pipeline.missed, lambda: pipeline.failed)
+    derivations = build_derivations(processors, config)
+    pipeline = Pipeline(samplers, routes, readings, interval=config.interval, derivations=derivations)
+    own.watch(samplers, routes, lambda: pipeline.missed, lambda: pipeline.failed, derivations)
     return pipeline

@@ -23,7 +23,7 @@ class CardinalityLimit:
         """Take the sink's name for the log, and how many series it may be sent."""
         self._most = most
         self._seen: dict[tuple[str, Dimensions], int] = {}
-        self._sayer = ThrottledLogger(log, f"sink {sink}")
+        self._logger = ThrottledLogger(log, f"sink {sink}")
 
     def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return those of `points` whose series are within the budget."""
@@ -49,7 +49,7 @@ class CardinalityLimit:
         metric, count = Counter(name for name, _ in series).most_common(1)[0]
         values = Counter(key for key, _ in {pair for name, dims in series if name == metric for pair in dims.items()})
         grew = f" by its dimension {values.most_common(1)[0][0]}" if values else ""
-        self._sayer.say(
+        self._logger.log(
             logging.WARNING,
             "budget",
             f"more than {self._most} series, those beyond are not sent: {metric} alone has {count}{grew};"

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from agent.datapoint import Datapoint
 from agent.errors import text_of
 from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.derivation import Derivation, derive_all
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Reading, Sampler
 
@@ -41,14 +42,15 @@ class Pipeline:
         readings: queue.SimpleQueue[Reading],
         *,
         interval: float,
+        derivations: Sequence[Derivation] = (),
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
-        self.samplers, self.routes = samplers, routes
+        self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._readings, self._interval, self._clock = readings, interval, clock
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
-        self._sayer = ThrottledLogger(log, "tick")
+        self._logger = ThrottledLogger(log, "tick")
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
@@ -63,7 +65,11 @@ class Pipeline:
             route.worker.start()
 
     def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
-        """Ask every collector that is free, and return what has come within `grace` seconds; a stop cuts that short."""
+        """
+        Return what collectors gave within `grace` seconds, and what processors derive from it.
+
+        A collector that still reads is not asked again. A stop ends the wait.
+        """
         waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
@@ -76,6 +82,7 @@ class Pipeline:
                 continue
             points += reading.points
             waiting -= reading.at == at
+        derive_all(self.derivations, points, at)
         return points
 
     def tick(self, grace: float | None = None) -> None:
@@ -143,5 +150,5 @@ class Pipeline:
         except Exception as bug:
             self.failed += 1
             kind = type(bug).__name__
-            self._sayer.say(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
             return None

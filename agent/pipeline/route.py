@@ -56,30 +56,22 @@ class Route:
         self.name = worker.name
         self._budget, self._copies = budget, copies
         self.spool, self.worker = spool, worker
-        self._filter, self._window, self._common = chosen, window, common
-        self._samples = 0
+        self._wants, self._window, self._common = chosen.wants, window, common
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
-        chosen = self._chosen(points)
-        ended = self._window.add(chosen, at)
-        self._keep(ended)
-        self._samples = len(chosen) if ended else self._samples + len(chosen)
+        self._keep(self._window.add(points, at, self._wants))
         if not self._window.is_instant:
-            self.spool.note_samples(self._samples)
+            self.spool.note_samples(self._window.samples)
 
     def prime(self, points: Iterable[Datapoint], at: int) -> None:
         """Take samples as a base for counters only."""
-        self._window.prime(self._chosen(points), at)
+        self._window.prime(points, at, self._wants)
 
     def close_window(self) -> None:
         """End the window that is open, however short."""
         self._keep(self._window.close())
         self.spool.note_samples(0)
-
-    def _chosen(self, points: Iterable[Datapoint]) -> list[Datapoint]:
-        wants = self._filter.wants
-        return [point for point in points if wants(point.metric)]
 
     def _keep(self, points: Sequence[Datapoint]) -> None:
         if self._copies:

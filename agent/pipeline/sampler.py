@@ -1,4 +1,4 @@
-"""One long-lived thread a collector: the place where a hung driver call is allowed to hang."""
+"""A thread for each collector that has something to read: a driver call that hangs, hangs there."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Reading(NamedTuple):
 
 class Sampler:
     """
-    Runs one collector: never twice at once, always on the same thread, which is a daemon.
+    Runs one collector: never twice at once, and from `open` to `close` on one thread, which is a daemon.
 
     Long-lived, because psutil keeps its baselines by thread. A reading that does not come back costs this thread
-    and nothing else: the collector is passed over and counted until it returns.
+    and nothing else: the collector is skipped and counted until it returns. A collector that finds nothing to read is
+    closed, and its thread ends; another one opens it at the next try.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class Sampler:
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._busy = self._open = False
-        self._sayer = ThrottledLogger(log, f"collector {name}")
-        self.validation = Validation(level, self._sayer)
+        self._busy = self._open = self._is_parked = False
+        self._logger = ThrottledLogger(log, f"collector {name}")
+        self.validation = Validation(level, self._logger)
         self._learn = learn
         self._told: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
@@ -76,10 +77,12 @@ class Sampler:
         self.seconds = 0.0
         """How long the last reading took."""
         self.failed = self.partial = self.skipped = 0
-        self._thread = threading.Thread(target=self._run, name=f"collect-{name}", daemon=True)
+        self._thread = threading.Thread()
 
     def start(self) -> None:
         """Start the thread."""
+        self._is_parked = False
+        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
         self._thread.start()
 
     def request(self, at: int) -> bool:
@@ -89,12 +92,14 @@ class Sampler:
         if self._busy:
             self.skipped += 1
             self.ok = False
-            self._sayer.say(logging.WARNING, "busy", "the last reading has not come back; skipped until it does")
+            self._logger.log(logging.WARNING, "busy", "the last reading has not come back; skipped until it does")
             return False
         if not self._open and time.monotonic() < self._retry_at:
             return False
         self._busy = True
         self._due.put(at)
+        if self._is_parked:
+            self.start()
         return True
 
     def stop(self) -> None:
@@ -119,11 +124,16 @@ class Sampler:
                 self.failed += 1
                 self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
                 is_bug = not isinstance(bug, OSError)  # that is the host's trouble
-                self._sayer.say(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+                self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
             self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
             self.seconds, self.yielded = time.monotonic() - begun, len(points)
-            self._busy = False
+            if is_parked := self.unavailable is not None and not self._open:
+                self._close()
+                self._is_parked = True
+            self._busy = False  # from here on, where this thread is to end, the collector is another thread's
             self._readings.put(Reading(at, points))
+            if is_parked:
+                return
         self._close()
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
@@ -133,18 +143,16 @@ class Sampler:
                 self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
                 self._open, self.unavailable = True, None
-                self._sayer.over("unavailable", "available now")
+                self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._sayer.over("busy", "readings come back again")
+            self._logger.resolved("busy", "readings come back again")
         except InputEnded as end:
             self._partly(end.problems)
             self.ok, self.ended = True, end
         except Unavailable as reason:
-            if self._open:
-                self._close()
-            self.unavailable, self.ok = str(reason), None
-            self._sayer.say(logging.INFO, "unavailable", f"nothing to read: {reason}")
+            self._open, self.unavailable, self.ok = False, str(reason), None
+            self._logger.log(logging.INFO, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
@@ -156,13 +164,13 @@ class Sampler:
         self.partial += len(problems)
         self.trouble = "; ".join(problems) or None
         for problem in problems:
-            self._sayer.say(logging.WARNING, problem, problem)
+            self._logger.log(logging.WARNING, problem, problem)
 
     def _close(self) -> None:
         self._open = False
         try:
             self.collector.close()
         except BaseException as bug:
-            self._sayer.say(
+            self._logger.log(
                 logging.ERROR, f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}", traceback=True
             )

@@ -6,16 +6,18 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.host.procfs import KeptFile
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
 P = ("collector", "part")
+D = ("processor",)
 LEVEL: Final = Level.DETAILED
 
 # fmt: off
@@ -26,6 +28,11 @@ PARTIAL = counter("agent.collector.partial", "{problem}", "Things that a reading
 SKIPPED = counter("agent.collector.skipped", "{tick}", "Ticks passed over while a reading hung.", LEVEL, C)
 NOT_FINITE = counter("agent.collector.not_finite", "{point}", "Values dropped as NaN or infinite.", LEVEL, C)
 MALFORMED = counter("agent.collector.malformed", "{point}", "Points left out for a part that is malformed.", LEVEL, P)
+DERIVED_SECONDS = gauge("agent.processor.seconds", "s", "How long the last call took.", LEVEL, D)
+DERIVED_FAILED = counter("agent.processor.failed", "{call}", "Calls that ended in a bug.", LEVEL, D)
+DERIVED_LEFT_OUT = counter(
+    "agent.processor.left_out", "{point}", "Derived points left out: malformed, NaN or infinite.", LEVEL, D
+)
 SENT = counter("agent.sink.sent", "{point}", "Points delivered.", LEVEL, S)
 REJECTED = counter("agent.sink.rejected", "{point}", "Points that the far side will never take.", LEVEL, R)
 DROPPED = counter("agent.sink.dropped", "{point}", "Points lost before they were sent.", LEVEL, R)
@@ -49,15 +56,17 @@ class AgentCollector(Collector):
     It reads the counts of the other parts without a lock: each is one integer with one writer.
     """
 
-    metrics: ClassVar[Sequence[Metric]] = (
-        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, SENT, REJECTED, DROPPED, RETRIED, REFUSED,
-        SINK_SECONDS, SPOOL_BYTES, SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
+    metrics = (
+        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, DERIVED_SECONDS, DERIVED_FAILED,
+        DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
+        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
     )  # fmt: skip
 
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
         self._start_time = start_time
         self._samplers: Sequence[Sampler] = ()
+        self._derivations: Sequence[Derivation] = ()
         self._outlets: Sequence[Route] = ()
         self._missed: Callable[[], int] = int
         self._ticks_failed: Callable[[], int] = int
@@ -71,9 +80,11 @@ class AgentCollector(Collector):
         routes: Sequence[Route],
         missed: Callable[[], int],
         failed: Callable[[], int] = int,
+        derivations: Sequence[Derivation] = (),
     ) -> None:
         """Say whose counts to read. A spool's counts go back beyond this process: only the rest is ours."""
         self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, routes, missed, failed
+        self._derivations = derivations
         for route in routes:
             self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
 
@@ -90,6 +101,8 @@ class AgentCollector(Collector):
         yield TICKS_FAILED.point(at, self._ticks_failed(), start_time=self._start_time)
         for sampler in self._samplers:
             yield from self._of_collector(sampler, at)
+        for derivation in self._derivations:
+            yield from self._of_processor(derivation, at)
         for route in self._outlets:
             yield from self._of_sink(route, at)
 
@@ -105,6 +118,15 @@ class AgentCollector(Collector):
         yield NOT_FINITE.point(at, sampler.validation.not_finite, dims, start_time=start_time)
         for part, points in tuple(sampler.validation.malformed.items()):
             yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), start_time=start_time)
+
+    def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
+        if derivation.ok is None:
+            return
+        dims, start_time, checked = self._named(processor=derivation.name), self._start_time, derivation.validation
+        yield DERIVED_SECONDS.point(at, derivation.seconds, dims)
+        yield DERIVED_FAILED.point(at, derivation.failed, dims, start_time=start_time)
+        left_out = checked.not_finite + checked.malformed.total()
+        yield DERIVED_LEFT_OUT.point(at, left_out, dims, start_time=start_time)
 
     def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
         dims, start_time, worker, spool = self._named(sink=route.name), self._start_time, route.worker, route.spool

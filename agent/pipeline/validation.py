@@ -37,9 +37,9 @@ class Malformed(Exception):
 class Validation:
     """Takes what one collector yields; used by its thread alone."""
 
-    def __init__(self, level: Level, sayer: ThrottledLogger) -> None:
-        """Take points of at most `level`; tell `sayer` of those that are left out as malformed."""
-        self._level, self._sayer = level, sayer
+    def __init__(self, level: Level, logger: ThrottledLogger) -> None:
+        """Take points of at most `level`; log malformed ones, which are left out, to `logger`."""
+        self._level, self._logger = level, logger
         self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is dear
         self._metrics: list[Metric] = []  # which keeps these identities from being given to others
         self.not_finite = 0
@@ -85,7 +85,7 @@ class Validation:
         if problem.part not in self.problems:
             name = "" if problem.part in {"point", "metric"} or not isinstance(point, Datapoint) else point.metric.name
             text = self.problems[problem.part] = f"malformed points are left out: {f'{name}: ' * bool(name)}{problem}"
-            self._sayer.say(logging.ERROR, f"malformed {problem.part}", text)
+            self._logger.log(logging.ERROR, f"malformed {problem.part}", text)
 
     def _checked(self, point: Datapoint) -> Datapoint | None:
         """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Summary
+from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary
 from agent.sink import SLACK
 
 MOST_VALUES: Final = 150
@@ -19,7 +19,13 @@ RANK: Final = 0.01
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which the last reading of a counter that is gone is forgotten."""
 
+COUNTER: Final = Kind.COUNTER  # a constant of a module is read at half the cost of an enum's member
 Series = tuple[str, Dimensions]
+
+
+def everything(_: Metric) -> bool:
+    """Tell that any metric is wanted."""
+    return True
 
 
 def summarise(samples: list[float]) -> Summary:
@@ -69,14 +75,15 @@ def _sum(samples: list[float]) -> float:
 
 
 class _Counter:
-    """The last reading of a counter, and how much it rose since the last window."""
+    """The last reading of a counter, and how much it rose in the open window."""
 
-    __slots__ = ("increase", "point", "start")
+    __slots__ = ("increase", "is_seen", "point", "start")
 
     def __init__(self, point: Datapoint) -> None:
         self.point = point
         self.start = point.at
         self.increase: float | None = None
+        self.is_seen = False
 
 
 class Window:
@@ -114,22 +121,23 @@ class Window:
         self._ended = None if ended is None else ended + self._slack  # it may have been moved by so much
         self._first = None if first is None else int(first * 1e9)
         self._early: int | None = None
-        self._gauges: dict[Series, tuple[Datapoint, list[float]]] = {}
+        self._gauges: dict[Series, tuple[Datapoint, Callable[[float], None], list[float]]] = {}
         self._counters: dict[Series, _Counter] = {}
-        self._touched: dict[Series, _Counter] = {}
+        self._seen: list[_Counter] = []
         self._closed = 0
+        self.samples = 0
+        """Samples of the open window."""
 
-    def add(self, points: Iterable[Datapoint], at: int) -> list[Datapoint]:
-        """Take the samples of the tick at `at` (ns); return the datapoints of the window that they ended."""
+    def add(
+        self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
+    ) -> list[Datapoint]:
+        """
+        Take the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window they ended.
+
+        `wants` is asked once for each series and window.
+        """
         if not self._length:
-            self._last = at
-            passing = []
-            for point in points:
-                if point.metric.kind is Kind.COUNTER:
-                    self._rise(point)
-                else:
-                    passing.append(point)
-            return passing + self._settle()
+            return self._pass(points, at, wants)
         slot = at // self._length
         if self._slot is None:
             self._slot, self._early = slot, None if self._first is None else at + self._first
@@ -137,18 +145,35 @@ class Window:
         if slot != self._slot or (self._early is not None and at >= self._early):
             done, self._early = [] if self.is_short else self.close(), None
         self._slot, self._last = slot, at
-        gauges = self._gauges
+        gauges, counters, taken = self._gauges, self._counters, 0
         for point in points:
-            if point.metric.kind is Kind.COUNTER:
-                self._rise(point)
-                continue
-            key = (point.metric.name, point.dims)
-            known = gauges.get(key)
-            if known is None:
-                gauges[key] = (point, [point.value])
-            else:
-                known[1].append(point.value)
+            metric = point.metric
+            key = (metric.name, point.dims)
+            if metric.kind is COUNTER:
+                if key in counters or wants(metric):
+                    self._rise(key, point)
+                    taken += 1
+            elif (known := gauges.get(key)) is not None:
+                known[1](point.value)
+                taken += 1
+            elif wants(metric):
+                samples = [point.value]
+                gauges[key] = (point, samples.append, samples)
+                taken += 1
+        self.samples += taken
         return done
+
+    def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
+        """Return gauges as they are and counters with their increase."""
+        self._last = at
+        gauges = []
+        for point in points:
+            if wants(point.metric):
+                if point.metric.kind is COUNTER:
+                    self._rise((point.metric.name, point.dims), point)
+                else:
+                    gauges.append(point)
+        return gauges + self._end_counters()
 
     @property
     def is_instant(self) -> bool:
@@ -161,10 +186,10 @@ class Window:
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
-    def prime(self, points: Iterable[Datapoint], at: int) -> None:
+    def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
         """Take samples as a base for counters only."""
         ended = self._ended
-        self.add(points, at)
+        self.add(points, at, wants)
         self.close()
         self._ended = ended
 
@@ -175,31 +200,31 @@ class Window:
         Where the window is short, they are stamped with the first moment that is far enough from the last window.
         """
         done, earliest = [], 0
-        if self._ended is not None and self._last >= self._ended - 2 * self._spacing:
+        if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:
             earliest = self._ended + self._spacing - self._slack  # also for a reading that came late
             if self.is_short:
                 earliest = self._last = self._ended + self._spacing
-        for first, samples in self._gauges.values():
+        for first, _, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
-        self._gauges = {}
-        done += self._settle(earliest)
+        self._gauges, self.samples = {}, 0
+        done += self._end_counters(earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
             self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
         return done
 
-    def _settle(self, earliest: int = 0) -> list[Datapoint]:
+    def _end_counters(self, earliest: int = 0) -> list[Datapoint]:
         """Return one datapoint for each counter seen in the window, at `earliest` or later; forget those long gone."""
         done = []
-        for state in self._touched.values():
+        for state in self._seen:
             metric, value, dims, at, start_time, *_ = state.point
             if state.increase is not None or not self._increases:
                 end, start = max(at, earliest), min(state.start, at)
                 done.append(Datapoint(metric, value, dims, end, start_time, start, None, state.increase))
-            state.start, state.increase = at, None
-        self._touched = {}
+            state.start, state.increase, state.is_seen = at, None, False
+        self._seen = []
         self._closed += 1
         if self._closed % 64 == 0:
             horizon = self._last - FORGET
@@ -207,14 +232,13 @@ class Window:
             self._born = max(self._born, horizon)  # what returns must not pass for a life that we saw begin
         return done
 
-    def _rise(self, point: Datapoint) -> None:
+    def _rise(self, key: Series, point: Datapoint) -> None:
         """
         Add what the counter gained since its last reading.
 
         A life that began under our eyes counts from zero. A counter that went back, or whose `start_time` moved, began
         anew at a moment unknown: this reading is only a base. So is one whose `start_time` is its own `at`.
         """
-        key = (point.metric.name, point.dims)
         state = self._counters.get(key)
         last = state.point if state else None
         if state is None:
@@ -232,4 +256,6 @@ class Window:
         elif state.increase is None:
             state.start = point.at
         state.point = point
-        self._touched[key] = state
+        if not state.is_seen:
+            state.is_seen = True
+            self._seen.append(state)

@@ -33,9 +33,9 @@ class SpoolFile:
     lock.
     """
 
-    def __init__(self, path: Path | None, sayer: ThrottledLogger, on_rot: Callable[[], None]) -> None:
+    def __init__(self, path: Path | None, logger: ThrottledLogger, on_rot: Callable[[], None]) -> None:
         """Take the file's path (None: there is none), and what to call when what it held is lost."""
-        self._path, self._sayer, self._on_rot = path, sayer, on_rot
+        self._path, self._logger, self._on_rot = path, logger, on_rot
         self._store: Store | None = None
         self._debt: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
         self.faults: Counter[str] = Counter()
@@ -147,13 +147,13 @@ class SpoolFile:
 
     def well(self) -> None:
         """Say that trouble is over."""
-        self._sayer.over("disk", "the disk takes points again")
-        self._sayer.over("busy", "the spool is ours now")
+        self._logger.resolved("disk", "the disk takes points again")
+        self._logger.resolved("busy", "the spool is ours now")
 
     def fault(self, kind: str, text: str) -> None:
         """Count trouble of a kind, and say it once."""
         self.faults[kind] += 1
-        self._sayer.say(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
+        self._logger.log(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
 
     def close(self) -> None:
         """Close the file for good; safe to call twice."""

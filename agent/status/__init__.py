@@ -1,1 +1,1 @@
-"""What a running agent tells about itself."""
+"""The status of a running agent: heartbeat file, health server, status socket."""

@@ -1,4 +1,4 @@
-"""The file that shows others that this agent is alive: no port, no thread, no request."""
+"""The heartbeat file, which shows that the agent runs, without a port or a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 try:
     import fcntl
-except ImportError:  # Windows: that its process has died is told by the age of the last tick alone
+except ImportError:  # on Windows only the age of the last tick shows that the process has died
     fcntl = None  # type: ignore[assignment]
 
 from agent.logs.text import without_secrets
@@ -21,21 +21,21 @@ from agent.logs.text import without_secrets
 log = logging.getLogger(__name__)
 
 NAME: Final = "alive"
-"""Of the file, in the folder of the spools."""
+"""Name of the file in the state folder."""
 SIZE: Final = 512
-"""Bytes of the file: each record takes the place of the one before, so that it never grows."""
-LONGEST: Final = 200
-"""Characters that are kept of why it is not ready."""
-MOST_LATE: Final = 3
+"""Bytes of the file; each record overwrites the last one."""
+MAX_REASON: Final = 200
+"""Characters of the reason why the agent is not ready."""
+MAX_MISSED: Final = 3
 """Intervals without a tick after which the clock counts as hanging."""
-LEAST_LATE: Final = 3.0
-"""Seconds that it may always take."""
+MIN_TIMEOUT: Final = 3.0
+"""Seconds without a tick that are always allowed."""
 PAUSES: Final = (0.01, 0.02, 0.04)
-"""Seconds between two attempts to lock the file."""
+"""Seconds between attempts to lock the file."""
 
 
 def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
-    """Return where an agent keeps its state: as configured, else systemd's folder, else root's or the user's."""
+    """Return the state folder: as configured, else systemd's, else root's or the user's."""
     if spool is not None:
         return spool
     if state := env.get("STATE_DIRECTORY"):
@@ -47,31 +47,31 @@ def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `[HOST:]PORT`, on loopback unless a host is given; raise ValueError."""
+    """Return host (default: loopback) and port of `[HOST:]PORT`; raise ValueError."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 <= int(port) <= 65535:
         raise ValueError(f"expected [HOST:]PORT, got {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def most_late(interval: float) -> float:
-    """Return after how many seconds without a tick the clock counts as hanging."""
-    return max(MOST_LATE * interval, LEAST_LATE)
+def tick_timeout(interval: float) -> float:
+    """Return the seconds without a tick after which the clock counts as hanging."""
+    return max(MAX_MISSED * interval, MIN_TIMEOUT)
 
 
 class Heartbeat:
     """
-    Says at each tick, in a file that it holds locked, when that was and whether the agent is ready.
+    Writes the time of each tick, and whether the agent is ready, to a file that it holds locked.
 
-    The kernel lets go of the lock when the process ends, however it ends. Used by the clock's thread.
+    The kernel releases the lock when the process ends, in any way. Used by the clock's thread.
     """
 
     def __init__(self, path: Path, interval: float) -> None:
-        """Make and lock the file, readable by its owner only; raise OSError, also where another agent holds it."""
+        """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         self._file: int = os.open(path, flags, 0o600)
-        self._late = most_late(interval)
+        self._late = tick_timeout(interval)
         try:
             self._lock()
             self._write({"at": None, "late": self._late})
@@ -80,19 +80,19 @@ class Heartbeat:
             raise
 
     def beat(self, why: str | None) -> None:
-        """Say that a tick has ended just now, and why the agent is not ready; None: it is."""
-        with contextlib.suppress(OSError):  # it then ages, which tells
-            told = why and without_secrets(why[: 5 * LONGEST])[:LONGEST]
-            self._write({"at": time.monotonic(), "late": self._late, "why": told})
+        """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
+        with contextlib.suppress(OSError):  # the age of the last record then shows the problem
+            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON]
+            self._write({"at": time.monotonic(), "late": self._late, "why": reason})
 
     def close(self) -> None:
-        """Let go of the file, which then says nothing more; safe to call twice."""
+        """Unlock and close the file; safe to call twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _lock(self) -> None:
-        """Lock the file; one that asks whether it is locked may hold it for a moment."""
+        """Lock the file; `is_held` in another process may hold it for a moment."""
         if fcntl is None:
             return
         for pause in PAUSES:
@@ -104,7 +104,7 @@ class Heartbeat:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         text = json.dumps({**record, "pid": os.getpid()}).encode()
-        while len(text) >= SIZE:  # each character of a reason may take six
+        while len(text) >= SIZE:  # JSON may encode a character by six
             record = {**record, "why": record["why"][: len(record["why"]) // 2]}
             text = json.dumps({**record, "pid": os.getpid()}).encode()
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -112,7 +112,7 @@ class Heartbeat:
 
 
 def is_held(file: int) -> bool:
-    """Tell whether some process holds the open file locked; where that cannot be told, it may."""
+    """Return whether another process holds the lock of the open file; True if that is unknown."""
     if fcntl is None:
         return True
     try:
@@ -123,7 +123,7 @@ def is_held(file: int) -> bool:
 
 
 def start(folder: Path, interval: float) -> Heartbeat | None:
-    """Return a heartbeat in `folder`, or None where that cannot be; it is no reason to end a program."""
+    """Return a heartbeat in `folder`, or None if the file cannot be used; the agent then runs without it."""
     try:
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:

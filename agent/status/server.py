@@ -1,4 +1,4 @@
-"""/healthz and /readyz for probes; nothing listens unless it was asked for, and then on the address given."""
+"""An optional HTTP server for probes: /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from agent.status.heartbeat import parse_address
 
 POLL: Final = 0.1
-"""Seconds between two looks whether to end: what `close` may wait."""
+"""Interval of the server's checks whether to end, in seconds; `close` may wait as long."""
 Probe = Callable[[], tuple[bool, dict[str, Any]]]
 
 
@@ -23,22 +23,22 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind only: the standard library asks DNS for our name as well, which may take seconds."""
+        """Bind without the standard library's DNS lookup of the host name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
 
 class Health:
-    """A server on a daemon thread that answers GET /healthz and /readyz with 200 or 503 and a line of JSON."""
+    """Answers GET /healthz and /readyz with 200 or 503 and a line of JSON, on a daemon thread."""
 
     def __init__(self, address: str, healthy: Probe, ready: Probe) -> None:
-        """Bind `address`; raise OSError where that fails, ValueError where it is no address."""
+        """Bind `address`; raise OSError if that fails, ValueError if it is not an address."""
         probes = {"/healthz": healthy, "/readyz": ready}
 
         class Handler(BaseHTTPRequestHandler):
             timeout = 5
 
-            def do_GET(self) -> None:  # the standard library's name
+            def do_GET(self) -> None:  # name of the standard library
                 probe = probes.get(self.path)
                 good, facts = probe() if probe else (False, {"error": "only /healthz and /readyz"})
                 body = json.dumps({"ok": good, **facts}).encode() + b"\n"
@@ -49,7 +49,7 @@ class Health:
                 self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing: a probe comes every few seconds."""
+                """Log nothing: probes come every few seconds."""
 
         self._server = _Server(parse_address(address), Handler)
         self.host, self.port = self._server.server_address[0], self._server.server_port

@@ -1,4 +1,4 @@
-"""A Unix socket in the state folder: a running agent tells its own user about itself, and nobody else."""
+"""A Unix socket in the state folder by which a running agent answers questions of its own user."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 NAME: Final = "status.sock"
-"""Of the socket, in the folder of the spools."""
-LONGEST_QUESTION: Final = 64
-"""Bytes that a question may have: a word and a line feed."""
-LONGEST_ANSWER: Final = 8 << 20
+"""Name of the socket in the state folder."""
+MAX_QUESTION: Final = 64
+"""Bytes of a question: a word and a line feed."""
+MAX_ANSWER: Final = 8 << 20
 """Bytes of an answer that a client reads."""
 TIMEOUT: Final = 2.0
-"""Seconds that either side waits for the other."""
+"""Seconds that client and server wait for each other."""
 
 Answers = Mapping[str, Callable[[], Mapping[str, Any]]]
-"""Question -> what to call for its answer, on the server's own thread."""
+"""Question -> function that returns the answer, called on the server's thread."""
 
 
 class NoAnswer(Exception):
-    """No running agent answers at that address; the message says why."""
+    """No running agent answers; the message says why."""
 
 
 class StatusServer:
     """
-    Answers one question for each connection: a word in, one JSON object out.
+    Answers one question for each connection: the client sends a word, the server one JSON object.
 
-    One connection at a time, each with a time limit, on one daemon thread: a slow or silent client delays other
-    clients and nothing else.
+    One daemon thread serves one connection at a time, with a timeout: a slow client delays only other clients.
     """
 
     def __init__(self, path: Path, answers: Answers) -> None:
-        """Listen at `path`, which only its owner may open; raise OSError. The caller holds the folder's lock."""
+        """Listen at `path` with mode 0600; raise OSError. The caller holds the lock of the folder."""
         self._path, self._answers = path, answers
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # left by an agent that was killed
@@ -70,9 +69,9 @@ class StatusServer:
     def _answer(self, connection: socket.socket) -> None:
         deadline = time.monotonic() + TIMEOUT
         question = b""
-        while not question.endswith(b"\n") and len(question) < LONGEST_QUESTION:
+        while not question.endswith(b"\n") and len(question) < MAX_QUESTION:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
-            if not (part := connection.recv(LONGEST_QUESTION)):
+            if not (part := connection.recv(MAX_QUESTION)):
                 break
             question += part
         answer = self._answers.get(question.decode("ascii", "replace").strip())
@@ -89,16 +88,16 @@ class StatusServer:
 
 
 def serve(folder: Path, answers: Answers) -> StatusServer | None:
-    """Return a server in `folder`, or None where there can be none: its absence is no reason to end a program."""
+    """Return a server in `folder`, or None if the socket cannot be created; the agent then runs without it."""
     try:
         return StatusServer(folder / NAME, answers)
-    except (OSError, AttributeError) as problem:  # a path of over 100 bytes; Windows
+    except (OSError, AttributeError) as problem:  # OSError: e.g. a path of over 100 bytes; AttributeError: Windows
         log.info("no status socket: %s: %s", folder / NAME, problem)
         return None
 
 
 def ask(folder: Path, question: str) -> dict[str, Any]:
-    """Return what the agent whose state is in `folder` answers; raise NoAnswer."""
+    """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
     path = folder / NAME
     deadline = time.monotonic() + TIMEOUT
     body = b""
@@ -109,13 +108,13 @@ def ask(folder: Path, question: str) -> dict[str, Any]:
             connection.sendall(question.encode() + b"\n")
             while part := connection.recv(1 << 16):
                 body += part
-                if len(body) > LONGEST_ANSWER or time.monotonic() > deadline:
+                if len(body) > MAX_ANSWER or time.monotonic() > deadline:
                     raise NoAnswer(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
         raise NoAnswer(f"no agent answers at {path}: {getattr(problem, 'strerror', None) or problem}") from problem
     except ValueError as problem:
-        raise NoAnswer(f"the agent at {path} answers with something else than JSON") from problem
+        raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
     if not isinstance(answer, dict) or "error" in answer:
-        raise NoAnswer(f"the agent at {path} does not answer {question!r}: it is of another version")
+        raise NoAnswer(f"the agent at {path} does not answer {question!r}: it has another version")
     return answer

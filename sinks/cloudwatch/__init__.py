@@ -20,11 +20,11 @@ from sinks.cloudwatch.wire import Encoder, body
 if TYPE_CHECKING:
     from sinks.cloudwatch.client import Client
 
-if importlib.util.find_spec("botocore") is None:  # looked for here, where it is said at once; imported in `open`
+if importlib.util.find_spec("botocore") is None:  # reported at import; `open` imports it
     raise ModuleNotFoundError("No module named 'botocore'", name="botocore")
 
 ROUNDS: Final = 5
-"""Requests a write: the first, and one each time that the service names datums that it refuses."""
+"""Requests in one write: the first, and one more each time the service names refused datums."""
 SAMPLE: Final = gauge("sample", "%", "Shows how botocore encodes.")
 
 
@@ -32,14 +32,14 @@ class CloudwatchSink(Sink):
     """
     Sends each batch by PutMetricData: gauges with all their values, counters by their increase.
 
-    One request a write, with one exception: where the service names datums that it refuses it has taken nothing,
-    so the others are sent again at once. What it would refuse by its documented limits is never sent.
+    A write makes one request. If the service names refused datums, it has stored none, so the others are sent again at
+    once. Points beyond the documented limits are rejected without a request.
     """
 
     limits = Limits(
         max_points=1000,
         max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
-        max_age=14 * 86_400.0 - 3_600.0,  # an hour short of two weeks: what is in hand must still arrive
+        max_age=14 * 86_400.0 - 3_600.0,  # two weeks, less an hour for delivery
         increases=True,
         max_series=500,
     )
@@ -47,7 +47,7 @@ class CloudwatchSink(Sink):
     @dataclass(frozen=True, slots=True)
     class Config:
         """
-        What may be set. All else is botocore's to find in the environment and the shared files.
+        The options; botocore reads all others from the environment and the shared files.
 
         For instance AWS_PROFILE, HTTPS_PROXY and NO_PROXY, AWS_CA_BUNDLE, AWS_DISABLE_REQUEST_COMPRESSION.
         """
@@ -57,7 +57,7 @@ class CloudwatchSink(Sink):
         region: str | None = None
         """AWS region; unless set: AWS_REGION, AWS_DEFAULT_REGION, the profile's, the instance's own."""
         high_resolution: bool = False
-        """CloudWatch keeps seconds, not minutes."""
+        """CloudWatch stores a point for each second instead of each minute."""
         endpoint_url: str | None = None
         """Where to send instead of to the region's endpoint: a VPC endpoint, or a server for tests."""
         use_fips: bool = False
@@ -76,25 +76,25 @@ class CloudwatchSink(Sink):
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK
     ) -> None:
-        """Take the wall clock (ns since the epoch), and the one that judges how old a point is."""
+        """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._clock, self._steady = config, clock, steady
         self._encoder = Encoder(high_resolution=config.high_resolution)
         self._client: Client | None = None
         self._is_fast = True
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why CloudWatch will never take a point of this series, or None."""
+        """Return why CloudWatch rejects every point of this series, or None."""
         fault = series_fault(metric, dims)
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
-        """Find region and credentials; raise Refused where there are none, Retryable where they do not answer."""
+        """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
         namespace = self._config.namespace
         if fault := namespace_fault(namespace):
-            raise Refused(f"CloudWatch takes no namespace {namespace!r}: {fault}")
-        from sinks.cloudwatch.client import Client  # noqa: PLC0415  # 20 MB, and only where this sink is at work
+            raise Refused(f"CloudWatch does not allow the namespace {namespace!r}: {fault}")
+        from sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 20 MB, only if this sink is used
 
-        client = Client(self._config, self._clock, self._steady.hear)
+        client = Client(self._config, self._clock, self._steady.compare)
         client.connect()
         sample = SAMPLE.point(10**18, 0.5, Dimensions(key="value"))
         samples = [sample, sample._replace(summary=Summary(3, 2.5, 0.5, 1.0, (0.5, 1.0), (1, 2)))]
@@ -103,7 +103,7 @@ class CloudwatchSink(Sink):
         self._client = client
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Deliver; return what CloudWatch will never take."""
+        """Send the batch; return the points that CloudWatch rejects."""
         assert self._client is not None
         good, texts, rejected = self._encoder.encode(batch, self._steady())
         for _ in range(ROUNDS):
@@ -118,14 +118,14 @@ class CloudwatchSink(Sink):
             rejected += [Rejected(good[n], reason) for n, reason in named.items()]
             good = [point for n, point in enumerate(good) if n not in named]
             texts = [text for n, text in enumerate(texts) if n not in named]
-        raise BadBatch(f"CloudWatch names other datums as bad each time, {ROUNDS} times")
+        raise BadBatch(f"CloudWatch refused different datums in each of {ROUNDS} requests")
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes of the point's datum, or a few more."""
+        """Return an upper bound of the bytes of the point's datum."""
         return self._encoder.size(point)
 
     def destination(self) -> Mapping[str, str]:
-        """Return namespace, region, endpoint, role and profile; an account is not known without a call."""
+        """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
         config, env = self._config, os.environ
         endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
         found = {
@@ -138,7 +138,7 @@ class CloudwatchSink(Sink):
         return found | ({"region": region} if region else {})
 
     def describe(self) -> str:
-        """Say where the points go."""
+        """Return the namespace and the endpoint."""
         endpoint = self._client.endpoint if self._client else ""
         return f"namespace {self._config.namespace}{f' at {endpoint}' if endpoint else ''}"
 

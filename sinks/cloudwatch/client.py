@@ -1,4 +1,4 @@
-"""One request: its body put in place, its answer judged, the service's clock compared with this one."""
+"""Sends one request with a pre-encoded body, classifies the answer, and compares the clocks."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOT_NOW: Final = (failures.ConnectionError, failures.HTTPClientError)
-"""What may be better at the next try: the network."""
+"""Network errors, which may pass."""
 COMPRESS_FROM: Final = 10_240
-"""Bytes from which a body is compressed: botocore's own threshold."""
-MOST_SKEW: Final = 60.0
-"""Seconds between this clock and the service's that are worth a warning; from 300 on it refuses signatures."""
+"""Bytes from which a body is compressed: botocore's threshold."""
+MAX_SKEW: Final = 60.0
+"""Seconds between this clock and the service's that cause a warning; from 300 on the service refuses signatures."""
 
 
 class Client:
-    """A botocore client, told a body that is ready, where it speaks the protocol for which that was made."""
+    """Sends pre-encoded bodies through botocore when it uses AWS JSON 1.0, else the datums."""
 
-    def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], hear: Callable[[int], None]) -> None:
-        """Take the sink's configuration, the wall clock (ns since the epoch), and who is to hear the service's time."""
-        self._config, self._clock, self._hear = config, clock, hear
+    def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:
+        """Take the wall clock (ns since the epoch), and a function to call with the service's time (ns)."""
+        self._config, self._clock, self._on_time = config, clock, on_time
         self._client: Any = None
         self._credentials: Any = None
         self._compress = True
         self._foreign: str | None = None
-        self._renewed = self._skew_said = False
+        self._renewed = self._skew_logged = False
         self._body: bytes | None = None
         self._probed: dict[str, Any] | None = None
         self.endpoint = ""
-        """Where it sends to, once that is known."""
+        """The service's address, once it is known."""
         self.region = ""
 
     def connect(self) -> None:
@@ -58,12 +58,12 @@ class Client:
         self._client.meta.events.register("before-parse.cloudwatch.PutMetricData", self._before_parse)
 
     def speaks(self, datums: Sequence[dict[str, Any]], body: bytes) -> bool:
-        """Tell whether botocore would send `datums` as what `body` says; nothing is sent. Raise Refused."""
+        """Return whether botocore would encode `datums` as `body`; send nothing. Raise Refused."""
         self._probed = {}
         try:
             self._client.put_metric_data(Namespace=self._config.namespace, MetricData=datums)
             probed = self._probed
-        except (failures.BotoCoreError, ValueError) as problem:  # of the rules of endpoints, asked with the first call
+        except (failures.BotoCoreError, ValueError) as problem:  # the first call resolves the endpoint
             raise Refused(str(problem)) from problem
         finally:
             self._probed = None
@@ -74,9 +74,9 @@ class Client:
 
     def put(self, datums: Sequence[dict[str, Any]], body: bytes | None, count: int) -> dict[int, str]:
         """
-        Send `body`, or `datums` where that is None, in one request; raise Retryable, Refused or BadBatch.
+        Send `body`, or `datums` if it is None, in one request; raise Retryable, Refused or BadBatch.
 
-        Return which of the `count` datums the service names as refused, with reasons: then it took none of them.
+        Return which of the `count` datums the service names as refused, with reasons; then it has stored none.
         """
         if self._client is None:
             self.connect()
@@ -84,7 +84,7 @@ class Client:
         try:
             renew(self._credentials)
             response = self._client.put_metric_data(Namespace=self._config.namespace, MetricData=datums)
-        except (Retryable, Refused):  # of the credentials: those that may be had later are read anew
+        except (Retryable, Refused):  # raised by `renew`: the next call reads the credentials again
             self.close()
             raise
         except failures.ClientError as error:
@@ -118,7 +118,7 @@ class Client:
             client.close()
 
     def _before_call(self, params: dict[str, Any], **_: Any) -> Any:
-        """Put the body in place that is ready, before it is signed; or answer in the service's place, for `speaks`."""
+        """Replace the body before it is signed; for `speaks`, return an empty answer instead of sending."""
         if self._probed is not None:
             self._probed = params
             return AWSResponse(None, 200, {}, None), {}
@@ -130,29 +130,29 @@ class Client:
         return None
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
-        """Keep from botocore's parsers a body that is not of the service's shape."""
+        """Replace a body that is not the service's, which botocore's parsers may fail on."""
         headers = {name.lower(): word for name, word in response_dict["headers"].items()}
         self._foreign = foreign(response_dict["status_code"], headers, response_dict["body"])
         if self._foreign is not None:
             response_dict["body"] = b"{}"
 
     def _renew(self, why: Stale) -> Exception:
-        """Drop credentials that the service knows no more; return what the frame is to be told."""
+        """Drop credentials that the service refused; return the exception to raise."""
         self.close()
         if self._renewed:
-            return Refused(f"{why}: the credentials are expired or unknown, and no better ones are found")
+            return Refused(f"{why}: the credentials are expired or unknown, and no valid ones are found")
         self._renewed = True
-        return Retryable(f"{why}; the credentials are read anew")
+        return Retryable(f"{why}; the credentials are read again")
 
     def _compare_clocks(self, headers: dict[str, str]) -> None:
-        """Tell the service's time; warn, once, where this clock is far off it."""
+        """Report the service's time; warn once if this clock differs much."""
         try:
-            told = parsedate_to_datetime(headers["date"]).timestamp()
+            service_time = parsedate_to_datetime(headers["date"]).timestamp()
         except (LookupError, ValueError):
             return
-        self._hear(int(told * 1e9))
-        skew = self._clock() / 1e9 - told
-        if abs(skew) > MOST_SKEW and not self._skew_said:
-            self._skew_said = True
+        self._on_time(int(service_time * 1e9))
+        skew = self._clock() / 1e9 - service_time
+        if abs(skew) > MAX_SKEW and not self._skew_logged:
+            self._skew_logged = True
             way = "ahead of" if skew > 0 else "behind"
             log.warning("sink cloudwatch: the clock of this machine is %.0f s %s the service's", abs(skew), way)

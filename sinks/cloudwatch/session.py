@@ -1,4 +1,4 @@
-"""What botocore is to know: region, credentials, time-outs; and what it need not."""
+"""Sets up botocore: region, credentials, timeouts, size limits."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from sinks.cloudwatch.answers import Answer, Stale
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
 
-# At DEBUG botocore logs what it signs, session tokens too; at INFO where it found credentials, each time.
+# At DEBUG botocore logs session tokens; at INFO it logs each time where it found credentials.
 logging.getLogger("botocore").setLevel(logging.WARNING)
-# At WARNING it logs a refresh that fails with a traceback and what a program printed; the sink says it without.
+# At WARNING it logs a failed refresh with a traceback and the output of a program; the sink reports it without these.
 logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
-# And urllib3 logs headers that it cannot read with a traceback.
+# urllib3 logs unreadable headers with a traceback.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 ODD: Final = (
     ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
 )  # fmt: skip
-"""What botocore raises for answers and files that it cannot make sense of."""
-MOST_ANSWER: Final = 1 << 20
-"""Bytes of an answer that are read; one of the service has less than a tenth of it."""
+"""Exceptions of botocore for malformed answers and files."""
+MAX_ANSWER: Final = 1 << 20
+"""Size limit of an answer; the service's own are smaller than a tenth of it."""
 PRINTABLE: Final = re.compile("[!-~]+")
-CONNECT: Final = 5.0
-"""Seconds to wait for a connection; botocore's own 60 would hold up the stop of the agent."""
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds to wait for a connection; botocore's default of 60 would delay the stop of the agent."""
 NO_REGION: Final = "no AWS region: give one by --region, AWS_REGION or a profile; nor did instance metadata name one"
 NO_CREDENTIALS: Final = (
     "no AWS credentials in the environment, the shared files, the container's or the instance's metadata: "
@@ -52,9 +52,9 @@ NO_CREDENTIALS: Final = (
 @contextmanager
 def credentials_asked(who: str = "") -> Iterator[None]:
     """
-    Raise Retryable or Refused where those who hand out credentials (`who`, botocore's word) fail.
+    Raise Retryable or Refused if a source of credentials (`who`, botocore's name) fails.
 
-    What a program printed, or a server answered, is not repeated: it may hold a secret.
+    The output of a program or the answer of a server is not repeated, since it may hold a secret.
     """
     says = f"AWS credentials{f' of {who}' if who else ''}"
     try:
@@ -64,7 +64,7 @@ def credentials_asked(who: str = "") -> Iterator[None]:
         raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
     except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
         source = problem.kwargs.get("provider", "a metadata service")
-        raise Retryable(f"{says}: {source} fails, or hands out what is none; try it by hand") from None
+        raise Retryable(f"{says}: {source} fails, or returns invalid credentials; try it by hand") from None
     except (failures.ConnectionError, failures.HTTPClientError) as problem:
         raise Retryable(f"{says}: {problem}") from None
     except failures.BotoCoreError as problem:
@@ -73,11 +73,11 @@ def credentials_asked(who: str = "") -> Iterator[None]:
         text = f"{says}: {problem.filename}: {problem.strerror}"
         raise (Refused(text) if problem.filename else Retryable(f"{says}: {problem.strerror}")) from None
     except ODD as problem:
-        raise Retryable(f"{says}: what is handed out is none ({type(problem).__name__}); try it by hand") from None
+        raise Retryable(f"{says}: they are invalid ({type(problem).__name__}); try their source by hand") from None
 
 
 def renew(credentials: Any) -> None:
-    """Fetch credentials anew if they are about to expire; raise Retryable or Refused."""
+    """Refresh credentials that are about to expire; raise Retryable or Refused."""
     with credentials_asked(credentials.method):
         found = credentials.get_frozen_credentials()
         for word in (found.access_key, found.secret_key, found.token or "none"):
@@ -87,9 +87,9 @@ def renew(credentials: Any) -> None:
 
 def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
     """
-    Return a client of CloudWatch that sends once and waits briefly, its credentials, and whether it may compress.
+    Return a CloudWatch client without retries, its credentials, and whether it may compress.
 
-    Raises Refused where there is no region or nobody to be, Retryable, and what botocore raises for a wrong set-up.
+    Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong set-up.
     """
     session = botocore.session.Session(profile=config.profile)
     session.register_component("data_loader", _SmallLoader())
@@ -98,12 +98,12 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
     if not region:
         raise Refused(NO_REGION)
     options = Options(
-        connect_timeout=CONNECT,
+        connect_timeout=CONNECT_TIMEOUT,
         read_timeout=config.timeout,
         retries={"total_max_attempts": 1, "mode": "standard"},
         parameter_validation=False,
-        disable_request_compression=True,  # the sink does it, at a fraction of the cost
-        use_fips_endpoint=config.use_fips or None,  # None: as the environment or the profile says
+        disable_request_compression=True,  # the sink compresses faster
+        use_fips_endpoint=config.use_fips or None,  # None: from the environment or the profile
         use_dualstack_endpoint=config.use_dualstack or None,
         max_pool_connections=1,
         user_agent_extra="chipwatch",
@@ -119,8 +119,8 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
 
 
 def bounded(client: Any) -> None:
-    """Let `client` read no more than MOST_ANSWER bytes of an answer: botocore itself reads without end."""
-    http = client._endpoint.http_session  # noqa: SLF001  # nothing public leads there
+    """Limit the answers that `client` reads to MAX_ANSWER bytes; botocore itself has no limit."""
+    http = client._endpoint.http_session  # noqa: SLF001  # there is no public attribute
     send = http.send
 
     def send_and_read(request: Any) -> AWSResponse:
@@ -132,12 +132,12 @@ def bounded(client: Any) -> None:
 
 
 class _Body:
-    """The first bytes of an answer, read at once."""
+    """At most MAX_ANSWER bytes of an answer, read at once."""
 
     def __init__(self, raw: Any) -> None:
         try:
-            self._bytes = raw.read(MOST_ANSWER)
-            if len(self._bytes) == MOST_ANSWER:
+            self._bytes = raw.read(MAX_ANSWER)
+            if len(self._bytes) == MAX_ANSWER:
                 raw.close()
             else:
                 raw.release_conn()
@@ -150,9 +150,9 @@ class _Body:
 
 class _SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
     """
-    Does not load botocore's list of every endpoint of every service, which takes 8 MB for as long as a client lives.
+    Does not load botocore's list of all services' endpoints, which would take 8 MB while the client exists.
 
-    CloudWatch and STS have rules from which botocore reckons their endpoints; of the list it asks the partitions only.
+    botocore computes the endpoints of CloudWatch and STS from rules; of the list it uses only the partitions.
     """
 
     def load_data_with_path(self, name: str) -> tuple[Any, str]:
@@ -163,7 +163,7 @@ class _SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
 
 
 def _partition(known: dict[str, Any]) -> dict[str, Any]:
-    """Return a partition as the list of endpoints has it, without services."""
+    """Return a partition in the format of the list of endpoints, without services."""
     outputs = known["outputs"]
     kinds = [(["fips"], "-fips", outputs["dnsSuffix"])]
     if outputs["supportsDualStack"]:
@@ -189,7 +189,7 @@ def _partition(known: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Given(CredentialProvider):  # type: ignore[misc]
-    """Provides the credentials that it was given."""
+    """Provides fixed credentials."""
 
     METHOD = "chipwatch"
 
@@ -202,7 +202,7 @@ class _Given(CredentialProvider):  # type: ignore[misc]
 
 
 def _assume(session: Any, config: CloudwatchSink.Config, region: str, options: Options) -> None:
-    """Make `session` use the credentials of a role, assumed with its own, and renewed before they expire."""
+    """Make `session` assume a role with its credentials, and refresh the role's before they expire."""
     resolver = session.get_component("credential_provider")
     source = resolver.load_credentials()
     if source is None:
@@ -217,6 +217,6 @@ def _assume(session: Any, config: CloudwatchSink.Config, region: str, options: O
 
 
 def _region_of_instance(session: Any) -> str | None:
-    """Return the region of the EC2 instance; botocore takes the last letter off its zone, which a local zone defies."""
+    """Return the region of the EC2 instance; botocore cuts the zone's last letter, which is wrong for local zones."""
     found = re.match(r"[a-z]+(-[a-z]+)+-\d+", IMDSRegionProvider(session).provide() or "")
     return found[0] if found else None

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
@@ -52,7 +52,7 @@ class GoogleSink(Sink):
         max_series=500,
         spacing=SPACING / 1e9,
     )
-    hints: ClassVar[Sequence[str]] = WORDS
+    hints = WORDS
 
     @dataclass(frozen=True, slots=True)
     class Config:

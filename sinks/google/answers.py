@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc import StatusCode
 
 from agent.errors import BadBatch, Refused, Retryable
-from sinks.google import spare
+from sinks.google import metric_service
 
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
 """How the service names the series of a request that it refuses, counted from 0."""
@@ -105,7 +105,7 @@ UNKNOWN: Final = "not an answer that is known; check endpoint and project ({mess
 SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
 INFO: Final = "google.rpc.ErrorInfo"
 DELAY: Final = "google.rpc.RetryInfo"
-SHAPES: Final = {SUMMARY: spare.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
+SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
 """The details of a status that are of use."""
 
 

@@ -13,14 +13,14 @@ from google.auth import exceptions as auth
 from google.protobuf.message import DecodeError
 
 from agent.errors import Refused, Retryable
-from sinks.google import spare
+from sinks.google import metric_service
 from sinks.google.answers import Answer
 from sinks.google.wire import Sent, request
 
 if TYPE_CHECKING:
     from sinks.google import GoogleSink
 
-Transport: Final = spare.transports.MetricServiceGrpcTransport
+Transport: Final = metric_service.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 """All that is asked for."""
 HOST: Final = "monitoring.googleapis.com"
@@ -41,8 +41,8 @@ def told(problem: Exception) -> str:
 
 
 def through(host: str) -> tuple[tuple[str, str | int], ...]:
-    """Return the channel's options for the proxy to `host`: gRPC by itself reads the lower-case variables alone."""
-    from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # a MB; with TLS it is there anyway
+    """Return the channel's proxy options for `host`; gRPC itself reads only the lower-case variables."""
+    from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # 1 MB; already loaded with TLS
 
     proxy = getproxies_environment().get("https")
     if proxy_bypass(host):
@@ -51,18 +51,17 @@ def through(host: str) -> tuple[tuple[str, str | int], ...]:
 
 
 class Client:
-    """A channel to Cloud Monitoring, and the project that is written to."""
+    """A channel to Cloud Monitoring, and the project to write to."""
 
     def __init__(self, config: GoogleSink.Config) -> None:
-        """Take the sink's configuration."""
         self._config = config
         self._client: Any = None
-        logging.getLogger("grpc._plugin_wrapping").setLevel(logging.CRITICAL)  # tells by the answer, too
+        logging.getLogger("grpc._plugin_wrapping").setLevel(logging.CRITICAL)  # its errors are in the answer too
         self.project = config.project or ""
-        """The project's id, empty while it is not known."""
+        """The project's id, empty while unknown."""
 
     def connect(self) -> None:
-        """Find credentials and project; raise Refused where there are none, Retryable where they do not answer."""
+        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
         host = self._config.endpoint or HOST
         if self._config.insecure:
             channel = grpc.insecure_channel(host, (*OPTIONS, NO_PROXY))
@@ -73,17 +72,17 @@ class Client:
                 raise Refused(f"{told(problem)}; on Google Cloud, give the machine a service account") from None
             except auth.GoogleAuthError as problem:
                 raise Retryable(f"Google credentials: {told(problem)}") from None
-            except ODD as problem:  # of a file of another kind
-                raise Refused(f"the file of Google's credentials is none: {problem}") from None
+            except ODD as problem:  # the file has another format
+                raise Refused(f"Google's credentials file is invalid: {problem}") from None
             self.project = self.project or project or ""
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *through(host)))
-        self._client = spare.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
+        self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
     def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
-        """Send points in one request; return the answer where it is no success. Raise Refused or Retryable."""
+        """Send points in one request; return the answer if it is an error. Raise Refused or Retryable."""
         if self._client is None:
             self.connect()
-        wrapped = spare.types.CreateTimeSeriesRequest.wrap(request(project, sent))
+        wrapped = metric_service.types.CreateTimeSeriesRequest.wrap(request(project, sent))
         try:
             self._client.create_time_series(wrapped, timeout=self._config.timeout)
         except failures.GoogleAPICallError as error:
@@ -94,10 +93,10 @@ class Client:
             raise Refused(f"Google credentials: {problem}") from problem
         except auth.GoogleAuthError as problem:
             raise Retryable(f"Google credentials: {problem}") from problem
-        except (*ODD, DecodeError) as problem:  # the request has gone out: the points may be stored
+        except (*ODD, DecodeError) as problem:  # the request was sent, so the points may be stored
             self.close()
             unknown: Any = failures.Unknown
-            return Answer(unknown(f"no answer that can be read ({type(problem).__name__})"), len(sent))
+            return Answer(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))
         return None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What was last sent of each series: so ends rise, and counters keep their beginnings, also over restarts."""
+"""The last sent point of each series, so that end times increase and counters keep their start times over restarts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from agent.datapoint import Datapoint, Kind
 from agent.sink import SLACK
 
 SPACING: Final = 10 * 10**9
-"""Nanoseconds between two points of a series: Google documents 5 s, and was seen to refuse 5.5."""
+"""Nanoseconds between two points of a series: Google documents 5 s, but has refused 5.5 s."""
 MOMENT: Final = 10**6
-"""A millisecond, in nanoseconds: the shortest time that a cumulative point may speak of."""
+"""A millisecond, in nanoseconds: the shortest interval of a cumulative point."""
 GAUGE: Final = Kind.GAUGE
 FORGET: Final = 25 * 3600 * 10**9
-"""Nanoseconds after which a series is forgotten: Google takes no older point either."""
+"""Nanoseconds after which a series is forgotten; Google rejects older points too."""
 NOT_NEWER: Final = "not newer than the last point of its series"
 TOO_SOON: Final = "less than 10 s after the last point of its series"
 
 
 class Last(NamedTuple):
-    """The last point of a series: its interval (ns), and of a counter the reading and what was zero at the start."""
+    """The last point of a series: its interval (ns); of a counter also the reading, and the one that counts as 0."""
 
     end: int
     start: int = 0
@@ -31,7 +31,7 @@ class Last(NamedTuple):
 
     @property
     def begins_here(self) -> bool:
-        """Whether it is of a counter that counts from this very reading on."""
+        """Whether the counter starts at this reading."""
         return self.start == self.end - MOMENT
 
 
@@ -40,37 +40,36 @@ _decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float,
 
 
 def _count(last: Last | None, end: int, point: Datapoint) -> Last:
-    """Return the next point of a counter, `point`, which is to end at `end`."""
+    """Return the entry of `point`, the next point of a counter, with the end time `end`."""
     start_time, value = point.start_time or 0, point.value
     if last is None or not last.start:
         if 0 < start_time < end and (last is None or start_time != last.start_time):
             return Last(end, min(start_time, end - MOMENT), start_time, value, _base(point))
-        return Last(end, end - MOMENT, start_time, value, value)  # a beginning unknown: it counts from here on
-    if start_time > last.end:  # a life that began after the last point
+        return Last(end, end - MOMENT, start_time, value, value)  # unknown start: the counter starts here
+    if start_time > last.end:  # the counter was reset after the last point
         return Last(end, min(max(start_time, last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
-    if value < last.value:  # it began anew, nobody knows when: what it counted before this reading is not known
+    if value < last.value:  # the counter was reset at an unknown time: it starts here
         return Last(end, last.end + MOMENT, start_time, value, value)
     return Last(end, last.start, last.start_time, value, last.base)
 
 
 def _base(point: Datapoint) -> float:
-    """Return what a counter read when its life began: not 0 where its first reading is all that is known of that."""
+    """Return the reading of a counter at its start time; not 0 if the counter starts at its first reading."""
     start_time, start = point.start_time or 0, point.window_start
     if point.increase is not None and start is not None and start <= start_time:
-        return point.value - point.increase  # below 0 where the life before it rose in the same window, too
+        return point.value - point.increase  # below 0 if the counter rose before a reset in the same window
     return point.value if start_time == point.at else 0.0
 
 
 class History:
-    """The last point of each series, by a digest of its name; `keep` it when the point has arrived."""
+    """The last point of each series by a digest of its name; call `keep` when a point was delivered."""
 
     def __init__(self) -> None:
-        """Know nothing."""
         self._known: dict[bytes, Last] = {}
         self._fresh = False
 
     def follow(self, series: bytes, point: Datapoint) -> Last | str:
-        """Return `point` as the next one of its series, or why it cannot be."""
+        """Return the entry of `point` as the next one of its series, or why it is rejected."""
         last, end = self._known.get(series), point.at
         if last is not None and end < last.end + SPACING:
             if end < last.end + SPACING - int(SLACK * 1e9):
@@ -84,16 +83,16 @@ class History:
         self._fresh = True
 
     def begin_anew(self, series: bytes, last: Last) -> None:
-        """Let the next point of a counter whose `last` was refused for its times begin after it, from there."""
+        """Restart a counter after its point `last`, which was refused for its times."""
         if last.start:
             self.keep(series, last._replace(start=last.end, base=last.value))
 
     def disown(self, series: bytes, last: Last) -> None:
-        """Let a counter of which Google knows a later start than that of `last` begin where it is read next."""
+        """Restart the counter at its next reading; Google has stored a later start time than that of `last`."""
         self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, start_time=last.start_time)
 
     def dump(self) -> bytes | None:
-        """Return all of it as bytes, or None where nothing came since the last time."""
+        """Return all entries as bytes, or None if nothing has changed since the last call."""
         if not self._fresh:
             return None
         self._fresh = False
@@ -102,7 +101,7 @@ class History:
         return _encode(self._known)
 
     def load(self, state: bytes) -> None:
-        """Take back what `dump` returned; what makes no sense is as good as nothing."""
+        """Restore what `dump` returned; invalid data counts as empty."""
         try:
             self._known = {series: Last(*last) for series, last in _decode(state).items()}
         except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""What Cloud Monitoring takes: names, labels, times, and the monitored resources that it knows."""
+"""Cloud Monitoring's rules for names, labels, times and monitored resources."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agent.datapoint import HIDDEN, Dimensions
 MOST_LABELS: Final = 30
 LONGEST_KEY: Final = 100
 LONGEST_VALUE: Final = 1024
-"""Labels a metric, characters of a label's key and value: https://cloud.google.com/monitoring/quotas."""
+"""Limits of labels of a metric, and of characters in a label's key and value: cloud.google.com/monitoring/quotas."""
 LONGEST_TYPE: Final = 200
-"""Characters of a metric's type with its domain: the figure that is commonly given; Google documents none."""
+"""Characters of a metric type with its domain: a commonly cited limit, not documented by Google."""
 PAST: Final = 25 * 3600 * 10**9
 AHEAD: Final = 5 * 60 * 10**9
-"""Nanoseconds that a point may lie back or ahead: google.monitoring.v3.TimeInterval."""
+"""Limits of a point's age and of its time in the future (ns): google.monitoring.v3.TimeInterval."""
 DOMAINS: Final = ("custom.googleapis.com/", "workload.googleapis.com/", "external.googleapis.com/")
-"""Where users may write: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
+"""Domains of user-defined metrics: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
 
 FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
 UNTIDY: Final = re.compile(r"[./]+")
@@ -29,7 +29,7 @@ WORDS: Final = (
     "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container",
     "ecs_cluster", "ecs_task_family", "ecs_task", "slurm_job", "slurm_rank",
 )  # fmt: skip
-"""What must be known of the machine to choose its monitored resource."""
+"""Dimensions of the identity by which the monitored resource is chosen."""
 _CLUSTER: Final = {"location": "{k8s_location}", "cluster_name": "{k8s_cluster}"}
 _POD: Final = {**_CLUSTER, "namespace_name": "{k8s_namespace}", "pod_name": "{k8s_pod}"}
 _TASK: Final = {"location": "{location}", "namespace": "{namespace}"}
@@ -47,41 +47,41 @@ RESOURCES: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
     "generic_node": ({**_TASK, "node_id": "{instance_id}"}, {**_TASK, "node_id": "{hostname}"}),
 }
 """
-Monitored resources, each with the ways to fill its labels from the words of WORDS, `location` and `namespace`.
+Monitored resources, each with alternative templates of its labels; the fields are WORDS, `location` and `namespace`.
 
-https://cloud.google.com/monitoring/api/resources; `global` is left out, since every host would write the same series.
-The project's label is left to Google, as its own exporter does (GoogleCloudPlatform/opentelemetry-operations-go).
+https://cloud.google.com/monitoring/api/resources; `global` is left out, because all hosts would write the same series.
+Google sets the project's label, as for its own exporter (GoogleCloudPlatform/opentelemetry-operations-go).
 """
 AUTO: Final = ("k8s_container", "k8s_node", "k8s_pod", "gce_instance", "aws_ec2_instance", "generic_node")
-"""The order in which they are tried; a task of ECS or Slurm comes before the machines that it may share."""
+"""Order of selection, after generic_task for ECS and Slurm: their tasks may share a machine."""
 
 
 class Unfit(Exception):
-    """The words that are known do not make the monitored resource that is wanted; the message says what is missing."""
+    """The identity lacks values for the monitored resource; the message says which."""
 
 
 def metric_type(prefix: str, name: str) -> str:
-    """Return the metric's type: dots become slashes, what is not allowed an underscore."""
+    """Return the metric type: dots become slashes, forbidden characters underscores."""
     return prefix + "/".join(_tidy(part) for part in UNTIDY.split(name.strip("./")))
 
 
 def label_key(key: str) -> str:
-    """Return a dimension's key as a label's."""
+    """Return a dimension's key as a label key."""
     return _tidy(key)
 
 
 def _tidy(text: str) -> str:
-    """Return `text` as Google's own exporters write it: `_` for what is not allowed, `key_` before no letter."""
+    """Replace forbidden characters by `_`, and prefix `key_` unless a letter comes first, as Google's exporters do."""
     return NOT_LETTER.sub("key_", FORBIDDEN.sub("_", text))
 
 
 def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the type and the labels of the monitored resource `wanted`, or with `auto` of the best; raise Unfit."""
+    """Return type and labels of the monitored resource `wanted`, with `auto` of the most specific; raise Unfit."""
     if wanted != "auto":
         for ways in RESOURCES[wanted]:
             if not (missing := _missing(ways, words)):
                 return wanted, _fill(ways, words)
-        raise Unfit(f"the monitored resource {wanted} needs {', '.join(missing)}, which nothing here knows")
+        raise Unfit(f"the monitored resource {wanted} needs {', '.join(missing)}; no value found")
     for ways in RESOURCES["generic_task"][:2]:
         if not _missing(ways, words):
             return "generic_task", _fill(ways, words)
@@ -89,7 +89,7 @@ def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[st
         for ways in RESOURCES[kind]:
             if not _missing(ways, words):
                 return kind, _fill(ways, words)
-    raise Unfit("no monitored resource can be named: not even the host's name is known")
+    raise Unfit("no monitored resource fits: not even the host name is known")
 
 
 def _missing(ways: Mapping[str, str], words: Mapping[str, str]) -> list[str]:
@@ -102,12 +102,12 @@ def _fill(ways: Mapping[str, str], words: Mapping[str, str]) -> dict[str, str]:
 
 
 def labels_of(dims: Dimensions) -> dict[str, str]:
-    """Return the labels that dimensions make; an empty one is none, and hidden ones are not for the metric."""
+    """Return the dimensions as labels, without empty and hidden ones."""
     return {label_key(key): value for key, value in dims.items_sorted if value and not key.startswith(HIDDEN)}
 
 
 def series_fault(kind: str, dims: Dimensions) -> str | None:
-    """Return why Cloud Monitoring will never take a series of this metric type and these dimensions, or None."""
+    """Return why Cloud Monitoring rejects every point of this metric type and these dimensions, or None."""
     labels = labels_of(dims)
     if fault := labels_fault(kind, labels):
         return fault
@@ -116,7 +116,7 @@ def series_fault(kind: str, dims: Dimensions) -> str | None:
 
 
 def labels_fault(kind: str, labels: Mapping[str, str]) -> str | None:
-    """Return why Cloud Monitoring will never take a series of this metric type and these labels, or None."""
+    """Return why Cloud Monitoring rejects every point of this metric type and these labels, or None."""
     if len(kind) > LONGEST_TYPE:
         return "metric name too long"
     if len(labels) > MOST_LABELS:

@@ -16,13 +16,13 @@ from google.api.metric_pb2 import MetricDescriptor
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 from agent.errors import Refused
 from agent.sink import Rejected
-from sinks.google import spare
+from sinks.google import metric_service
 from sinks.google.history import History, Last
 from sinks.google.rules import AHEAD, PAST, Unfit, choose_resource, labels_of, metric_type, series_fault
 
-Interval: Final = spare.common.TimeInterval.pb()
-Request: Final = spare.types.CreateTimeSeriesRequest.pb()
-TimeSeries: Final = spare.series.TimeSeries.pb()
+Interval: Final = metric_service.common.TimeInterval.pb()
+Request: Final = metric_service.types.CreateTimeSeriesRequest.pb()
+TimeSeries: Final = metric_service.series.TimeSeries.pb()
 
 MOST_SERIES: Final = 20_000
 """Series whose constant part is remembered: about 0.7 kB each."""
@@ -215,9 +215,9 @@ DOUBLE: Final = Struct("<d")
 double: Final = DOUBLE.pack
 SERIES: Final = _tag(Request, "time_series")
 POINTS: Final = _tag(TimeSeries, "points")
-_Point: Final = spare.series.Point.pb()
+_Point: Final = metric_service.series.Point.pb()
 INTERVAL: Final = _tag(_Point, "interval")
-_NUMBER: Final = spare.common.TypedValue.pb().DESCRIPTOR.fields_by_name["double_value"].number << 3 | 1
+_NUMBER: Final = metric_service.common.TypedValue.pb().DESCRIPTOR.fields_by_name["double_value"].number << 3 | 1
 VALUE: Final = _tag(_Point, "value") + varint(len(varint(_NUMBER)) + DOUBLE.size) + varint(_NUMBER)
 VALUES: Final[Mapping[Statistic, Callable[[Any], float]]] = {
     "max": lambda summary: summary.maximum,

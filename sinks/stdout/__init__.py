@@ -1,4 +1,4 @@
-"""Standard output: lines of JSON, a table for people, or CloudWatch's embedded metric format (EMF)."""
+"""Standard output as JSON lines, a table, or CloudWatch's embedded metric format (EMF)."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from sinks.stdout.table import Table
 
 class StdoutSink(Sink):
     """
-    Writes each batch to standard output in one call, and keeps nothing back.
+    Writes each batch to standard output in one call.
 
-    `json`: one object a point and line, pure ASCII: time, name, kind, unit, value, dims; on a counter increase and
-    since; start where the point speaks of a stretch of time; on a gauge's window summary. What is not known is left
-    out. Times are UTC, cut to milliseconds, with a fraction only where it is not zero.
-    `table`: one table a tick, redrawn in place on a terminal; a counter is its rate, or its total where that is all.
-    `emf`: one line for each moment and set of dimensions; a counter is its increase.
+    `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
+    start_time; for a window window_start, and a gauge's summary. Unknown fields are left out. Times are UTC, cut to
+    milliseconds; the fraction is left out if it is zero.
+    `table`: one table for each tick, redrawn in place on a terminal; counters as rates, or as totals without one.
+    `emf`: one line for each time and set of dimensions; counters as increases.
     """
 
     limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set."""
+        """The options."""
 
         path: Path | None = None
-        """Append to this file instead; so the output of `agent -- COMMAND` is the command's alone."""
+        """Append to this file instead, so that the output of `agent -- COMMAND` is only the command's."""
         format: Literal["auto", "json", "table", "emf"] = "auto"
         """`auto` is `table` on a terminal, else `json`."""
         namespace: str = "Chipwatch"
         """CloudWatch's namespace (emf)."""
         high_resolution: bool = False
-        """CloudWatch keeps seconds, not minutes (emf)."""
+        """CloudWatch stores a point for each second instead of each minute (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
-        """Take the stream to write to; None: standard output as it is when `open` is called."""
+        """Write to `stream`, by default to standard output as it is when `open` is called."""
         self._config = config
         if config.format == "emf":
             self.limits = replace(self.limits, increases=True)
@@ -57,15 +57,15 @@ class StdoutSink(Sink):
         self._format: str = config.format
         self._terminal = False
         self._table: Table | None = None
-        self._owed = b""
+        self._unwritten = b""
         self._file: BinaryIO | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
-        """Return why CloudWatch will never take a point of this series from its log (emf), or None."""
+        """Return why CloudWatch rejects every point of this series (emf), or None."""
         return series_fault(metric, dims) if self._format == "emf" else None
 
     def open(self) -> None:
-        """Find the stream; raise Refused where there is none, or where the namespace is not allowed."""
+        """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""
         if self._config.path is not None and self._stream is None:
             try:
                 self._stream = self._file = self._config.path.open("ab", buffering=0)
@@ -80,7 +80,7 @@ class StdoutSink(Sink):
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
             if not is_allowed(self._config.namespace, 255) or self._config.namespace[0] == ":":
-                raise Refused(f"CloudWatch allows no namespace {self._config.namespace!r}")
+                raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}")
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
@@ -90,7 +90,7 @@ class StdoutSink(Sink):
         self._write = _writer(stream)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
-        """Write the batch; raise SinkClosed where the reader has gone, Retryable on any other trouble."""
+        """Write the batch; raise SinkClosed if the reader has gone, Retryable for any other error."""
         rejected = [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
         if rejected:
             batch = [point for point in batch if _is_finite(point)]
@@ -99,11 +99,11 @@ class StdoutSink(Sink):
         return rejected
 
     def describe(self) -> str:
-        """Say where the points go, and how."""
+        """Return the destination and the format."""
         return f"{self._config.path or 'standard output'}, {self._format}"
 
     def close(self) -> None:
-        """Show the last table whole if the terminal was too low for it; a stream that is not ours stays open."""
+        """Print the whole last table if the terminal was too small for it; close the file, but not standard output."""
         table, self._table = self._table, None
         if table and (text := table.rest()):
             with suppress(SinkClosed, Retryable):
@@ -113,9 +113,9 @@ class StdoutSink(Sink):
             self._file = self._stream = None
 
     def _send(self, text: str) -> None:
-        """Write what a failed call still owes, so that no line is torn, then `text`."""
-        owed = len(self._owed)
-        data = left = self._owed + text.encode()
+        """Write the rest of a line that a failed call has left, then `text`."""
+        pending = len(self._unwritten)
+        data = left = self._unwritten + text.encode()
         try:
             while left:
                 written = self._write(left)
@@ -123,18 +123,18 @@ class StdoutSink(Sink):
                     raise BlockingIOError(errno.EAGAIN, "the reader is behind")
                 left = left[written:]
         except ValueError:
-            self._leave()
+            self._abandon()
         except OSError as error:
             if isinstance(error, BrokenPipeError) or (self._terminal and error.errno == errno.EIO):  # EIO: hung up
-                self._leave()
+                self._abandon()
             done = len(data) - len(left)
-            torn = done < owed or data[:done][-1:] not in {b"", b"\n"}
-            self._owed = b"".join(left.partition(b"\n")[:2]) if torn else b""
+            within_line = done < pending or data[:done][-1:] not in {b"", b"\n"}
+            self._unwritten = b"".join(left.partition(b"\n")[:2]) if within_line else b""
             raise Retryable(f"{self._config.path or 'standard output'}: {error}") from error
-        self._owed = b""
+        self._unwritten = b""
 
-    def _leave(self) -> NoReturn:
-        """Turn away from the stream, else the interpreter complains when it ends (Python's Note on SIGPIPE)."""
+    def _abandon(self) -> NoReturn:
+        """Redirect standard output to /dev/null, else the interpreter prints an error at exit (Note on SIGPIPE)."""
         if self._stream is None or self._stream is sys.stdout:
             with suppress(OSError, ValueError):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
@@ -144,7 +144,7 @@ class StdoutSink(Sink):
 
 
 def _writer(stream: Any) -> Callable[[bytes], int | None]:
-    """Return the `write` of the lowest layer of `stream`: only that one tells how much of a write went through."""
+    """Return `write` of the lowest layer of `stream`, the only one that returns the number of written bytes."""
     stream = getattr(stream, "buffer", stream)
     stream = getattr(stream, "raw", stream)
     if not isinstance(stream, io.TextIOBase):

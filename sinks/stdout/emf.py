@@ -1,4 +1,4 @@
-"""Datapoints as CloudWatch's embedded metric format (EMF): one log event a line."""
+"""Datapoints in CloudWatch's embedded metric format (EMF): one log event for each line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EMF_UNITS: Final = {
     "ms": "Milliseconds",
     "{flop}/s": "Count/Second",
 } | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
-"""UCUM word -> CloudWatch's unit, which knows no power, energy, heat or frequency; any `{thing}` is a Count."""
+"""UCUM unit -> CloudWatch's unit, which has none for power, energy, temperature and frequency; `{thing}` is Count."""
 EMF_DIMENSIONS: Final = 30
 EMF_NUMBERS: Final = 100
-"""Most metrics an event and most numbers an array, as AWS's Embedded Metric Format Specification has it."""
+"""Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
 EMF_BYTES: Final = 250_000
-"""Most bytes an event: CloudWatch Logs takes 1 MB, but what carries the log may still cut at 256 kB."""
+"""Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
 EMF_LARGEST: Final = 2.0**360
-"""Largest magnitude of a number, as CloudWatch's API Reference has it for MetricDatum."""
+"""Largest magnitude of a value (CloudWatch API Reference, MetricDatum)."""
 
 
 def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-    """Return a line for each moment and set of dimensions; add what CloudWatch will never take to `rejected`."""
+    """Return a line for each time and set of dimensions; add points that CloudWatch rejects to `rejected`."""
     done: list[_Event] = []
     latest: dict[tuple[Dimensions, int], _Event] = {}
     for point in batch:
@@ -51,7 +51,7 @@ def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected
 
 
 class _Event:
-    """One log event: metrics of one moment and one set of dimensions, each name once."""
+    """One log event: metrics of one time and one set of dimensions, each name once."""
 
     __slots__ = ("_after", "_before", "_metrics", "_size")
 
@@ -63,7 +63,7 @@ class _Event:
         self._size = len(self._before) + len(self._after) + 2
 
     def add(self, name: str, definition: str, number: str) -> bool:
-        """Add a metric; return False where its name is taken, or the event is full."""
+        """Add a metric; return False if its name is already used or the event is full."""
         size = self._size + len(name) + len(definition) + len(number) + 3
         if name in self._metrics or len(self._metrics) == EMF_NUMBERS or size > EMF_BYTES:
             return False
@@ -80,7 +80,7 @@ class _Event:
 
 @lru_cache(maxsize=SERIES)
 def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
-    """Return a metric's name and definition as JSON, or why CloudWatch will never take this series."""
+    """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
     reason = None
     try:
         unit = _emf_unit(metric.unit)
@@ -101,17 +101,17 @@ def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str,
 
 
 def series_fault(metric: Metric, dims: Dimensions) -> str | None:
-    """Return why CloudWatch will never take a point of this series, or None."""
+    """Return why CloudWatch rejects every point of this series, or None."""
     return _emf_series(metric, dims, 60)[2]
 
 
 def _emf_unit(unit: str) -> str:
-    """Return CloudWatch's unit; raise KeyError where nobody has chosen one."""
+    """Return CloudWatch's unit; raise KeyError if none is defined."""
     return "Count" if unit.startswith("{") and unit.endswith("}") else EMF_UNITS[unit]
 
 
 def _emf_fault(point: Datapoint) -> str | None:
-    """Return why CloudWatch will never take this point of a good series."""
+    """Return why CloudWatch rejects this point of a valid series, or None."""
     figure = point.increase if point.metric.kind is Kind.COUNTER else point.value
     if figure is None:
         return "first reading of a counter"
@@ -121,7 +121,7 @@ def _emf_fault(point: Datapoint) -> str | None:
 
 
 def _emf_numbers(point: Datapoint) -> list[str]:
-    """Return a point's number, or its samples in arrays, as JSON: one text for each event that it takes."""
+    """Return a point's value, or its samples as arrays, as JSON: one text for each event."""
     total = point.summary
     if total is None:
         return [repr(point.increase if point.metric.kind is Kind.COUNTER else point.value)]
@@ -131,5 +131,5 @@ def _emf_numbers(point: Datapoint) -> list[str]:
 
 
 def is_allowed(text: str, most: int) -> bool:
-    """Tell whether CloudWatch takes `text` as a name or a value: printable ASCII, not blank, at most `most` long."""
+    """Return whether CloudWatch accepts a name or a value: printable ASCII, not blank, at most `most` characters."""
     return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()

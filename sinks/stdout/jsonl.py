@@ -13,7 +13,7 @@ from agent.sink import Rejected
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SERIES: Final = 20_000
-"""Series whose constant part of a line is remembered: about 0.5 kB each."""
+"""Series whose constant part of a line is cached: about 0.5 kB each."""
 
 
 @lru_cache(maxsize=256)
@@ -25,7 +25,7 @@ def utc(at: int) -> str:
 
 
 def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-    """Return a line for each point; add those of a time outside the calendar to `rejected`."""
+    """Return a line for each point; add points with a time outside the calendar to `rejected`."""
     done = []
     for point in batch:
         metric, value, dims, at, start_time, start, summary, increase = point
@@ -49,6 +49,6 @@ def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
 
 @lru_cache(maxsize=SERIES)
 def _parts(metric: Metric, dims: Dimensions) -> tuple[str, str]:
-    """Return what stands before the value, and after it."""
+    """Return the parts of the line before and after the value."""
     known = json.dumps({"name": metric.name, "kind": metric.kind, "unit": metric.unit})
     return f', {known[1:-1]}, "value": ', f', "dims": {json.dumps(dict(dims.items_sorted))}'

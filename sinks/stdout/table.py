@@ -1,4 +1,4 @@
-"""Datapoints as a table for people, on a terminal redrawn in place."""
+"""Datapoints as a table, redrawn in place on a terminal."""
 
 from __future__ import annotations
 
@@ -30,37 +30,36 @@ READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
     "s/s": (100, "%", ("",)),
     "{flop}/s": (1, "flop/s", SI),
 }
-"""UCUM word, or that of a counter's rate -> factor, word and prefixes for people."""
+"""UCUM unit of a gauge or of a counter's rate -> factor, displayed unit and prefixes."""
 
 
-SHORTEST: Final = 1_000_000
-"""Nanoseconds that a rate must be made of."""
+MIN_ELAPSED: Final = 1_000_000
+"""Shortest window (ns) for a rate."""
 
 
 class Table:
-    """Draws one table a tick, on a terminal over the one before."""
+    """Draws one table for each tick as wide as `stream`, over the last one if `in_place`."""
 
     def __init__(self, stream: Any, *, in_place: bool) -> None:
-        """Draw as wide as `stream` is, each table over the last one if `in_place`."""
         self._stream, self._in_place = stream, in_place
         self._up = ""
         self._cut: list[str] = []
 
     def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
-        """Return what to write so that `batch` is shown."""
-        del rejected  # people may see everything
+        """Return the text that shows `batch`."""
+        del rejected  # a table can show every point
         try:
             size = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError, AttributeError):
             size = shutil.get_terminal_size()
         batch = sorted(batch, key=lambda point: point.at)
-        if self._in_place:  # one table of the newest, with what came late
+        if self._in_place:  # one table with the newest point of each series
             batch = [*{(point.metric.name, point.dims): point for point in batch}.values()]
         ticks = [batch] if self._in_place else [[*tick] for _, tick in groupby(batch, key=lambda point: point.at)]
         return "".join([self._frame(_lines(tick, size.columns or 80), size.lines or 24) for tick in ticks])
 
     def rest(self) -> str:
-        """Return the last table whole, if it was cut to the height of the terminal."""
+        """Return the whole last table if it was cut to the height of the terminal."""
         return self._frame(self._cut, len(self._cut) + 1) if self._cut else ""
 
     def _frame(self, lines: list[str], height: int) -> str:
@@ -75,8 +74,8 @@ class Table:
 
 
 def _lines(points: list[Datapoint], width: int) -> list[str]:
-    """Return one table, `width` cells wide; numbers are never cut, names and dimensions may be."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  only people need it
+    """Return the lines of a table, `width` cells wide; names and dimensions may be cut, numbers never."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
 
     points = sorted(points, key=lambda point: point.metric.name)
     own = {key for point in points for key in point.metric.dims}
@@ -103,11 +102,11 @@ def _lines(points: list[Datapoint], width: int) -> list[str]:
 
 
 def _figures(points: list[Datapoint]) -> list[str]:
-    """Return a title, and what people want to know of each point: a gauge as it is, a counter as its rate."""
+    """Return a title and a text for each point: a gauge's value, a counter's rate or total."""
     rows = [("value", "", "min", "max")]
     for metric, value, _, at, _, start, total, increase in points:
         figure, unit, note = value, metric.unit, ""
-        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - SHORTEST:
+        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - MIN_ELAPSED:
             figure, unit = increase / (at - start) * 1e9, f"{unit}/s"
         elif metric.kind is Kind.COUNTER:
             note = "total"
@@ -125,7 +124,7 @@ def _digits(number: float) -> str:
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return by what to divide for people, and the word to say: 2**30 and GiB; `{thread}` needs none, `{kill}/s` /s."""
+    """Return the divisor and the unit to display: 2**30 and GiB; `{thread}` becomes "", `{kill}/s` becomes /s."""
     factor, word, prefixes = READABLE.get(unit) or (1, re.sub(r"^(\{.*\}|1)(?=$|/)", "", _shown(unit)), ("",))
     divisor, step = 1 / factor, 1024 if "Ki" in prefixes else 1000
     prefix = ""
@@ -138,7 +137,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 @lru_cache(maxsize=SERIES)
 def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> str:
-    """Return pairs as `key=value`, the longest values cut until all fit into `width`; cut once more if need be."""
+    """Return pairs as `key=value`; values, longest first, then the whole text are shortened to fit into `width`."""
     text, most = " ".join(f"{_shown(key)}={_shown(value)}" for key, value in pairs), width
     while len(text) > width and most > 6:
         text = " ".join(f"{_shown(key)}={_middle(_shown(value), most)}" for key, value in pairs)
@@ -147,12 +146,12 @@ def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> str:
 
 
 def _middle(text: str, width: int) -> str:
-    """Return `text` in at most `width` characters, an ellipsis in its middle if it is longer."""
+    """Return `text` in at most `width` characters, with an ellipsis in the middle if it is cut."""
     if len(text) <= width:
         return text
     return f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
 
 
 def _shown(text: str) -> str:
-    """Return `text` without what would steer a terminal."""
+    """Return `text` without control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

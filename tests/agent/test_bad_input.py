@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent import cli
+
 FULL = Path("/dev/full")
 FEW = ("--collector", "memory")
 PLUGINS = """
@@ -112,17 +114,32 @@ def line_of(done, code):
     return done.stderr.removeprefix("agent: ").rstrip("\n")
 
 
+@pytest.fixture
+def here(monkeypatch, capfd):
+    """Run the command in this process; return what subprocess.run returns. For what is refused before anything runs."""
+
+    def run(*words, env=None):
+        for name, value in (env or {}).items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(SystemExit) as end:
+            cli.main(list(map(str, words)))
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, out, err)
+
+    return run
+
+
 @pytest.mark.parametrize(
     "name", ["CHIPWATCH_REGION", "CHIPWATCH_DIMS__SITE", "CHIPWATCH_CONFIG", "CHIPWATCH_SINKS__STDOUT__PATH"]
 )
-def test_a_variable_that_is_not_utf8_is_refused_by_name(agent, name):
-    done = agent.run("--once", *FEW, env={name: os.fsdecode(b"/\xff")})
+def test_a_variable_that_is_not_utf8_is_refused_by_name(here, name):
+    done = here("--once", *FEW, env={name: os.fsdecode(b"/\xff")})
     assert line_of(done, 2) == rf"{name}: expected UTF-8, got '/\udcff'"
 
 
 @pytest.mark.parametrize("name", ["CHIPWATCH_SPOOL", "CHIPWATCH_CONFIG", "CHIPWATCH_HEALTH"])
-def test_the_health_command_refuses_it_as_well(agent, name):
-    done = agent.run("health", env={name: os.fsdecode(b"/\xff")})
+def test_the_health_command_refuses_it_as_well(here, name):
+    done = here("health", env={name: os.fsdecode(b"/\xff")})
     assert line_of(done, 2) == rf"{name}: expected UTF-8, got '/\udcff'"
 
 
@@ -152,10 +169,10 @@ def test_an_argument_is_told_on_one_line(agent):
         (f"a = {'{b=' * 5000}1{'}' * 5000}", "FILE: not a configuration: its values are nested too deep"),
     ],
 )
-def test_a_wrong_file_is_refused(agent, tmp_path, command, text, line):
+def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
     file = tmp_path / "agent.toml"
     file.write_text(text)
-    assert line_of(agent.run(command, "--config", file), 2) == line.replace("FILE", str(file))
+    assert line_of(here(command, "--config", file), 2) == line.replace("FILE", str(file))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +190,9 @@ def test_a_wrong_file_is_refused(agent, tmp_path, command, text, line):
         ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
     ],
 )
-def test_a_plugin_that_cannot_be_one_is_refused_by_name(agent, others, name, line):
+def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line):
     others.add("theirs", PLUGINS, collectors=[("odd", name)])
-    told = line_of(agent.run("--once", env={"PYTHONPATH": others.folder}), 2)
+    told = line_of(here("--once"), 2)
     assert told == f"collectors.odd: {line}" or re.fullmatch(f"collectors.odd: {line}", told)
 
 
@@ -234,14 +251,13 @@ def test_a_credential_process_that_is_missing_is_one_line(agent, tmp_path):
         ("def f(:", "SyntaxError: invalid syntax (theirs.py, line 1)"),
     ],
 )
-def test_a_plugin_whose_module_fails_is_refused_by_name(agent, others, module, line):
+def test_a_plugin_whose_module_fails_is_refused_by_name(here, others, module, line):
     others.add("theirs", module + "\n", sinks=[("odd", "Odd")])
-    done = agent.run("check", "--sink", "odd", env={"PYTHONPATH": others.folder})
+    done = here("check", "--sink", "odd")
     assert line_of(done, 2) == f"sinks.odd: its import fails: {line}"
 
 
-@pytest.mark.parametrize("command", ["list", "sample-config"])
-@pytest.mark.parametrize("name", ["Riddle", "missing"])
+@pytest.mark.parametrize(("command", "name"), [("list", "Riddle"), ("sample-config", "missing")])
 def test_what_is_printed_of_all_plugins_leaves_such_a_one_out(agent, others, command, name):
     others.add("theirs", PLUGINS, collectors=[("odd", name)])
     done = agent.run(command, env={"PYTHONPATH": others.folder})
@@ -251,15 +267,7 @@ def test_what_is_printed_of_all_plugins_leaves_such_a_one_out(agent, others, com
 
 # -- standard streams -----------------------------------------------------------------------------------------------
 
-PRINTING = (
-    "list",
-    "version",
-    "sample-config",
-    "check --collector memory",
-    "plan --collector memory",
-    "health",
-    "--help",
-)
+PRINTING = ("list", "check --collector memory", "plan --collector memory", "--help")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
@@ -280,8 +288,17 @@ def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(
         assert agent.run("--bogus", stdout=full, stderr=full, capture_output=False).returncode == 2
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("words", ["--help", "--bogus", "health --spool /nowhere", "check --collector memory"])
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [
+        ("--help", ">&-"),
+        ("--bogus", "2>&-"),
+        ("--bogus", "<&- >&- 2>&-"),
+        ("health --spool /nowhere", "2>&-"),
+        ("check --collector memory", ">&-"),
+        ("check --collector memory", "<&- >&- 2>&-"),
+    ],
+)
 def test_a_closed_standard_stream_costs_nothing(agent, closed, words):
     command = f"{shlex.join(agent.command)} {words}"
     done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60, check=False)
@@ -317,8 +334,6 @@ def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(
     [
         (300_000, "--once"),
         (300_000, "check"),
-        (300_000, "list"),
-        (300_000, "health"),
         (300_000, "--once --sink cloudwatch --region x"),
         (60_000, "--once --collector memory"),
         (60_000, "check"),
@@ -361,14 +376,12 @@ def test_the_password_of_an_endpoint_is_not_told(told, command):
     "url",
     ["http://user:S3CRET/x@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://u:S3CRET@h:99999", "http://u:S3 CRET@h"],
 )
-def test_an_endpoint_that_is_no_address_is_refused_and_not_told(agent, url):
-    done = agent.run("check", *CLOUD, "--endpoint-url", url, env=KEYS)
+def test_an_endpoint_that_is_no_address_is_refused_and_not_told(here, url):
+    done = here("check", *CLOUD, "--endpoint-url", url, env=KEYS)
     assert line_of(done, 2) == "sinks.cloudwatch.endpoint_url: expected http://HOST:PORT, or https, without spaces"
 
 
-@pytest.mark.parametrize(
-    "proxy", ["http://user:S3CRET@127.0.0.1:1", "user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"]
-)
+@pytest.mark.parametrize("proxy", ["user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"])
 def test_the_password_of_a_proxy_is_not_told(told, proxy):
     text = told("run", "--once", *CLOUD, **KEYS, HTTPS_PROXY=proxy)
     assert "//...@127.0.0.1:1" in text
@@ -376,8 +389,9 @@ def test_the_password_of_a_proxy_is_not_told(told, proxy):
     assert "CRET" not in text
 
 
-@pytest.mark.parametrize("command", ["check", "run --once", "run --once --log-level debug"])
-@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+@pytest.mark.parametrize(
+    ("command", "end"), [("check", "exit 1"), ("run --once", "exit 0"), ("run --once --log-level debug", "exit 1")]
+)
 def test_what_a_credential_process_prints_is_not_told(told, tmp_path, command, end):
     program = tmp_path / "credentials"
     program.write_text(f"#!/bin/sh\necho S3CRET\necho S3CRET >&2\necho S3CRET >&2\n{end}\n")

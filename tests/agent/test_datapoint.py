@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
+import gc
+import pickle
 import subprocess
 import sys
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import datapoint
 from agent.datapoint import NO_DIMENSIONS, Dimensions, Kind, Level, counter, gauge
 
 PAIRS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=6)
@@ -85,3 +90,41 @@ def test_the_data_model_loads_nothing_else_of_the_project():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["agent", "agent.datapoint"]
+
+
+def test_equal_pairs_are_one_object_wherever_they_are_made():
+    made = []
+    threads = [
+        Thread(target=lambda: made.append([Dimensions(n=str(n), of="race") for n in range(500)])) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {id(dims) for dims in made[0]} == {id(dims) for of in made for dims in of}
+    assert Dimensions({"b": "2"}, a="1") is Dimensions(a="1", b="2")
+
+
+def test_a_copy_of_dimensions_is_themselves():
+    dims = Dimensions(a="1")
+    assert copy.copy(dims) is copy.deepcopy(dims) is pickle.loads(pickle.dumps(dims)) is dims
+
+
+def test_a_text_that_only_looks_like_another_never_takes_its_place():
+    class Odd(str):
+        __slots__ = ()
+
+    odd = Dimensions({"a": Odd("never seen before")})
+    plain = Dimensions({"a": "never seen before"})
+    assert type(plain["a"]) is str
+    assert odd is not plain
+    assert Dimensions(a="never seen before") is plain
+
+
+def test_dimensions_that_nobody_holds_are_forgotten():
+    before = len(datapoint._interned)
+    kept = [Dimensions(n=str(n), of="forgotten") for n in range(100)]
+    assert len(datapoint._interned) == before + 100
+    del kept
+    gc.collect()
+    assert len(datapoint._interned) <= before

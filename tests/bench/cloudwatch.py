@@ -15,11 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, Summary, gauge
+from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
+from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import Filter, Route
@@ -30,6 +32,7 @@ from sinks.cloudwatch import CloudwatchSink
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.series import METRICS, metrics
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
 
@@ -90,6 +93,10 @@ def cost(effort: Effort) -> list[Figure]:
         ),
         Figure("CloudWatch, CPU of 1000 datums of a window", "ms", None, told[f"sink {SAMPLES}"], full),
         Figure("CloudWatch, CPU of those by plain boto3", "ms", None, told[f"plain {SAMPLES}"], full),
+        Figure(
+            "CloudWatch, CPU from sample to body", "ms", None, told["path"],
+            f"{SAMPLES} ticks of {DATUMS} series (half counters), a window, a spool on disk, dimensions, sizes, body",
+        ),
     ]  # fmt: skip
 
 
@@ -119,7 +126,48 @@ def cost_child(url: str, rounds: str) -> dict[str, list[float]]:
         told[f"plain {samples}"] = [cpu(plainly) for _ in range(int(rounds) + 1)][1:]
     sink.close()
     client.close()
-    return told
+    return told | {"path": path(int(rounds))}
+
+
+class Kept:
+    """Stands for the connection: takes a body and sends it nowhere."""
+
+    def put(self, *_: Any) -> dict[int, str]:
+        return {}
+
+    def close(self) -> None: ...
+
+
+def path(rounds: int) -> list[float]:
+    """Return the CPU time (ms) of a window of samples on its way to the bodies of requests."""
+    sink, common, took = CloudwatchSink(CloudwatchSink.Config()), Dimensions(MACHINE), []
+    sink._client = Kept()
+    dims = [Dimensions(device=f"device-{n // 8}", port=str(n % 8)) for n in range(DATUMS // METRICS)]
+    of, at, dice = metrics(), time.time_ns() // 60_000_000_000 * 60_000_000_000, random.Random(1)
+    with tempfile.TemporaryDirectory() as folder, closing(Spool("cloudwatch", Path(folder) / "c.db")) as spool:
+        worker = Worker("cloudwatch", sink, spool, common=lambda: common)
+        limit = CardinalityLimit("cloudwatch", 2 * DATUMS)
+        window = Window(60, born=0, increases=True)
+        route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, budget=limit)
+
+        def deliver() -> None:
+            while worker._deliver_some():
+                pass
+
+        for _ in range(3 * rounds + 2):
+            total = 0.0
+            for _ in range(SAMPLES):
+                at += 60_000_000_000 // SAMPLES
+                points = [
+                    metric.point(at, at / 1e9 if metric.kind is Kind.COUNTER else dice.uniform(0, 100), each,
+                                 start_time=1 if metric.kind is Kind.COUNTER else None)
+                    for metric in of
+                    for each in dims
+                ]  # fmt: skip
+                total += cpu(partial(route.take, points, at))
+            took.append(total + cpu(deliver))
+        assert spool.ledger.sent >= DATUMS * (len(took) - 1), spool.ledger
+    return took[2:]
 
 
 def cpu(call: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.cloudwatch.session import CONNECT
+from sinks.cloudwatch.session import CONNECT_TIMEOUT
 from tests.bench.cloudwatch import cost, dead, environ, pace
 from tests.bench.figure import Effort
 from tests.doubles import cloudwatch as service
@@ -29,4 +29,4 @@ def test_no_tick_waits_for_a_dead_endpoint():
     with environ(service.environment()):
         _, worst = dead(LEAST)
 
-    assert max(worst.values) < 1000 * CONNECT / 2
+    assert max(worst.values) < 1000 * CONNECT_TIMEOUT / 2

@@ -66,7 +66,7 @@ def dist(tmp_path_factory):
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "--directory", folder, cwd=ROOT)
     machine = os.uname().machine
     of_debian = ("--python-version", PYTHON, "--platform", f"manylinux_2_28_{machine}", "--platform", f"manylinux_2_17_{machine}")  # fmt: skip
-    run(*pip, *of_debian, "--no-deps", "--require-hashes", "-r", ROOT / "constraints.txt", "--dest", held)
+    run(*pip, *of_debian, "--no-deps", "--require-hashes", "-r", ROOT / "requirements/constraints.txt", "--dest", held)
     (wheel,) = folder.glob("*.whl")
     run(*pip, *of_debian, "--no-index", "--find-links", held, "--dest", folder / "wheelhouse", f"{wheel}[cloudwatch]")
     lines = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(folder)}\n" for one in sorted(folder.rglob("*.whl"))]  # fmt: skip

@@ -23,7 +23,7 @@ FILES = sorted((FOLDER / "task-definitions").glob("*.json"))
 POLICIES = sorted((FOLDER / "iam").glob("*.json"))
 DAEMONS = [file for file in FILES if file.name.startswith("daemon-")]
 SIDECARS = [file for file in FILES if file.name.startswith("sidecar-")]
-LONG = 60.0
+LONG = 300.0
 AS_IT_IS = {"DockerLabels", "Options"}
 """Keys whose values have names of the user's."""
 

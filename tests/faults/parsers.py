@@ -11,12 +11,12 @@ from pathlib import Path
 
 from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
-from agent.collectors.amd.metrics import Teller
-from agent.collectors.apple import macmon, registry
+from agent.collectors.amd.metrics import CardPoints
+from agent.collectors.apple import registry, source
 from agent.collectors.intel import share, xpu_smi
+from agent.collectors.neuron.monitor import RecordSplitter
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
-from agent.collectors.neuron.stream import Splitter
-from agent.collectors.neuron.trouble import Trouble
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.collectors.tpu import message, told
@@ -24,9 +24,9 @@ from agent.commands import health
 from agent.commands.check import sample_config
 from agent.config import load as config
 from agent.config.convert import ConfigError
-from agent.datapoint import Level
+from agent.datapoint import Dimensions, Level
 from agent.host.mounts import mount_of, mounts
-from agent.host.oneshot import Trouble as NoUse
+from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat
 from agent.identity.kubernetes import Kubernetes
 from agent.spool import codec
@@ -49,12 +49,12 @@ def seeds(pattern: str, most: int = 20_000) -> list[bytes]:
 def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     """Yield name, captures, reader and documented errors of each."""
     lines = [json.dumps(record(runtimes=2, cores=2, models=1)).encode()]
-    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in Splitter(Trouble()).cut(data)][:20]
+    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter(Problems()).split(data)][:20]
     yield "neuron records", lines, neuron
     amd = seeds("amd/*.json", 8_000)
-    yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (NoUse,)
-    yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (NoUse,)
-    yield "amd list", amd, lambda data: [*tools.located(data)], (NoUse,)
+    yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
+    yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
+    yield "amd list", amd, lambda data: [*tools.located(data)], (QueryFailed,)
     yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
     yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
@@ -62,7 +62,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.
     yield "intel fdinfo", [fdinfo], intel_fdinfo, (KeyError, ValueError, IndexError)
-    yield "apple macmon", seeds("apple/*.json"), macmon.parse, (ValueError,)
+    yield "apple macmon", seeds("apple/*.json"), source.parse, (ValueError,)
     table = struct.pack("<8I", 0, 0, 338_000_000, 700, 618_000_000, 800, 1_398_000_000, 900)
     yield "apple clocks", [table], lambda data: [*registry.frequencies(data)]
     yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
@@ -82,16 +82,16 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    trouble = Trouble()
+    trouble = Problems()
     records = Records(trouble, Level.ALL, interval=1.0, tagged=True, ecc_per_period=False, boot=None)
-    for line in Splitter(trouble).cut(data + b"\n"):
+    for line in RecordSplitter(trouble).split(data + b"\n"):
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)
     assert all(text.isprintable() for text in trouble.take())
 
 
 def readings(cards) -> Iterator[object]:
-    return (point for card in cards.values() for point in Teller("0").points(AT, card))
+    return (point for card in cards.values() for point in CardPoints(Dimensions(gpu="0")).make(AT, card))
 
 
 def intel_fdinfo(data: bytes) -> list[object]:

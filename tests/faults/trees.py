@@ -17,7 +17,7 @@ from agent.collectors.intel import IntelCollector
 from agent.collectors.memory import MemoryCollector
 from agent.collectors.network import NetworkCollector
 from agent.collectors.neuron import sysfs
-from agent.collectors.neuron.trouble import Trouble
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.pressure import PressureCollector
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
@@ -174,7 +174,7 @@ def _read(cls: type, config: dict[str, Path]) -> Callable[[], Iterator[object]]:
 
 
 def _neuron(root: Path) -> Iterator[object]:
-    devices = sysfs.Devices(root / "sys", None, Trouble())
+    devices = sysfs.Devices(root / "sys", None, Problems())
     try:
         yield from devices.points(AT)
     finally:

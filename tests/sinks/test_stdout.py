@@ -8,6 +8,7 @@ import math
 import os
 import pkgutil
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -276,6 +277,30 @@ def test_a_terminal_that_hung_up_is_gone():
             sink.write([CPU.point(AT, 1.0)])
 
 
+@pytest.mark.parametrize(
+    ("terminal", "number", "error"),
+    [
+        (True, errno.EIO, SinkClosed),
+        (False, errno.EIO, Retryable),
+        (True, errno.ENOSPC, Retryable),
+        (False, errno.EPIPE, SinkClosed),
+    ],
+)
+def test_only_a_terminal_that_hung_up_or_a_pipe_without_a_reader_has_gone(terminal, number, error):
+    class Failing(io.BytesIO):
+        def isatty(self):
+            return terminal
+
+        def write(self, data):
+            raise OSError(number, os.strerror(number))
+
+    sink = StdoutSink(StdoutSink.Config(format="json"), Failing())
+    sink.open()
+    with pytest.raises(error) as caught:
+        sink.write([CPU.point(AT, 1.0)])
+    assert type(caught.value) is error
+
+
 PROGRAM = """
 import sys
 from agent.datapoint import gauge
@@ -324,6 +349,25 @@ def test_only_the_table_loads_rich(format_, wanted):
 
 
 # -- table
+
+
+@pytest.mark.parametrize(("value", "shown"), [(999.4, "999 W"), (999.5, "1 kW"), (999_499.0, "999 kW"), (0.0, "0 W")])
+def test_a_prefix_begins_where_three_digits_end(value, shown):
+    stream = io.StringIO()
+    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
+    sink.open()
+    sink.write([gauge("a.b", "W", "Power.").point(AT, value)])
+    assert re.search(rf"a\.b +{shown}$", stream.getvalue(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(999.4, "999"), (999.5, "1,000"), (1000.0, "1,000"), (0.12345, "0.123")])
+def test_a_number_without_a_prefix_is_shown_in_three_digits_or_whole(value, shown):
+    gauge_ = gauge("a.b", "{thing}", "Of no unit with prefixes.")
+    stream = io.StringIO()
+    sink = StdoutSink(StdoutSink.Config(format="table"), stream)
+    sink.open()
+    sink.write([gauge_.point(AT, value)])
+    assert re.search(rf"a\.b +{re.escape(shown)}\s", stream.getvalue())
 
 
 def sample_tick(at=AT, start=AT - SECOND, summary=None):

@@ -5,21 +5,20 @@ from __future__ import annotations
 import errno
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from agent.collectors.amd.metrics import COUNTERS, HOTSPOT, Readings, Teller
+from agent.collectors.amd.metrics import COUNTERS, HOTSPOT, CardPoints, Readings
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.drm import cards, text
+from agent.host.drm import CardFiles, cards, text
 from agent.host.procfs import KeptFile
 
 AMD: Final = "0x1002"
-GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 ABSENT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
-"""What amdgpu answers where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
+"""What amdgpu returns where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
 ENERGY_STEP: Final = 15.259e-6
 """Joules: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
 ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5): 88, (1, 6): 16, (1, 7): 24}
@@ -49,131 +48,113 @@ APU_FORMATS: Final = (2, 3)
 """Of gpu_metrics: kgd_pp_interface.h."""
 GTT: Final = (("mem_info_gtt_used", gpu_metrics.MEMORY_USED), ("mem_info_gtt_total", gpu_metrics.MEMORY_TOTAL))
 
-# What the catalogue asks of a card at a level, and of what it is made; read now and then: SELDOM.
-ASKED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC)}) | {
+# Metrics that a card should have at a level. COUNTERS are read on the slow path only.
+WANTED_BASIC: Final = frozenset({metric for _, metric, _ in (*BASIC, *HWMON_BASIC)}) | {
     gpu_metrics.POWER,
     gpu_metrics.TEMPERATURE,
     gpu_metrics.ECC_UNCORRECTED,
 }
-ASKED_DETAILED: Final = frozenset({metric for _, metric, _ in (*DETAILED, *HWMON_DETAILED)}) | {
+WANTED_DETAILED: Final = frozenset({metric for _, metric, _ in (*DETAILED, *HWMON_DETAILED)}) | {
     gpu_metrics.CLOCK_GRAPHICS,
     gpu_metrics.CLOCK_MEMORY,
     gpu_metrics.MEMORY_TEMPERATURE,
     gpu_metrics.ECC_CORRECTED,
     gpu_metrics.ENERGY,
 }
-SELDOM: Final = COUNTERS
 VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
-"""Where the hwmon shows none of these, there is no fan."""
+"""Where the hwmon has none of these, there is no fan."""
 
 
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the device's folder of each card of AMD's, in that order; nothing is woken."""
+    """Yield the kernel's number and the device's folder of each AMD card, in order; wakes no card."""
     for index, folder in cards(sys, AMD):
         if "DRIVER=radeon" not in text(folder / "device/uevent"):
             yield index, folder / "device"
 
 
-class Card:
-    """One card, whose files are kept open."""
+class Card(CardFiles):
+    """One card."""
+
+    expected = ABSENT
 
     def __init__(self, index: str, device: Path, *, detailed: bool) -> None:
         """Open what there is; raise LookupError where nothing is."""
-        self.index, self.device, self._detailed = index, device, detailed
-        self.teller = Teller(index)
-        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
-        self.slot = slot[1].lower() if slot else ""
-        """PCI address."""
+        super().__init__(index, device)
+        self._detailed = detailed
+        self.points = CardPoints(self.dims)
         self.total: float | None = None
-        """Bytes of memory as they were last told, or None."""
+        """Bytes of memory as last read, or None."""
         self.gaps: frozenset[Metric] = frozenset()
-        """What is asked, and was not read in the last two readings."""
+        """Wanted metrics that the last two readings lacked."""
         self._missing: frozenset[Metric] = frozenset()
         self._own: set[Metric] = set()
         self.suspended = False
-        self.problems: dict[str, str] = {}
-        """Of the last reading, by file."""
-        self._status = self._kept(device / "power/runtime_status")
-        self._asked = ASKED_BASIC | ASKED_DETAILED if detailed else ASKED_BASIC
+        self._wanted = WANTED_BASIC | WANTED_DETAILED if detailed else WANTED_BASIC
         self.is_apu = False
         """Whether its VRAM is cut from the machine's memory, of which it uses more (GTT)."""
         self._gtt: list[tuple[KeptFile, Metric]] = []
-        self._files = [(file, metric, factor) for file, metric, factor in self._open()]
-        self._ras = self._kept(device / "ras/umc_err_count")
-        self._table = self._kept(device / "gpu_metrics") if detailed else None
+        self._files = list(self._open())
         if not self._files:
+            self.close()
             raise LookupError(device)
+        self._ras = self.kept(device / "ras/umc_err_count")
+        self._table = self.kept(device / "gpu_metrics") if detailed else None
 
-    def read(self, *, seldom: bool) -> Readings | None:
-        """Return what can be read now, None where the card sleeps: to read a sensor would wake it."""
-        self.problems = {}
-        status = self._bytes(self._status) if self._status else b"active"
-        self.suspended = not self.problems and not (status or b"").startswith(b"active")
+    def read(self, *, slow: bool) -> Readings | None:
+        """Return what can be read now, counters too if `slow`; None where the card sleeps."""
+        self.suspended = not self.begin()
         if self.suspended:
             return None
         readings: Readings = {}
         for file, metric, factor in self._files:
-            if (value := self._value(file)) is not None:
+            if (value := self.number(file, _number)) is not None:
                 readings[metric] = value * factor
         for file, metric in self._gtt:
-            value, vram = self._value(file), readings.pop(metric, None)
+            value, vram = self.number(file, _number), readings.pop(metric, None)
             if value is not None and vram is not None:
                 readings[metric] = vram + value
-        answered, gone = bool(readings), self.lost
-        if answered or gone:
+        answered = bool(readings)
+        if answered or self.lost:
             readings[gpu_metrics.STATE] = 1 if answered else 0
-        if answered and seldom:
-            self._errors(readings)
-            self._energy(readings)
-        self._compare(readings if answered else None, seldom=seldom)
+        if answered and slow:
+            self._read_errors(readings)
+            if (steps := self.number(self._table, _energy)) is not None:
+                readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
+        self._compare(readings if answered else None, slow=slow)
         return readings
 
-    def complete(self, readings: Readings, told: Readings) -> None:
-        """Put what a tool told into gaps of the readings; the size of the memory once for all."""
-        readings |= {metric: value for metric, value in told.items() if metric in self.gaps}
+    def complete(self, readings: Readings, further: Readings) -> None:
+        """Fill gaps of the readings from a tool's; the total memory is kept once known."""
+        readings |= {metric: value for metric, value in further.items() if metric in self.gaps}
         self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
         if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
 
-    @property
-    def lost(self) -> bool:
-        """Whether the kernel said, in the last reading, that the card is gone."""
-        return "lost" in self.problems
-
-    def close(self) -> None:
-        """Close the files."""
-        kept = *(file for file, _ in self._gtt), *(file for file, *_ in self._files)
-        for file in (self._status, self._ras, self._table, *kept):
-            if file:
-                file.close()
-
-    def _compare(self, readings: Readings | None, *, seldom: bool) -> None:
-        """Note what is missing; nothing where the card did not answer at all: it is in a reset, or falls asleep."""
+    def _compare(self, readings: Readings | None, *, slow: bool) -> None:
+        """Note what is missing; nothing where no file could be read: the card is in a reset, or falls asleep."""
         if readings is None:
             self.gaps = self._missing = frozenset()
             return
-        missing = self._asked - readings.keys()
-        if seldom:
+        missing = self._wanted - readings.keys()
+        if slow:
             for metric in (readings.keys() & COUNTERS) - self._own:
                 self._own.add(metric)
-                self.teller.renew(metric)
+                self.points.restart(metric)
         else:
-            missing -= SELDOM - self._missing
-        # A counter is one source's or the other's, never both in turn: they need not begin at the same moment.
+            missing -= COUNTERS - self._missing
+        # A counter comes from one source only: another one may have begun at another moment.
         missing -= self._own
         if missing & VRAM:
             missing |= {gpu_metrics.MEMORY_UTILIZATION}
         self.gaps, self._missing = missing & self._missing, missing
 
     def _open(self) -> Iterator[tuple[KeptFile, Metric, float]]:
-        folders = sorted(self.device.glob("hwmon/hwmon*"))
-        hwmon = folders[0] if folders else self.device / "hwmon/none"
+        hwmon, labels = self.hwmon, self.temperatures
         power = "power1_average" if (hwmon / "power1_average").exists() else "power1_input"  # MI300 has this one only
-        labels = {text(path): path.name.replace("_label", "_input") for path in hwmon.glob("temp*_label")}
         further = [(power, gpu_metrics.POWER, 1e-6), *HWMON_BASIC, *(HWMON_DETAILED if self._detailed else ())]
-        if folders and not any((hwmon / name).exists() for name in FAN):
-            self._asked -= {gpu_metrics.FAN}
+        if hwmon.is_dir() and not any((hwmon / name).exists() for name in FAN):
+            self._wanted -= {gpu_metrics.FAN}
         if chip := labels.get("edge") or labels.get("junction"):  # MI300 has no edge
             further.append((chip, gpu_metrics.TEMPERATURE, 1e-3))
         specs = [(self.device, spec) for spec in (*BASIC, *(DETAILED if self._detailed else ()))]
@@ -186,60 +167,26 @@ class Card:
                 specs.append((hwmon, (sensor, metric, 1e-6)) if there else (self.device, (table, metric, 1)))
         self.is_apu = text(hwmon / "in1_label") == NORTH_BRIDGE or self._has_table_of_apu()
         if self.is_apu:
-            self._asked -= VRAM  # of which a tool would tell the part alone
-            self._gtt = [(file, metric) for name, metric in GTT if (file := self._kept(self.device / name))]
+            self._wanted -= VRAM  # a tool would give only the part that is VRAM
+            self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(self.device / name))]
         for folder, (name, metric, factor) in [*specs, *((hwmon, spec) for spec in further)]:
-            if file := self._kept(folder / name):
+            if file := self.kept(folder / name):
                 yield file, metric, factor
 
     def _has_table_of_apu(self) -> bool:
-        """Tell whether gpu_metrics has the format of an APU's; not of a card that sleeps, which it would wake."""
+        """Tell whether gpu_metrics has an APU's format; False for a card that sleeps, which reading would wake."""
         if text(self.device / "power/runtime_status") not in {"", "active"}:
             return False
         with suppress(OSError), (self.device / "gpu_metrics").open("rb") as file:
             return file.read(3)[2:] in {bytes([form]) for form in APU_FORMATS}
         return False
 
-    @staticmethod
-    def _kept(path: Path) -> KeptFile | None:
-        try:
-            return KeptFile(path)
-        except OSError:  # absent, or not for us
-            return None
-
-    def _bytes(self, file: KeptFile) -> bytes | None:
-        try:
-            return file.read()
-        except OSError as error:
-            if error.errno not in ABSENT:
-                name = file.path.name
-                what = "the card is lost" if error.errno in GONE else f"{name}: {error.strerror}"
-                self.problems["lost" if error.errno in GONE else name] = f"gpu {self.index}: {what}"
-            return None
-
-    def _value(self, file: KeptFile) -> float | None:
-        return self._parsed(file, _number)
-
-    def _parsed(self, file: KeptFile, parse: Callable[[bytes], float | None]) -> float | None:
-        if (data := self._bytes(file)) is None:
-            return None
-        try:
-            return parse(data)
-        except (ValueError, OverflowError, struct.error):
-            if data.strip().lower() not in {b"", b"n/a"}:
-                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {data[:40]!r} is not understood"
-            return None
-
-    def _errors(self, readings: Readings) -> None:
-        """Read the RAS account of the memory: `ue: 0` and `ce: 0`."""
-        data = (self._ras and self._bytes(self._ras)) or b""
+    def _read_errors(self, readings: Readings) -> None:
+        """Read the RAS counts of the memory: `ue: 0` and `ce: 0`."""
+        data = (self._ras and self.data(self._ras)) or b""
         for key, metric in (b"ue", gpu_metrics.ECC_UNCORRECTED), (b"ce", gpu_metrics.ECC_CORRECTED):
             if found := re.search(rb"^%s:\s*(\d{1,19})\s*$" % key, data, re.MULTILINE):
                 readings[metric] = int(found[1])
-
-    def _energy(self, readings: Readings) -> None:
-        if self._table and (value := self._parsed(self._table, _energy)) is not None:
-            readings[gpu_metrics.ENERGY] = value * ENERGY_STEP
 
 
 def _number(data: bytes) -> float | None:

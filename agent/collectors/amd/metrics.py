@@ -1,4 +1,4 @@
-"""What is said of AMD GPUs, and how readings become points."""
+"""The metrics of AMD GPUs, and how readings become datapoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.host import gpu_metrics
 from agent.host.counters import Life
 
 LARGEST: Final = 2**63
-"""What no tool prints of anything that is."""
+"""No true value is as large."""
 
 HOTSPOT: Final = gauge(
     "gpu.hotspot.temperature",
@@ -23,14 +23,14 @@ HOTSPOT: Final = gauge(
 METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
 COUNTERS: Final = frozenset({gpu_metrics.ENERGY, gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED})
 Readings = dict[Metric, float]
-"""What was read of one card, in the units of the metrics."""
+"""What was read of one card, in the metrics' units."""
 
 
 def number(value: object, unit: str | None = None) -> float | None:
     """
     Return the number in what a tool printed, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
 
-    `N/A` in any spelling is none, nor is any other text around a number than parentheses and `unit`.
+    None for `N/A` in any spelling, and for a number with other text around it than parentheses and `unit`.
     """
     if isinstance(value, dict):
         said = value.get("unit")
@@ -44,33 +44,35 @@ def number(value: object, unit: str | None = None) -> float | None:
     return number(float(found[1])) if found[2] in ("", unit) else None
 
 
-class Teller:
-    """Says of one card what was read of it, as far as it can be true."""
+class CardPoints:
+    """Makes datapoints of a card's readings; leaves out impossible values."""
 
-    def __init__(self, index: str) -> None:
-        """Take the value of the dimension `gpu`."""
-        self.dims = Dimensions(gpu=index)
+    def __init__(self, dims: Dimensions) -> None:
+        """Take the dimension `gpu`."""
+        self._dims = dims
         self._lives = {metric: Life() for metric in COUNTERS}
 
-    def renew(self, metric: Metric) -> None:
-        """Begin a counter anew: another source tells it from now on."""
+    def restart(self, metric: Metric) -> None:
+        """Begin a counter anew: it comes from another source from now on."""
         self._lives[metric] = Life()
 
-    def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
+    def make(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield the readings, and the shares that follow from them."""
-        _settle(readings)
+        _add_shares(readings)
         for metric, value in readings.items():
-            if life := self._lives.get(metric):
-                if possible(metric, value) and life.take(value, at):
-                    yield Datapoint(metric, value, self.dims, at, life.start_time)
-            elif possible(metric, value):
-                yield Datapoint(metric, value, self.dims, at)
+            if not possible(metric, value):
+                continue
+            life = self._lives.get(metric)
+            if life is None:
+                yield Datapoint(metric, value, self._dims, at)
+            elif life.take(value, at):
+                yield Datapoint(metric, value, self._dims, at, life.start_time)
 
 
-def _settle(readings: Readings) -> None:
-    """Take out what contradicts itself, and put in the shares that follow from the rest."""
+def _add_shares(readings: Readings) -> None:
+    """Add power and memory shares; remove values that contradict each other."""
     limit, power = readings.get(gpu_metrics.POWER_LIMIT), readings.get(gpu_metrics.POWER)
-    if not limit:  # a second die of a package has no limit, and what stands there as its power is none
+    if not limit:  # the second die of a package has no limit, and 0 as its power
         readings.pop(gpu_metrics.POWER_LIMIT, None)
         if not power:
             readings.pop(gpu_metrics.POWER, None)
@@ -79,12 +81,12 @@ def _settle(readings: Readings) -> None:
     total, used = readings.get(gpu_metrics.MEMORY_TOTAL), readings.get(gpu_metrics.MEMORY_USED)
     if not total:
         readings.pop(gpu_metrics.MEMORY_TOTAL, None)
-    elif used is not None and used <= total:  # bytes are truer than any percentage that a tool gives
+    elif used is not None and used <= total:  # more exact than a tool's percentage
         readings[gpu_metrics.MEMORY_UTILIZATION] = 100 * used / total
     else:
         readings.pop(gpu_metrics.MEMORY_USED, None)
 
 
 def possible(metric: Metric, value: float) -> bool:
-    """Tell whether a value can be true; an energy of 0 is what cards say that count none."""
+    """Tell whether a value can be true; cards that do not count energy report 0."""
     return gpu_metrics.possible(metric, value) and (value > 0 or metric is not gpu_metrics.ENERGY)

@@ -1,18 +1,16 @@
-"""What the watched process tree uses of AMD GPUs: fdinfo of its files, and the account of the compute driver (KFD)."""
+"""What the watched process tree uses of AMD GPUs, by fdinfo and by the compute driver (KFD)."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import fdinfo, size, text
+from agent.host.drm import Client, Engine, TreeClients, size, text
 from agent.host.process_tree import ProcTree
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
@@ -22,7 +20,7 @@ ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
 class Where(Protocol):
-    """Where the host's trees are, and whom to watch."""
+    """Where the host's files are."""
 
     @property
     def proc(self) -> Path:
@@ -33,70 +31,48 @@ class Where(Protocol):
         """Its /sys."""
 
 
-class Client:
-    """One use of a card: what fdinfo tells of it."""
-
-    __slots__ = ("busy", "gtt", "key", "pid", "slot", "vram")
-
-    def __init__(self, pid: int, fields: dict[str, str]) -> None:
-        """Take what was read; raise KeyError, ValueError where it is no use of a card of AMD's."""
-        if fields["drm-driver"] != "amdgpu":
-            raise KeyError("drm-driver")
-        self.pid, self.slot = pid, fields["drm-pdev"].lower()
-        self.key = self.slot, int(fields["drm-client-id"])
-        self.vram, self.gtt = (
-            next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT)
-        )
-        self.busy = {name: int(fields[name].split()[0]) for name in ENGINES if name in fields}
-
-
-def clients(proc: Path, pids: Iterable[int]) -> Iterator[Client]:
-    """Yield what some processes tell of cards of AMD's."""
-    for pid, fields in fdinfo(proc, pids):
-        with suppress(KeyError, ValueError, IndexError):  # another driver's
-            yield Client(pid, fields)
+def client(pid: int, fields: dict[str, str]) -> Client:
+    """Parse an fdinfo; raise KeyError, ValueError where it is no use of an AMD card."""
+    if fields["drm-driver"] != "amdgpu":
+        raise KeyError("drm-driver")
+    vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
+    engines = {name: Engine(int(fields[name].split()[0])) for name in ENGINES if name in fields}
+    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
 class Share:
-    """The tree's share of each card; a use that several processes inherited counts once."""
+    """The tree's share of each card."""
 
     def __init__(self, config: Where, tree: ProcTree) -> None:
         """Take the tree."""
-        self._config, self._tree, self._clock = config, tree, time.monotonic_ns
-        self._busy: dict[tuple[str, int], dict[str, int]] = {}
-        self._then = 0
+        self._sys, self.clients = config.sys, TreeClients(config.proc, tree, client)
         self._slots = _slots(config.sys)
 
     def read(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
-        """Yield the share of each card that the tree uses; utilization from the second look on."""
-        pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        found = {client.key: client for client in clients(self._config.proc, sorted(pids))}
-        now, then, before = self._clock(), self._then, self._busy
-        self._then, self._busy = now, {key: client.busy for key, client in found.items()}
-        computing = self._computing(pids)
+        """Yield the share of each card that the tree uses; utilization from the second reading on."""
+        self.clients.read()
+        computing = self._computing(self.clients.pids)
         for card in cards:
-            mine = [client for client in found.values() if client.slot == card.slot]
             queues = computing.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
-            for client in mine:
-                if client.vram is not None:
-                    gtt = client.gtt or 0 if card.is_apu else 0
-                    used[client.pid] = used.get(client.pid, 0) + client.vram + gtt
-            # Both accounts may hold the same memory: the larger one of each process is the truer one.
+            for one in self.clients.of(card.slot):
+                if one.memory is not None:
+                    used[one.pid] = used.get(one.pid, 0) + one.memory + (one.gtt if card.is_apu else 0)
+            # fdinfo and KFD may count the same memory: the larger number of each process is nearer the truth.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):
-                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, total, card.teller.dims)
+                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, total, card.dims)
                 if card.total:
-                    yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.teller.dims)
-            # What runs in queues of the compute driver passes fdinfo by: its engine times would say "idle".
-            if not queues and then and (share := _busiest(mine, before, now - then)) is not None:
-                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.teller.dims)
+                    yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.dims)
+            # Work in KFD's queues is not in fdinfo, whose engine times would read "idle".
+            if not queues and (share := self.clients.utilization(card.slot)) is not None:
+                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
 
     def _computing(self, pids: frozenset[int]) -> dict[str, dict[int, int]]:
-        """Return the bytes that each process has by KFD's account, by PCI address; its pids are the machine's."""
+        """Return the bytes that KFD counts for each process, by PCI address and pid (of the machine)."""
         found: dict[str, dict[int, int]] = {}
         for pid in pids:
-            folder = self._config.sys / f"class/kfd/kfd/proc/{pid}"
+            folder = self._sys / f"class/kfd/kfd/proc/{pid}"
             for number, slot in self._slots.items() if folder.is_dir() else ():
                 value = text(folder / f"vram_{number}")
                 if value.isdecimal():
@@ -116,14 +92,3 @@ def _slots(sys: Path) -> dict[str, str]:
                 f"{int(facts.get('domain', 0)):04x}:{where >> 8 & 255:02x}:{where >> 3 & 31:02x}.{where & 7}"
             )
     return found
-
-
-def _busiest(mine: Iterable[Client], before: dict[tuple[str, int], dict[str, int]], passed: int) -> float | None:
-    """Return the share of the time that the busier of the engines for kernels worked for us, or None."""
-    sums: dict[str, int] = {}
-    for client in mine:
-        if last := before.get(client.key):
-            for name, busy in client.busy.items():
-                if name in last:  # a counter that went back is another use, and only a base
-                    sums[name] = sums.get(name, 0) + max(0, busy - last[name])
-    return min(100.0, 100 * max(sums.values()) / passed) if sums and passed > 0 else None

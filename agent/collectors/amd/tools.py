@@ -1,4 +1,4 @@
-"""AMD's own programs, for what sysfs does not tell: each at a pace of its own."""
+"""AMD's own programs, for what sysfs lacks; each is run at intervals."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any, Final, Protocol
 from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import OneShot, Trouble
+from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
-Cards = Mapping[str, Readings]
-"""Readings by the tool's number of the card."""
+CardReadings = Mapping[str, Readings]
+"""Readings by the tool's own number of the card."""
 
 
-class Wanted(Protocol):
-    """How to ask."""
+class ToolConfig(Protocol):
+    """How to run the tools."""
 
     @property
     def root(self) -> Path:
@@ -35,16 +35,16 @@ class Wanted(Protocol):
         """Folders of programs; None: ROCm's and those of $PATH."""
 
     @property
-    def pace(self) -> float:
-        """Seconds between two questions."""
+    def tool_interval(self) -> float:
+        """Seconds between two runs."""
 
     @property
-    def patience(self) -> float:
-        """Seconds that a program may take."""
+    def tool_timeout(self) -> float:
+        """Seconds that a run may take."""
 
 
 def loaded(data: bytes) -> Any:
-    """Return the first JSON that holds an object or a list of them; warnings may stand before it. Raise Trouble."""
+    """Return the first JSON that holds an object or a list of them; warnings may stand before it. Raise QueryFailed."""
     whole, decoder = data.decode(errors="replace"), json.JSONDecoder()
     for start in list(re.finditer(r"^\s*(?=[\[{])", whole, re.MULTILINE))[:100]:
         try:
@@ -54,12 +54,12 @@ def loaded(data: bytes) -> Any:
         if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
             return value
     said = quoted(data, 80)
-    raise Trouble(f"printed no JSON: {said!r}" if said else "printed nothing")
+    raise QueryFailed(f"printed no JSON: {said!r}" if said else "printed nothing")
 
 
-def amd_smi(data: bytes) -> Cards:
-    """Return what `amd-smi metric --json` says: a list (ROCm 6), or one under `gpu_data` (ROCm 7). Raise Trouble."""
-    return some({index: _row(row) for index, row in _of_amd_smi(loaded(data))})
+def amd_smi(data: bytes) -> CardReadings:
+    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
+    return not_empty({index: _row(row) for index, row in _of_amd_smi(loaded(data))})
 
 
 def _of_amd_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -123,8 +123,8 @@ ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
 )
 
 
-def rocm_smi(data: bytes) -> Cards:
-    """Return what `rocm-smi -a --json` says of each `cardN`; every value is a string. Raise Trouble."""
+def rocm_smi(data: bytes) -> CardReadings:
+    """Parse `rocm-smi -a --json`: an object `cardN` for each card, all values strings; raise QueryFailed."""
     cards: dict[str, Readings] = {}
     for index, row in _of_rocm_smi(loaded(data)):
         readings = cards[index] = {}
@@ -132,7 +132,7 @@ def rocm_smi(data: bytes) -> Cards:
             for key, said in row.items():
                 if re.fullmatch(pattern, key) and (found := number(said, unit)) is not None:
                     readings[metric] = found * factor
-    return some(cards)
+    return not_empty(cards)
 
 
 def _of_rocm_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -142,56 +142,56 @@ def _of_rocm_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def located(data: bytes) -> Mapping[str, str]:
-    """Return PCI addresses, or "", by number: of `amd-smi list --json`, or in an answer of rocm-smi. Raise Trouble."""
+    """Return PCI addresses, or "", by number, from `amd-smi list --json` or from rocm-smi; raise QueryFailed."""
     value = loaded(data)
-    told = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
-    told |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
-    return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in told.items()}
+    slots = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
+    slots |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
+    return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
 
 
-def some(cards: dict[str, Readings]) -> Cards:
-    """Return the cards; raise Trouble where nothing was told of any."""
+def not_empty(cards: dict[str, Readings]) -> CardReadings:
+    """Return the readings; raise QueryFailed where there are none."""
     if not any(cards.values()):
-        raise Trouble("told of no GPU")
+        raise QueryFailed("reported no GPU")
     return cards
 
 
 class Tool(Protocol):
-    """What can be asked of all cards at once."""
+    """A source of readings of all cards."""
 
     slots: Mapping[str, str]
     """PCI addresses, "" where they are not known, by the tool's number of the card, as of the last answer."""
 
-    def poll(self, now: float, *, start: bool = True) -> Cards | None:
-        """Return an answer once, in the call that finds it, else None, at once; ask if it is time; raise Trouble."""
+    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
+        """Return each answer once, else None, without waiting; start a query if one is due; raise QueryFailed."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
 
 
-def first(tool: Tool) -> Cards:
-    """Return the first answer, and wait for it; raise Trouble."""
+def first(tool: Tool) -> CardReadings:
+    """Return the first answer, and wait for it; raise QueryFailed."""
     while (cards := tool.poll(time.monotonic())) is None:
         time.sleep(0.01)
     return cards
 
 
 class Program:
-    """One of AMD's programs, run at a pace of its own."""
+    """One of AMD's programs, run at intervals."""
 
     def __init__(
         self,
         command: Sequence[str | Path],
-        parse: Callable[[bytes], Cards],
+        parse: Callable[[bytes], CardReadings],
         oneshot: OneShot,
         *,
         listing: Sequence[str | Path] | None = None,
     ) -> None:
-        """Take what to run, how to read it, and what else to run first if its output names no PCI addresses."""
+        """Take the command, its parser, and a command that lists PCI addresses if the output lacks them."""
         self._command, self._parse, self._oneshot, self._listing = command, parse, oneshot, listing
         self.slots: Mapping[str, str] = {}
 
-    def poll(self, now: float, *, start: bool = True) -> Cards | None:
+    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
         """As in Tool; `now` in seconds, monotonic."""
         listing = None if self.slots else self._listing
         answer = self._oneshot.poll(listing or self._command, now, start=start)
@@ -199,10 +199,10 @@ class Program:
             return None
         try:
             if not listing:
-                return self._told(answer.data)
+                return self._readings(answer.data)
             self._listed(answer.data)
-        except Trouble as trouble:
-            raise Trouble(f"{Path(self._command[0]).name} {trouble}{answer.how}") from None
+        except QueryFailed as error:
+            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
         return None
 
     def close(self) -> None:
@@ -214,34 +214,36 @@ class Program:
         return " ".join(map(str, self._command))
 
     def _listed(self, data: bytes) -> None:
-        """Take the list, and let the question itself follow at once; raise Trouble."""
+        """Take the list; let the command itself run next; raise QueryFailed."""
         slots = located(data)
         if not any(slots.values()):
-            raise Trouble("listed no GPU")
+            raise QueryFailed("listed no GPU")
         self.slots = slots
-        self._oneshot.again()
+        self._oneshot.run_now()
 
-    def _told(self, data: bytes) -> Cards:
-        """Return the answer, if it is known whose it is; raise Trouble."""
+    def _readings(self, data: bytes) -> CardReadings:
+        """Return the readings if their PCI addresses are known; raise QueryFailed."""
         cards = self._parse(data)
         if not self._listing:
             self.slots = located(data)
         elif cards.keys() != self.slots.keys():  # one has gone: the others may have moved up
             self.slots = {}
-            raise Trouble("told of other GPUs than it had listed")
+            raise QueryFailed("reported other GPUs than it had listed")
         return cards
 
 
-def programs(config: Wanted, *, placed: bool = False) -> Iterator[Program]:
+def programs(config: ToolConfig, *, placed: bool = False) -> Iterator[Program]:
     """
     Yield the programs that are there, best first; a stale one may stand earlier on $PATH than ROCm's own.
 
-    `placed`: they are to say where each card is on the PCI bus.
+    `placed`: the readings need PCI addresses.
     """
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
     if smi := shutil.which("amd-smi", path=where):
         listing = [smi, "list", "--json"] if placed else None
-        yield Program([smi, "metric", "--json"], amd_smi, OneShot(config.pace, config.patience), listing=listing)
+        yield Program(
+            [smi, "metric", "--json"], amd_smi, OneShot(config.tool_interval, config.tool_timeout), listing=listing
+        )
     if smi := shutil.which("rocm-smi", path=where):
         command = [smi, "-a", "--showmeminfo", "vram", "--json"]
-        yield Program(command, rocm_smi, OneShot(config.pace, config.patience))
+        yield Program(command, rocm_smi, OneShot(config.tool_interval, config.tool_timeout))

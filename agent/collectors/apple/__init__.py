@@ -1,8 +1,8 @@
 """
-The GPU of Apple silicon: what macmon tells of it or, where that is not installed, what macOS tells us; docs/apple.md.
+The GPU of Apple silicon, read by macmon or, where that is not installed, by a child process of ours; docs/apple.md.
 
-Tested with a fake macmon that prints documented records, and with a fake of the functions of macOS: neither way has
-ever run on a Mac.
+Tested with a fake macmon that prints documented records, and with a fake of macOS's functions: neither has ever run
+on a Mac.
 """
 
 from __future__ import annotations
@@ -13,35 +13,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import Final
 
 from agent.collector import Collector
-from agent.collectors.apple.macmon import PLACES, Macmon
-from agent.collectors.apple.metrics import METRICS, Values
-from agent.datapoint import Datapoint, Dimensions, Metric
+from agent.collectors.apple.metrics import METRICS
+from agent.collectors.apple.source import MACMON, Macmon, Native, Source
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.supervised_process import find
-
-if TYPE_CHECKING:
-    from agent.collectors.apple.foundation import Libraries
+from agent.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
-"""There is one: that of an Ultra, which has two dies, counts as one."""
-
-
-class Source(Protocol):
-    """Where the values come from."""
-
-    def read(self, problems: list[str]) -> Values:
-        """Return what is known now; add to `problems` what went wrong."""
-        ...
-
-    def close(self) -> None:
-        """Release it."""
+"""There is one; the two dies of an Ultra count as one."""
 
 
 class AppleCollector(Collector):
-    """Reads the GPU of Apple silicon; a limit of its power is not known of any chip, so there is no share of it."""
+    """Reads the GPU of Apple silicon; no power limit is known of any chip, so there is no gpu.power.utilization."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -52,24 +38,30 @@ class AppleCollector(Collector):
         interval: float = 5.0
         """Seconds between two ticks, from --interval: the period over which macmon takes its means."""
 
-    metrics: ClassVar[Sequence[Metric]] = METRICS
+    metrics = METRICS
 
     def __init__(
-        self, config: Config, *, clock: Callable[[], float] = time.monotonic, libraries: Libraries | None = None
+        self,
+        config: Config,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        reader: Sequence[str | Path] | None = None,
     ) -> None:
-        """Take the configuration, a clock (s) that never goes back, and libraries to be used in place of macOS's."""
-        self._config, self._clock, self._libraries = config, clock, libraries
+        """Take the configuration, a clock (s) that never goes back, and a command that replaces the hardware reader."""
+        self._config, self._clock, self._reader = config, clock, reader
         self._source: Source | None = None
 
     def open(self) -> None:
-        """Start macmon, or find the hardware; raise Unavailable where there is neither."""
+        """Start macmon or the reader; raise Unavailable where there is neither."""
         self.close()
-        if sys.platform != "darwin" and self._config.path is None and self._libraries is None:
+        if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
-        self._source = self._find()
+        source = self._find()
+        source.open()
+        self._source = source
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what is known now."""
+        """Yield the values of the last record."""
         assert self._source is not None
         problems: list[str] = []
         for metric, value in self._source.read(problems):
@@ -78,33 +70,22 @@ class AppleCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Say what is asked."""
+        """Say what is read."""
         return str(self._source) if self._source else ""
 
     def close(self) -> None:
-        """End macmon, or let go of the hardware."""
+        """End the program."""
         source, self._source = self._source, None
         if source:
             source.close()
 
     def _find(self) -> Source:
+        config = self._config
         try:
-            path = find("macmon", self._config.path, *PLACES)
+            return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)
         except Unavailable as absent:
-            if self._config.path is not None:
+            if config.path is not None:
                 raise
-            return self._hardware(str(absent))
-        return Macmon(path, self._config.interval, self._clock)
-
-    def _hardware(self, why: str) -> Source:
-        """Return the hardware itself; raise Unavailable, with why there is no macmon."""
-        libraries = self._libraries
-        if libraries is None and platform.machine() != "arm64":
-            raise Unavailable(f"{why}; and no Apple silicon: this is {platform.machine()}")
-        from agent.collectors.apple.foundation import LIBRARIES  # noqa: PLC0415  # ctypes is for where it is needed
-        from agent.collectors.apple.hardware import Hardware  # noqa: PLC0415
-
-        try:
-            return Hardware(libraries or LIBRARIES, self._clock)
-        except Unavailable as problem:
-            raise Unavailable(f"{why}; {problem}") from problem
+            if self._reader is None and platform.machine() != "arm64":
+                raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
+            return Native(config.interval, self._clock, self._reader)

@@ -1,9 +1,8 @@
 """
-The functions of macOS that are called through ctypes, and who owns what they return.
+Calls functions of macOS through ctypes, and releases what they return.
 
-What a function returns that has Create or Copy in its name is ours to release; what one with Get in its name returns
-is not, and lives as long as what it was got from. A NULL given to such a function ends the process, and so does an
-object of another type: whatever is got is looked at first.
+We own what a function with Create or Copy in its name returns. What one with Get in its name returns lives as long as
+the object it came from. NULL, or an object of another type, as an argument ends the process: each is checked before.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from agent.errors import Unavailable
 
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long
-"""CFIndex, and CFTypeID, which has no sign, but is small."""
+"""CFIndex, and CFTypeID, which is unsigned, but small."""
 UTF8: Final = 0x08000100
 INT64: Final = 4
 """kCFNumberSInt64Type."""
 LONGEST: Final = 256
-"""Bytes of a text; the longest that is needed has 29."""
+"""Bytes of a text; the longest one needed has 29."""
 CORE: Final[Mapping[str, tuple[Any, ...]]] = {
     "CFRelease": (None, REF),
     "CFGetTypeID": (INDEX, REF),
@@ -54,7 +53,7 @@ Own = Callable[[int | None], int | None]
 
 
 class Libraries(NamedTuple):
-    """Where the functions are; macOS has no such files, but knows the names."""
+    """Paths of the libraries; macOS resolves them without such files."""
 
     core: str = "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation"
     iokit: str = "/System/Library/Frameworks/IOKit.framework/IOKit"
@@ -67,7 +66,7 @@ LIBRARIES: Final = Libraries()
 
 
 def bind(path: str, functions: Mapping[str, tuple[Any, ...]]) -> Any:
-    """Return the functions of a library, typed; raise Unavailable where it, or one of them, is not there."""
+    """Return the typed functions of a library; raise Unavailable if it or one of them is absent."""
     try:
         library = ctypes.CDLL(path)
         found = {name: library[name] for name in functions}
@@ -79,10 +78,10 @@ def bind(path: str, functions: Mapping[str, tuple[Any, ...]]) -> Any:
 
 
 class Foundation:
-    """CoreFoundation; for one thread."""
+    """CoreFoundation, for one thread."""
 
     def __init__(self, libraries: Libraries) -> None:
-        """Find it; raise Unavailable."""
+        """Load it; raise Unavailable."""
         self._cf = bind(libraries.core, CORE)
         self._objc = bind(libraries.objc, POOL)
         try:
@@ -96,9 +95,9 @@ class Foundation:
     @contextmanager
     def scope(self) -> Iterator[Own]:
         """
-        Yield a function that takes what is ours for the time of the block, and passes it on, NULL too.
+        Yield a function that returns its argument, NULL too, and has it released at the end of the block.
 
-        What was autoreleased within, which nobody asked for, but some functions may do, ends with the block, too.
+        Objects that macOS autoreleases within the block are released with it.
         """
         owned: list[int] = []
 
@@ -116,7 +115,7 @@ class Foundation:
             self._objc.objc_autoreleasePoolPop(pool)
 
     def release(self, ref: int | None) -> None:
-        """Release what is ours and was kept; NULL is nothing."""
+        """Release an object that we own; ignore NULL."""
         if ref:
             self._cf.CFRelease(ref)
 
@@ -126,7 +125,7 @@ class Foundation:
             self._cf.CFRelease(self._strings.popitem()[1])
 
     def string(self, text: str) -> int | None:
-        """Return `text` as a CFString, which is kept until `close`; NULL where there is no memory."""
+        """Return `text` as a CFString, cached until `close`; NULL if out of memory."""
         if (known := self._strings.get(text)) is not None:
             return known
         ref: int | None = self._cf.CFStringCreateWithCString(None, text.encode(), UTF8)
@@ -135,7 +134,7 @@ class Foundation:
         return ref
 
     def text(self, ref: int | None) -> str:
-        """Return a CFString's text without blanks around it; "" for NULL, for what is no string, or too long a one."""
+        """Return a CFString's text, stripped; "" for NULL, another type, or a text that is too long."""
         if not self._is(ref, "String") or not self._cf.CFStringGetCString(ref, self._buffer, LONGEST, UTF8):
             return ""
         return self._buffer.value.decode(errors="replace").strip()
@@ -154,14 +153,14 @@ class Foundation:
         return ctypes.string_at(start, length) if start and length > 0 else b""
 
     def value(self, dictionary: int | None, key: str) -> int | None:
-        """Return what a CFDictionary has under `key`, which is the dictionary's."""
+        """Return the value of `key` in a CFDictionary, which owns it."""
         if not self._is(dictionary, "Dictionary") or not (string := self.string(key)):
             return None
         ref: int | None = self._cf.CFDictionaryGetValue(dictionary, string)
         return ref
 
     def dictionaries(self, array: int | None) -> Iterator[int]:
-        """Yield the dictionaries in a CFArray, which are the array's."""
+        """Yield the dictionaries in a CFArray, which owns them."""
         if self._is(array, "Array"):
             for n in range(self._cf.CFArrayGetCount(array)):
                 ref = self._cf.CFArrayGetValueAtIndex(array, n)
@@ -169,7 +168,7 @@ class Foundation:
                     yield ref
 
     def altered(self, dictionary: int, key: str, refs: list[int]) -> int | None:
-        """Return a copy of a CFDictionary, ours, that has an array of `refs` under `key`; NULL where that fails."""
+        """Return a copy of a CFDictionary with an array of `refs` under `key`, owned by us; NULL on failure."""
         with self.scope() as own:
             string = self.string(key)
             array = own(self._cf.CFArrayCreateMutable(None, 0, self._array_callbacks))

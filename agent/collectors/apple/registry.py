@@ -1,4 +1,4 @@
-"""The registry of devices that IOKit keeps, as `ioreg` prints it: what the driver of the GPU counts, and its clocks."""
+"""IOKit's registry of devices, as `ioreg` prints it: the GPU driver's statistics and the GPU's clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from agent.collectors.apple.foundation import REF, Foundation, Libraries, bind
 
 PORT: Final = ctypes.c_uint32
-"""mach_port_t, io_object_t and their kin."""
+"""mach_port_t, io_object_t and similar types."""
 CODE: Final = ctypes.c_int32
 """kern_return_t; 0 is success."""
 IOKIT: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -41,21 +41,21 @@ SYSTEM: Final[Mapping[str, tuple[Any, ...]]] = {
 NAME: Final = 128
 """sizeof(io_name_t)."""
 MOST: Final = 10_000
-"""Entries of one class that are looked at; there are some 500 of AppleARMIODevice."""
+"""Entries of one class that are read; AppleARMIODevice has about 500."""
 HZ: Final = range(100_000_000, 4_000_000_000)
-"""What may be the clock of a GPU; above 4.29 GHz the field would wrap."""
+"""Possible clocks of a GPU; above 4.29 GHz the field would wrap."""
 
 
 class Registry:
     """IOKit's registry of this machine."""
 
     def __init__(self, foundation: Foundation, libraries: Libraries) -> None:
-        """Find the functions; raise Unavailable."""
+        """Load the functions; raise Unavailable."""
         self._foundation = foundation
         self._io, self._system = bind(libraries.iokit, IOKIT), bind(libraries.system, SYSTEM)
 
     def in_virtual_machine(self) -> bool:
-        """Tell whether this macOS is a guest: its GPU is not a real one."""
+        """Tell whether this macOS is a guest, whose GPU is virtual."""
         value = ctypes.c_int(0)
         size = ctypes.c_size_t(ctypes.sizeof(value))
         code = self._system.sysctlbyname(
@@ -64,7 +64,7 @@ class Registry:
         return code == 0 and value.value != 0
 
     def statistics(self, *keys: str) -> list[int | None]:
-        """Return what the driver of the GPU has under `keys` in its PerformanceStatistics."""
+        """Return the values of `keys` in the GPU driver's PerformanceStatistics."""
         with closing(self.services("IOAccelerator")) as found:
             for entry, _ in found:
                 with self._foundation.scope() as own:
@@ -75,7 +75,7 @@ class Registry:
         return [None for _ in keys]
 
     def clocks(self) -> list[int]:
-        """Return the clocks (Hz) of the GPU's performance states, from the slowest to the fastest; none if unknown."""
+        """Return the clocks (Hz) of the GPU's performance states, slowest first; [] if unknown."""
         with closing(self.services("AppleARMIODevice")) as found:
             for entry, name in found:
                 if name == "pmgr":
@@ -85,9 +85,9 @@ class Registry:
         return []
 
     def services(self, kind: str) -> Generator[tuple[int, str]]:
-        """Yield the entries of a class, each of which is ours until the next one, and their names."""
+        """Yield entry and name of each service of a class; an entry is released when the next one is taken."""
         io, matching, iterator = self._io, self._io.IOServiceMatching(kind.encode()), PORT(0)
-        # The call takes over the dictionary, whatever comes of it.
+        # The call takes ownership of the dictionary, even if it fails.
         if not matching or io.IOServiceGetMatchingServices(0, matching, ctypes.byref(iterator)) or not iterator.value:
             return
         try:
@@ -105,17 +105,17 @@ class Registry:
             io.IOObjectRelease(iterator.value)
 
     def connect(self, entry: int) -> int:
-        """Return a connection to the driver of an entry, to be given to `disconnect`; 0 where that is refused."""
+        """Return a connection to an entry's driver, to be closed with `disconnect`; 0 if refused."""
         connection = PORT(0)
         code = self._io.IOServiceOpen(entry, self._system.mach_task_self(), 0, ctypes.byref(connection))
         return connection.value if code == 0 else 0
 
     def disconnect(self, connection: int) -> None:
-        """End a connection."""
+        """Close a connection."""
         self._io.IOServiceClose(connection)
 
     def ask(self, connection: int, selector: int, question: bytes) -> bytes:
-        """Return a driver's answer, of the length of the question; b"" where it refuses."""
+        """Return a driver's answer, as long as the question; b"" if refused."""
         answer = ctypes.create_string_buffer(len(question))
         size = ctypes.c_size_t(len(question))
         code = self._io.IOConnectCallStructMethod(
@@ -133,9 +133,9 @@ class Registry:
 
 def frequencies(table: bytes) -> list[int]:
     """
-    Return the clocks in a table of pairs of Hz and volts, of 32 bits each, without the first one, off, which is 0.
+    Return the clocks in a table of pairs (Hz, volts) of 32 bits each, without the first pair (off, 0 Hz).
 
-    None where they are not such as those of a GPU are: the key has another meaning on some chips.
+    [] where they cannot be a GPU's: the key has another meaning on some chips.
     """
     clocks = [hz for hz, _ in struct.iter_unpack("<II", table[: len(table) // 8 * 8])]
     if clocks and clocks[0] == 0:

@@ -1,4 +1,4 @@
-"""IOReport, which is private to macOS and what its own powermetrics asks: the GPU's energy and its states."""
+"""IOReport, the private library that powermetrics uses: the GPU's energy and its states."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ ENERGY: Final = "Energy Model", None, "GPU Energy"
 """Group, subgroup and name of the channel; its provider is the GPU's own driver."""
 STATES: Final = "GPU Stats", "GPU Performance States", "GPUPH"
 JOULES: Final = {"mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
-"""By the label of the unit, which is not the same on all chips."""
+"""By the label of the unit, which differs between chips."""
 OFF: Final = frozenset({"OFF", "IDLE", "DOWN"})
 """States in which the GPU does nothing."""
 SHORTEST: Final = 0.1
-"""Seconds between two samples at least: the energy is counted anew some eight times a second."""
+"""Least seconds between two samples: the energy counter is updated about eight times a second."""
 MOST: Final = 64
-"""States of a channel; 16 is the most that was seen."""
+"""States of a channel; the most seen is 16."""
 
 
 class Stretch(NamedTuple):
-    """What the GPU did between two samples; None is not known."""
+    """What the GPU did between two samples; None: not known."""
 
     power: float | None = None
     """Watts."""
@@ -61,7 +61,7 @@ class Report:
         self._channels = self._subscribed = self._subscription = self._sample = None
         self._at = 0.0
         self.names: set[str] = set()
-        """Of the channels that are there."""
+        """Names of the channels found."""
         with foundation.scope():
             self._channels = self._wanted()
             if self._channels:
@@ -76,7 +76,7 @@ class Report:
             raise Unavailable("IOReport has no channel of a GPU" if not self.names else "IOReport refuses its channels")
 
     def read(self, problems: list[str]) -> Stretch:
-        """Return what happened since the last sample, nothing if that was only just now."""
+        """Return what happened since the last sample; nothing if that is less than 0.1 s ago."""
         if self._clock() - self._at < SHORTEST:
             return Stretch()
         with self._foundation.scope() as own:
@@ -85,7 +85,7 @@ class Report:
             if not sample:
                 problems.append("IOReport gives no sample")
                 return Stretch()
-            own(before)  # our own until now
+            own(before)  # released at the end of the block
             self._sample = sample
             change = own(self._io.IOReportCreateSamplesDelta(before, sample, None))
             if not change:
@@ -100,7 +100,7 @@ class Report:
             self._foundation.release(ref)
 
     def _wanted(self) -> int | None:
-        """Return a description of our channels alone, ours: of the 364 of energy that an M5 Max has, we read one."""
+        """Return a description of our channels only, owned by us: an M5 Max has 364 energy channels, we read one."""
         merged: int | None = None
         for group, subgroup, name in (ENERGY, STATES):
             part = self._part(group, subgroup, name)
@@ -112,7 +112,7 @@ class Report:
         return merged
 
     def _part(self, group: str, subgroup: str | None, name: str) -> int | None:
-        """Return a description of the channels of a group that have this name, ours; None where there is none."""
+        """Return a description of a group's channels of this name, owned by us; None if there is none."""
         foundation, io = self._foundation, self._io
         strings = foundation.string(group), foundation.string(subgroup) if subgroup else None
         if not strings[0] or (subgroup and not strings[1]):
@@ -130,7 +130,7 @@ class Report:
         return part
 
     def _taken(self) -> int | None:
-        """Return a sample, ours, and note when it was taken."""
+        """Return a sample, owned by us, and note its time."""
         if not self._subscription:
             return None
         sample: int | None = self._io.IOReportCreateSamples(self._subscription, self._channels, None)
@@ -164,10 +164,10 @@ class Report:
 
 def shares(states: Sequence[tuple[str, int]], clocks: Sequence[int]) -> tuple[float | None, float | None]:
     """
-    Return the share of the time (%) in which the GPU was not off, and its mean clock (Hz) then, from times by state.
+    Return the share of time (%) in which the GPU was not off, and its mean clock (Hz) in that time.
 
-    States are named P1, P2, … and the clocks stand elsewhere, in the same order. There are more states than clocks on
-    some chips: a state that was used and has no clock leaves the mean unknown.
+    States P1, P2, … are in the order of `clocks`. Some chips have more states than clocks: if a state without a clock
+    was used, the mean is unknown.
     """
     if not states or any(time < 0 for _, time in states):
         return None, None

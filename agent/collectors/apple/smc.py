@@ -1,4 +1,4 @@
-"""The System Management Controller: the sensors of temperature in the GPU."""
+"""The System Management Controller: the temperature sensors of the GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.collectors.apple.registry import Registry
 from agent.errors import Unavailable
 
 MESSAGE: Final = struct.Struct("<I24xIIB3xBBBxI32s")
-"""Question and answer: key; size, type and attributes of what it has; result, status, command; an index; the bytes."""
+"""Request and answer: key; size, type, attributes; result, status, command; index; bytes."""
 SELECTOR: Final = 2
 READ, BY_INDEX, ABOUT = 5, 8, 9
 """Commands."""
@@ -21,15 +21,15 @@ KEYS: Final = int.from_bytes(b"#KEY")
 FIRST, LAST = int.from_bytes(b"Tg\0\0"), int.from_bytes(b"Tg\xff\xff")
 """The sensors of the GPU; an M5 Max has 84 of them."""
 MOST: Final = 512
-"""Sensors that are read."""
+"""Sensors that are read, at most."""
 TABLE: Final = 20_000
-"""Keys that are looked at; an M5 Max has 3739."""
+"""Keys that are looked at, at most; an M5 Max has 3739."""
 COLDEST, HOTTEST = 10.0, 150.0
-"""Cel; a sensor that is off says 0, and some say 5 now and then: github.com/vladkens/macmon issue 68."""
+"""Cel; a sensor that is off reads 0, and some read 5 at times: github.com/vladkens/macmon issue 68."""
 
 
 class Answer(NamedTuple):
-    """What the SMC says of a key."""
+    """The SMC's answer about a key."""
 
     key: int
     size: int
@@ -41,7 +41,7 @@ class Smc:
     """A connection to the SMC, and the keys of the GPU's sensors, whose names differ from chip to chip."""
 
     def __init__(self, registry: Registry) -> None:
-        """Look for the sensors; raise Unavailable where there is none."""
+        """Find the sensors; raise Unavailable where there is none."""
         self._registry = registry
         self._connection = 0
         with closing(registry.services("AppleSMC")) as found:
@@ -57,12 +57,12 @@ class Smc:
             raise Unavailable("the SMC has no sensor of a GPU")
 
     def temperature(self) -> float | None:
-        """Return the mean (Cel) of the sensors that say something."""
+        """Return the mean (Cel) of the sensors that have a reading."""
         read = [value for key in self._sensors if (value := self._value(key)) is not None]
         return sum(read) / len(read) if read else None
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         connection, self._connection = self._connection, 0
         if connection:
             self._registry.disconnect(connection)
@@ -72,7 +72,7 @@ class Smc:
         return f"{len(self._sensors)} sensors of the SMC"
 
     def _found(self) -> list[int]:
-        """Return the keys of sensors: the table is sorted; where it turns out not to be, all of it is looked at."""
+        """Return the keys of sensors by binary search; if the table is not sorted, look at all of it."""
         answer = self._ask(READ, KEYS, (4, COUNT))
         count = min(TABLE, int.from_bytes(answer.content[:4])) if answer else 0
         low, high = 0, count
@@ -103,7 +103,7 @@ class Smc:
         return float(value) if COLDEST <= value <= HOTTEST else None
 
     def _ask(self, command: int, key: int, about: tuple[int, int] = (0, 0), index: int = 0) -> Answer | None:
-        """Return an answer; None where it is refused, or there is no such key."""
+        """Return an answer; None if it is refused or the key is absent."""
         question = MESSAGE.pack(key, *about, 0, 0, 0, command, index, b"")
         data = self._registry.ask(self._connection, SELECTOR, question)
         if not data:

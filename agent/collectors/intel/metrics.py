@@ -1,4 +1,4 @@
-"""What is said of Intel GPUs."""
+"""The metrics of Intel GPUs."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ METRICS: Final[tuple[Metric, ...]] = (
 )
 
 Readings = dict[Metric, float]
-"""What was read of one card, in the units of the metrics."""
+"""What was read of one card, in the metrics' units."""

@@ -1,4 +1,4 @@
-"""Intel's program xpu-smi, at a pace of its own, and read by header names."""
+"""Intel's program xpu-smi, run at intervals; its columns are found by their headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
-from agent.host.oneshot import OneShot, Trouble
+from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
@@ -32,9 +32,9 @@ COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
 
 def dumped(data: bytes) -> dict[int, Readings]:
     """
-    Return what `xpu-smi dump` printed, by DeviceId; columns by their header, an empty cell or N/A is absent.
+    Parse `xpu-smi dump`: readings by DeviceId; an empty cell or N/A is absent.
 
-    A line without an end may have been cut, and with it its last number.
+    An unfinished last line is ignored: its last number may be cut.
     """
     lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
     start = next((n for n, line in enumerate(lines) if "deviceid" in line.lower()), len(lines))
@@ -56,7 +56,7 @@ def dumped(data: bytes) -> dict[int, Readings]:
 
 
 def discovered(data: bytes) -> dict[int, str]:
-    """Return PCI addresses by DeviceId from `xpu-smi discovery -j`; warnings may stand before the JSON."""
+    """Parse `xpu-smi discovery -j`: PCI addresses by DeviceId; warnings may precede the JSON."""
     whole = data.decode(errors="replace")
     with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         rows = json.JSONDecoder().raw_decode(whole, whole.index("{"))[0]["device_list"]
@@ -65,18 +65,18 @@ def discovered(data: bytes) -> dict[int, str]:
 
 
 class XpuSmi:
-    """Runs xpu-smi now and then, listens when a tick asks, and never waits."""
+    """Runs xpu-smi at intervals; reading it never waits."""
 
-    def __init__(self, program: str, pace: float, patience: float) -> None:
-        """Take where it is, and in seconds how often it is run and how long it may take."""
-        self._program, self._oneshot = program, OneShot(pace, patience)
+    def __init__(self, program: str, interval: float, timeout: float) -> None:
+        """Take its path, the seconds between two runs, and the seconds that a run may take."""
+        self._program, self._oneshot = program, OneShot(interval, timeout)
         self._slots: dict[int, str] = {}
 
     def poll(self, now: float, *, start: bool) -> Mapping[str, Readings]:
         """
-        Return what it said by PCI address, if it has just ended; raise Trouble.
+        Return readings by PCI address if a run has just ended; raise QueryFailed.
 
-        `start` says whether it may be started: it would wake a card that sleeps.
+        `start`: whether it may be started; it wakes a card that sleeps.
         """
         words = ["dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"] if self._slots else ["discovery", "-j"]
         answer = self._oneshot.poll([self._program, *words], now, start=start)
@@ -87,10 +87,10 @@ class XpuSmi:
             found = dumped(answer.data)
         elif slots := discovered(answer.data):
             self._slots = slots
-            self._oneshot.again()
+            self._oneshot.run_now()
             return {}
         if not found:
-            raise Trouble(f"xpu-smi told of no GPU: {quoted(answer.data, 80)!r}{answer.how}")
+            raise QueryFailed(f"xpu-smi reported no GPU: {quoted(answer.data, 80)!r}{answer.how}")
         return {self._slots[number]: readings for number, readings in found.items() if number in self._slots}
 
     def close(self) -> None:

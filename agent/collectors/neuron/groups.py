@@ -1,8 +1,8 @@
 """
-Metric groups, merged over the runtimes that they come from, as rows.
+Turns the metric groups of a record into rows, merged over runtimes.
 
-Each runtime lists every core of the machine, and reads 0 for those of the others, so a mean over runtimes would be
-wrong by their number. Utilization is the maximum, bytes and rates are sums, a latency is that of the slowest runtime.
+Each runtime lists every core of the machine, with 0 for cores of other runtimes. So utilization is the maximum over
+runtimes, bytes and rates are sums, and a latency is that of the slowest runtime.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import Core, Group, Reader, is_index
 from agent.collectors.neuron.series import Row, Series
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Level
 
 PERCENTILE: Final = re.compile(r"p\d{1,3}")
 BASIC_PERCENTILES: Final = ("p50", "p99")
 WHOLE: Final = 100
-"""Percent; a share above is none."""
+"""Percent; a larger share is invalid."""
 
 Entry = tuple[str, Group]
-"""A runtime's tag (empty where tags are not asked for), and what it says."""
+"""A runtime's tag ("" without tags), and its group."""
 K = TypeVar("K", bound=Hashable)
 
 
 class Groups:
     """Turns the groups of one record into rows."""
 
-    def __init__(self, series: Series, trouble: Trouble, level: Level) -> None:
-        """Make rows up to `level`; note in `trouble` what cannot be read."""
-        self._row, self._trouble, self._read = series.row, trouble, Reader(trouble)
+    def __init__(self, series: Series, problems: Problems, level: Level) -> None:
+        """Make rows up to `level`; note invalid input in `problems`."""
+        self._row, self._problems, self._read = series.row, problems, Reader(problems)
         self._detailed, self._all = level >= Level.DETAILED, level >= Level.ALL
         self._places: dict[str, tuple[str, str] | None] = {}
         self.per_device: int | None = None
-        """Cores a device, as the last record that knew it has it; cores are logical ones on Trn2."""
+        """Cores of each device, from the last record that has it; logical cores on Trn2."""
 
     def divide(self, per_device: int) -> None:
-        """Take how many cores a device has."""
+        """Take how many cores each device has."""
         if per_device != self.per_device:
             self.per_device = per_device
             self._places.clear()
 
     def cores(self, entries: Sequence[Entry]) -> list[Row]:
-        """Return what `neuroncore_counters` says."""
+        """Return the rows of `neuroncore_counters`."""
         number, row = self._read.number, self._row
         busiest: dict[tuple[str, str], float] = {}
         flops: dict[tuple[str, str], float] = {}
@@ -53,7 +53,7 @@ class Groups:
         for tag, group in entries:
             for key, core in self._read.mapping(group.neuroncores_in_use, "neuroncores_in_use").items():
                 if type(core) is not Core:
-                    self._trouble.add("neuroncores_in_use: a core is no object")
+                    self._problems.add("neuroncores_in_use: a core is no object")
                     continue
                 _most(busiest, (tag, key), number(core.neuroncore_utilization, "neuroncore_utilization", WHOLE))
                 if self._detailed:
@@ -80,7 +80,7 @@ class Groups:
         return rows
 
     def memory(self, entries: Sequence[Entry]) -> list[Row]:
-        """Return what `memory_used` says, but for the models."""
+        """Return the rows of `memory_used`, without the models."""
         read, row = self._read, self._row
         host: dict[str, float] = {}
         device: dict[str, float] = {}
@@ -110,7 +110,7 @@ class Groups:
         return rows
 
     def latency(self, entries: Sequence[Entry]) -> list[Row]:
-        """Return the latencies of `execution_stats`; there are none where nothing was executed."""
+        """Return the latencies of `execution_stats`; none where nothing was executed."""
         slowest: dict[tuple[str, str, str], float] = {}
         for tag, group in entries:
             for scope, percentiles in self._read.mapping(group.latency_stats, "latency_stats").items():
@@ -128,7 +128,7 @@ class Groups:
         return rows
 
     def vcpu(self, entries: Sequence[Entry]) -> list[Row]:
-        """Return what `neuron_runtime_vcpu_usage` says."""
+        """Return the rows of `neuron_runtime_vcpu_usage`."""
         busiest: dict[tuple[str, str], float] = {}
         for tag, group in entries:
             for mode, value in self._read.named(group.vcpu_usage, "vcpu_usage", WHOLE):
@@ -138,13 +138,13 @@ class Groups:
         ]
 
     def _place(self, key: str) -> tuple[str, str] | None:
-        """Return core and device of a core's index, which runs on from device to device; None if it is no place."""
+        """Return core and device for the index of a core, which counts on over devices; None if it is invalid."""
         if key not in self._places and len(self._places) < 10_000:
             self._places[key] = (key, str(int(key) // self.per_device)) if is_index(key) and self.per_device else None
         place = self._places.get(key)
         if place is None:
             known = "is no index" if self.per_device else "has no device: neuroncore_per_device_count is not known"
-            self._trouble.add(f"the key of a core {known}; left out")
+            self._problems.add(f"the key of a core {known}; left out")
         return place
 
     def _physical(self, v3d: Any) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""What a record says of the machine: its devices and their ECC counters, its instance, the pods that use its cores."""
+"""The machine in a record: devices and their ECC counters, the instance, the pods that use its cores."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from agent.collectors.neuron import metrics
 from agent.collectors.neuron.groups import Groups
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import Reader, Record
 from agent.collectors.neuron.series import Row, Series
 from agent.collectors.neuron.tally import Reported
-from agent.collectors.neuron.trouble import Trouble, quoted
 from agent.datapoint import Level
+from agent.host.supervised_process import quoted
 
 HARDWARE: Final = "neuron_hw_counters"
 OF_HOST: Final = frozenset({"vcpu_usage", "memory_info"})
-"""Groups about the host, which other collectors read."""
+"""Groups of host metrics, which other collectors read."""
 ECC: Final = tuple(
     (f"{memory}_ecc_{kind}", memory, corrected, metric)
     for memory in ("mem", "sram")
@@ -29,30 +30,37 @@ IDENTITY: Final = {
     "instance_availability_zone": "availability_zone",
     "ultraserver_id": "ultraserver_id",
 }
-"""What `instance_info` calls our words."""
+"""Our dimension names by the keys of `instance_info`."""
 MOST_DEVICES: Final = 1024
 
 Named = tuple[str, list[Row]]
 
 
 class Machine:
-    """Keeps what outlives a record."""
+    """Keeps the state of the machine over records."""
 
     def __init__(
-        self, series: Series, groups: Groups, trouble: Trouble, level: Level, *, ecc_per_period: bool, boot: int | None
+        self,
+        series: Series,
+        groups: Groups,
+        problems: Problems,
+        level: Level,
+        *,
+        ecc_per_period: bool,
+        boot: int | None,
     ) -> None:
-        """Take the counters of the devices as zero at `boot` (ns since the epoch), or when they are first seen."""
+        """Take when the devices' counters were zero: `boot` (ns since the epoch), else when they are first seen."""
         self._level = level
-        self._series, self._groups, self._trouble, self._read = series, groups, trouble, Reader(trouble)
+        self._series, self._groups, self._problems, self._read = series, groups, problems, Reader(problems)
         self._ecc_per_period, self._boot = ecc_per_period, boot
         self._ecc: dict[tuple[str, str, str], Reported] = {}
         self._pods_until = 0.0
         self.identity: Mapping[str, str] = {}
-        """Words for what this instance is; a later record may know more."""
+        """Dimension names and values of this instance; a later record may add some."""
         self.devices: int | None = None
 
     def take(self, record: Record, now: float, until: float, at: int, start_time: int) -> Iterator[Named]:
-        """Yield rows by the group that they replace; they will be held `until` (monotonic s, as `now`)."""
+        """Yield each group with its new rows, which are kept `until` (monotonic s, as `now`)."""
         self._take_instance(record.instance_info)
         self._take_pods(record.neuron_k8s_info, now, until)
         yield "neuron_hardware_info", self._hardware(record.neuron_hardware_info)
@@ -61,7 +69,7 @@ class Machine:
                 group = self._read.group(given, name)
                 yield name, self._ecc_rows(group.neuron_devices, at, start_time) if group else []
             elif name not in OF_HOST:
-                self._trouble.once(f"the group {quoted(name)} of the system is not known")
+                self._problems.once(f"the group {quoted(name)} of the system is not known")
 
     def _hardware(self, info: Any) -> list[Row]:
         number, info = self._read.number, self._read.mapping(info, "neuron_hardware_info")
@@ -95,14 +103,14 @@ class Machine:
     def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:
         """Return the devices of a list by their indices."""
         if listed is not None and not isinstance(listed, list):
-            self._trouble.add("neuron_devices: no list")
+            self._problems.add("neuron_devices: no list")
         found: dict[str, Mapping[str, Any]] = {}
         for device in listed if isinstance(listed, list) else []:
             index = device.get("neuron_device_index") if isinstance(device, dict) else None
             if type(index) is int and 0 <= index < MOST_DEVICES:
                 found[str(index)] = device
             else:
-                self._trouble.add("neuron_devices: a device has no index")
+                self._problems.add("neuron_devices: a device has no index")
         return found
 
     def _take_instance(self, info: Any) -> None:

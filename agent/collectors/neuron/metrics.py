@@ -1,4 +1,4 @@
-"""What is said of Trainium and Inferentia."""
+"""The metrics of Trainium and Inferentia."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ OF_RUNTIMES: Final = (
     CORE_UTILIZATION, CORE_FLOPS, CORE_MEMORY, PHYSICAL_UTILIZATION, HOST_MEMORY, HOST_CATEGORY, DEVICE_MEMORY,
     OUTCOMES, ERRORS, LATENCY, LATENCY_DETAIL, VCPU,
 )  # fmt: skip
-"""These carry the runtime's tag where that is asked for."""
+"""These have the runtime's tag as a dimension if neuron_runtime_tag is set."""
 OF_MACHINE: Final = (RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER)
 
 
 @cache
 def shaped(metric: Metric, keys: Iterable[str]) -> Metric:
-    """Return `metric` as it is declared where its points carry the dimensions `keys` (a tuple)."""
+    """Return `metric` declared with the dimensions `keys` (a tuple)."""
     return metric if set(keys) == set(metric.dims) else replace(metric, dims=tuple(keys))
 
 
 def declared(*, tagged: bool) -> tuple[Metric, ...]:
-    """Return all metrics, those of runtimes with the dimension of the tag if that is asked for."""
+    """Return all metrics; if `tagged`, those of runtimes have the tag as a dimension."""
     more = (TAG,) if tagged else ()
     return (*(shaped(metric, (*metric.dims, *more)) for metric in OF_RUNTIMES), *OF_MACHINE)

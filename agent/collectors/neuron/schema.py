@@ -1,9 +1,8 @@
 """
 The records of neuron-monitor 2.x (October 2021 and later) as JSON.
 
-Nothing but broken JSON can fail a record: wherever an object is expected, anything else is let in as well, and
-found out by whoever looks at it. What is not declared here is skipped without building objects, such as
-`loaded_models`, which is three quarters of a large record.
+Only broken JSON makes a record invalid: each field accepts any JSON, and its reader checks the type. Undeclared keys,
+such as `loaded_models` (three quarters of a large record), are skipped without building objects.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-monitor-user-guide.html
 """
@@ -15,18 +14,19 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.collectors.neuron.trouble import Trouble, quoted
+from agent.collectors.neuron.problems import Problems
+from agent.host.supervised_process import quoted
 
 Scalar = None | bool | int | float | str
 NoObject = Scalar | list[Any]
 
 LARGEST: Final = 2**53
-"""No count, size or rate is above this: 9 PB, 9 Pflop/s of one core."""
+"""The largest count, size or rate: 9 PB, 9 Pflop/s of one core."""
 MOST_NAMES: Final = 64
 
 
 class Core(msgspec.Struct, gc=False):
-    """What one runtime says of one core."""
+    """One core, as one runtime reports it."""
 
     neuroncore_utilization: Any = None
     flops: Any = None
@@ -37,14 +37,14 @@ class Core(msgspec.Struct, gc=False):
 
 
 class Group(msgspec.Struct):
-    """Any metric group: they share `period` and `error`, and the rest does not collide."""
+    """Any metric group: all have `period` and `error`; their other keys differ."""
 
     period: Any = None
     error: Any = None
     neuroncores_in_use: dict[str, Core | NoObject] | NoObject = None
     execution_summary: Any = None
     inference_summary: Any = None
-    """What `execution_summary` was called before October 2022."""
+    """The name of `execution_summary` before October 2022."""
     error_summary: Any = None
     latency_stats: Any = None
     neuron_runtime_used_bytes: Any = None
@@ -76,65 +76,65 @@ _NOTHING: Final = Record()
 
 
 def decode(line: bytes) -> Record | None:
-    """Return a record, or None if it is JSON of something else; raise ValueError or RecursionError if it is none."""
+    """Return a record, None if the JSON is something else; raise ValueError, RecursionError if it is no JSON."""
     found = _decoder.decode(line)
     return found if isinstance(found, Record) and found != _NOTHING else None
 
 
 class Reader:
-    """Reads values that may be anything; what is wrong is noted, what is null or missing is just absent."""
+    """Reads values of any type; notes invalid ones; null or missing is absent."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        """Note what is wrong in `trouble`."""
-        self._trouble = trouble
+    def __init__(self, problems: Problems) -> None:
+        """Note invalid values in `problems`."""
+        self._problems = problems
 
     def number(self, value: Any, what: str, most: float = LARGEST) -> float | None:
         """Return a number from 0 to `most`, or None."""
         if type(value) is int or type(value) is float:
             if 0 <= value <= most:
                 return value
-            self._trouble.add(f"{what}: out of range")
+            self._problems.add(f"{what}: out of range")
         elif value is not None:
-            self._trouble.add(f"{what}: no number")
+            self._problems.add(f"{what}: no number")
         return None
 
     def failed(self, what: str, error: Any) -> bool:
-        """Tell whether the monitor says that a part failed; whatever else the part says then means nothing."""
+        """Tell whether the monitor reports an error for a part; its other values are then invalid."""
         if error is None or error == "":
             return False
-        self._trouble.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
+        self._problems.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
         return True
 
     def group(self, value: Any, name: str) -> Group | None:
-        """Return a metric group, or None if it is none, or has failed."""
+        """Return a metric group, None if it is invalid or has failed."""
         if isinstance(value, Group):
             return None if self.failed(name, value.error) else value
         if value is not None:
-            self._trouble.add(f"{name}: no object")
+            self._problems.add(f"{name}: no object")
         return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
-        """Return an object, an empty one if it is none."""
+        """Return an object, {} if it is none."""
         if isinstance(value, dict):
             return value
         if value is not None:
-            self._trouble.add(f"{what}: no object")
+            self._problems.add(f"{what}: no object")
         return {}
 
     def named(self, value: Any, what: str, most: float = LARGEST) -> Iterator[tuple[str, float]]:
-        """Yield the numbers of an object whose keys are names, such as kinds of errors."""
+        """Yield names and numbers of an object, such as counts by kind of error."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
             if n >= MOST_NAMES or not is_name(name):
-                self._trouble.add(f"{what}: too many names, or one that is none")
+                self._problems.add(f"{what}: too many names, or one that is none")
             elif (found := self.number(number, what, most)) is not None:
                 yield name, found
 
     def text(self, value: Any, what: str) -> str:
-        """Return a text on one line of at most 255 characters, the empty one if it is none."""
+        """Return a text as one line of at most 255 characters, "" if it is none."""
         if isinstance(value, str):
             return "".join(c if c.isprintable() else "?" for c in value[:255]).strip()
         if value is not None:
-            self._trouble.add(f"{what}: no text")
+            self._problems.add(f"{what}: no text")
         return ""
 
 

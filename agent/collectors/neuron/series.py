@@ -1,4 +1,4 @@
-"""Which series a value belongs to: its metric, and its dimensions, which are built once."""
+"""Finds the series of a value; builds its dimensions once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agent.collectors.neuron.metrics import CORE, TAG, shaped
 from agent.datapoint import Dimensions, Metric
 
 MOST: Final = 20_000
-"""Series whose dimensions are kept."""
+"""Series whose dimensions are cached."""
 
 Pods = Mapping[str, Mapping[str, str]]
-"""The dimensions of the pod that has a core, by the core's index."""
+"""Dimensions of the pod that uses a core, by the core's index."""
 
 
 class Row(NamedTuple):
-    """A value that waits for the time of its tick."""
+    """A datapoint without its time."""
 
     metric: Metric
     value: float
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Series:
-    """Finds the series of a value; knows the pods that use the cores."""
+    """Finds the series of a value; adds the pods that use the cores."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -33,13 +33,13 @@ class Series:
         self._pods: Pods = {}
 
     def pods(self, pods: Pods) -> None:
-        """From now on series of cores carry these dimensions, too."""
+        """Add these dimensions to the series of cores from now on."""
         if pods != self._pods:
             self._pods = pods
             self._known.clear()
 
     def row(self, metric: Metric, value: float, *places: str, tag: str = "", start_time: int | None = None) -> Row:
-        """Return `value` with its series: `places` are the values of the metric's dimensions, in their order."""
+        """Return `value` with its series; `places` are the values of the metric's dimensions, in order."""
         key = (metric.name, metric.level, tag, places)
         known = self._known.get(key)
         if known is None:

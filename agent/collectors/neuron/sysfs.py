@@ -1,8 +1,8 @@
 """
-What the driver shows in sysfs and neuron-monitor does not have: power, and ECC errors that can be repaired.
+Reads from sysfs what neuron-monitor lacks: power, and repairable ECC errors.
 
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-sysfs-user-guide.html
-The counters there are cleared by writing to them; the files are opened read-only.
+Writing to a counter there clears it; the files are opened read-only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.schema import LARGEST, is_index
 from agent.collectors.neuron.tally import Reported
-from agent.collectors.neuron.trouble import Trouble, quoted
 from agent.datapoint import Datapoint, Dimensions
-from agent.host.procfs import KeptFile
+from agent.host.procfs import open_kept
+from agent.host.supervised_process import quoted
 
 DEVICES: Final = "devices/virtual/neuron_device"
 POWER: Final = "stats/power/utilization"
@@ -24,19 +25,19 @@ REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
-"""Seconds; the driver makes a new mean each minute."""
+"""Seconds after which a mean is too old; the driver makes one each minute."""
 
 
 class _Device:
     def __init__(self, folder: Path, index: str, boot: int | None) -> None:
         self.dims = Dimensions(neuron_device=index)
-        self._power, self._repairable = _kept(folder / POWER), _kept(folder / REPAIRABLE)
+        self._power, self._repairable = open_kept(folder / POWER), open_kept(folder / REPAIRABLE)
         self._errors: Reported | None = None
         self._boot = boot
 
-    def points(self, at: int, trouble: Trouble) -> Iterator[Datapoint]:
-        """Yield what is there; raise OSError if the device is gone."""
-        if self._power and (share := _power(self._power.read(), at, trouble)) is not None:
+    def points(self, at: int, problems: Problems) -> Iterator[Datapoint]:
+        """Yield the readings; raise OSError if the device is gone."""
+        if self._power and (share := _power(self._power.read(), at, problems)) is not None:
             yield metrics.POWER.point(at, share, self.dims)
         if self._repairable:
             text = self._repairable.read().strip()
@@ -47,7 +48,7 @@ class _Device:
                     at, self._errors.value, self.dims, start_time=self._errors.start_time
                 )
             else:
-                trouble.add(f"{REPAIRABLE}: no count")
+                problems.add(f"{REPAIRABLE}: no count")
 
     def close(self) -> None:
         for file in (self._power, self._repairable):
@@ -56,25 +57,25 @@ class _Device:
 
 
 class Devices:
-    """The devices in sysfs; there may be none, or none any more."""
+    """The devices in sysfs; there may be none."""
 
-    def __init__(self, sys: Path, boot: int | None, trouble: Trouble) -> None:
-        """Look under `sys`; the counters were zero at `boot` (ns since the epoch), or when they are first seen."""
-        self._folder, self._boot, self._trouble = sys / DEVICES, boot, trouble
+    def __init__(self, sys: Path, boot: int | None, problems: Problems) -> None:
+        """Look under `sys`; the counters were zero at `boot` (ns since the epoch), else when they are first seen."""
+        self._folder, self._boot, self._problems = sys / DEVICES, boot, problems
         self._devices: list[_Device] = []
 
     def points(self, at: int) -> Iterator[Datapoint]:
-        """Yield what all devices say."""
+        """Yield the readings of all devices."""
         if not self._devices:
             self._find()
         lost = False
         for device in self._devices:
             try:
-                yield from device.points(at, self._trouble)
+                yield from device.points(at, self._problems)
             except OSError as problem:
-                self._trouble.add(f"a device in {self._folder} cannot be read: {problem.strerror}")
+                self._problems.add(f"a device in {self._folder} cannot be read: {problem.strerror}")
                 lost = True
-        if lost:  # the driver may have been loaded anew
+        if lost:  # the driver may have been reloaded
             self.close()
 
     def close(self) -> None:
@@ -90,24 +91,17 @@ class Devices:
                 self._devices.append(_Device(folder, index, self._boot))
 
 
-def _kept(path: Path) -> KeptFile | None:
-    try:
-        return KeptFile(path)
-    except OSError:  # older drivers lack it
-        return None
-
-
-def _power(text: bytes, at: int, trouble: Trouble) -> float | None:
-    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; INVALID ends in VALID, so the whole is compared."""
+def _power(text: bytes, at: int, problems: Problems) -> float | None:
+    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
     status, *fields = text.strip().split(b",")
     if status == NO_DATA:
         return None
     if status != VALID:
-        trouble.add(f"{POWER}: {quoted(status.decode(errors='replace'))}")
+        problems.add(f"{POWER}: {quoted(status.decode(errors='replace'))}")
         return None
     try:
         when, _, _, mean = (float(field) for field in fields)
     except ValueError:
-        trouble.add(f"{POWER}: not as expected")
+        problems.add(f"{POWER}: not as expected")
         return None
     return mean if 0 <= mean <= 100 and at / 1e9 - when <= STALE else None

@@ -1,4 +1,4 @@
-"""Counters that outlive records, runtimes and the monitor."""
+"""Counters that continue over records, runtimes and restarts of the monitor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST: Final = 2**63 - 1
 
 
 class Tally:
-    """What was counted by name since a moment (ns since the epoch) at which all was zero."""
+    """Counts by kind and name since `start_time` (ns since the epoch)."""
 
     __slots__ = ("counts", "start_time")
 
@@ -22,16 +22,16 @@ class Tally:
         """By kind and name."""
 
     def add(self, name: tuple[str, str], count: int) -> None:
-        """Count; beyond 64 names no new one is taken, since each would be a series."""
+        """Add to a count; ignore new names beyond 64, since each would be a series."""
         if name in self.counts or len(self.counts) < MOST_NAMES:
             self.counts[name] = min(self.counts.get(name, 0) + count, LARGEST)
 
 
 class Tallies:
     """
-    Tallies by the tag of a runtime, each beginning when its tag was first seen.
+    Tallies by the tag of a runtime, each from the moment when its tag was first seen.
 
-    At most 256: of a tag that comes back after that many others its tally begins anew.
+    At most 256 are kept: the least recently used one is dropped, and begins anew if its tag returns.
     """
 
     def __init__(self) -> None:
@@ -39,21 +39,20 @@ class Tallies:
         self._tallies: dict[str, Tally] = {}
 
     def of(self, tag: str, start_time: int) -> Tally:
-        """Return the tally of `tag`; one that is new is zero as of `start_time`."""
+        """Return the tally of `tag`; a new one is zero at `start_time`."""
         tally = self._tallies.pop(tag, None) or Tally(start_time)
         if len(self._tallies) >= MOST_TAGS:
             del self._tallies[next(iter(self._tallies))]
-        self._tallies[tag] = tally  # the last one, now
+        self._tallies[tag] = tally
         return tally
 
 
 class Reported:
     """
-    A counter that the source keeps, and that lies at times.
+    A counter of the source; one drop is ignored.
 
-    The driver says 0 where it could not read its firmware (aws-neuronx-dkms, neuron_sysfs_metrics.c), and the next
-    reading would then look like a burst of errors. So a fall counts only when a second reading confirms it; the
-    counter then began anew at a moment unknown, which is said by moving `start_time`.
+    The driver reports 0 where it could not read its firmware (aws-neuronx-dkms, neuron_sysfs_metrics.c), and the next
+    reading would look like a burst of errors. A second low reading confirms a restart and moves `start_time`.
     """
 
     __slots__ = ("_fell", "start_time", "value")
@@ -65,7 +64,7 @@ class Reported:
         self._fell = False
 
     def read(self, value: int, at: int) -> None:
-        """Take a reading of the moment `at`."""
+        """Take a reading at `at` (ns since the epoch)."""
         if value >= self.value:
             self.value, self._fell = value, False
         elif self._fell:
@@ -74,5 +73,5 @@ class Reported:
             self._fell = True
 
     def add(self, value: int) -> None:
-        """Take a reading that counts only since the last one."""
+        """Add a reading that counts since the last one."""
         self.value = min(self.value + value, LARGEST)

@@ -1,4 +1,4 @@
-"""One GPU, and its instances if it is divided (MIG)."""
+"""One GPU and its MIG instances."""
 
 from __future__ import annotations
 
@@ -17,67 +17,66 @@ ALL_LINKS: Final = 0xFFFFFFFF
 ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
 MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
 RECOVERY: Final = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, which the oldest nvidia-ml-py that we take does not name."""
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, a constant that the oldest supported nvidia-ml-py lacks."""
 ECC_CORRECTED, ECC_UNCORRECTED = pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
 LINKS: Final = {
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
 }
-"""Fields in KiB, and those in bytes that stand in for them from NVLink 5 on."""
-LEAST: Final = SECOND // 2
-"""Over a shorter time the counter of energy, which moves in steps, would make a rough power."""
-FASTEST: Final = 200
-"""Percent: nvmlDeviceGetFanSpeed may exceed 100; this is no reading."""
+"""Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+MIN_ELAPSED: Final = SECOND // 2
+"""Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+MAX_FAN: Final = 200
+"""nvmlDeviceGetFanSpeed may exceed 100 percent; a larger value than this is no reading."""
 
 
 def percent(value: float) -> float | None:
-    """Return a share between 0 and 100, or None for what is none; a fraction above is the rounding of GPM's doubles."""
+    """Return a share from 0 to 100, else None; a value below 101 is a rounding error of GPM and becomes 100."""
     return min(100, value) if 0 <= value < 101 else None
 
 
 class Name(NamedTuple):
-    """What a part is called."""
+    """Identifies a part."""
 
     who: str
-    """In sentences."""
+    """Its name in messages."""
     number: int
-    """Of the GPU, or of the instance within its GPU."""
+    """Index of the GPU, or of the instance within its GPU."""
     uuid: str
     model: str
     dims: Dimensions
 
 
 class Part:
-    """What computes: a whole GPU, or an instance of MIG."""
+    """A whole GPU or a MIG instance."""
 
     metrics: PartMetrics
 
     def __init__(self, handle: Any, name: Name, metrics: PartMetrics, level: Level) -> None:
-        """Take NVML's handle, and what to say under which name."""
         self.handle, self.name, self.dims, self.metrics = handle, name, name.dims, metrics
         self.query = NvmlQuery(name.who)
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
         self.used: int | None = None
-        """Bytes in use as of this tick, or None."""
+        """Bytes in use in this tick, or None."""
         self.total: int | None = None
         self.busy: float | None = None
-        """Utilization of this tick, or None."""
+        """Utilization in this tick, or None."""
 
     def begin(self, now: int) -> None:
-        """Begin a tick at `now` (monotonic ns)."""
+        """Start a tick at `now` (monotonic ns)."""
         self.query.begin(now)
         self.used = self.total = self.busy = None
 
     def close(self) -> None:
-        """Free what the driver holds for us."""
+        """Free the driver's resources."""
         if self.gpm:
             self.gpm.close()
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
         info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2)
-        if info is None:  # drivers before 510; what the driver keeps for itself counts as used there
+        if info is None:  # drivers before 510, which count memory reserved by the driver as used
             info = ask("memory.v1", call, self.handle)
         if info is not None and (used := info.used) <= (total := info.total) and total:
             self.used, self.total = used, total
@@ -103,10 +102,9 @@ class Part:
 
 
 class Instance(Part):
-    """An instance of MIG: it has memory and processes of its own; its utilization is known to GPM alone."""
+    """A MIG instance, with memory and processes of its own; only GPM reports its utilization."""
 
     def __init__(self, handle: Any, gpu: Gpu, name: Name, metrics: PartMetrics, level: Level) -> None:
-        """Take the handle of the instance, and the GPU which it is part of."""
         super().__init__(handle, name, metrics, level)
         number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
         if number is not None:
@@ -114,7 +112,7 @@ class Instance(Part):
             self.gpm = Gpm(self.query, gpu, lambda into: pynvml.nvmlGpmMigSampleGet(gpu.handle, number, into), wanted)
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
-        """Yield what can be read now; raise Lost."""
+        """Yield all readings; raise Lost."""
         yield from self._memory(at)
         yield from self._activity(at, now)
 
@@ -132,10 +130,10 @@ class Gpu(Part):
     metrics: GpuMetrics
 
     def __init__(self, handle: Any, name: Name, metrics: GpuMetrics, level: Level) -> None:
-        """Take what Part takes; the handle is None of one that the driver lists, but does not hand out."""
+        """Take the handle, or None if the driver lists the GPU but returns no handle."""
         super().__init__(handle, name, metrics, level)
         self.minor: int | None = None
-        """The number in the name of its file in /dev."""
+        """Number of its device file, /dev/nvidiaN."""
         self.instances: list[Instance] = []
         self.lost = False
         self._limit: float | None = None
@@ -145,29 +143,29 @@ class Gpu(Part):
         m = metrics
         self._count(m.energy, 1e3, ENERGY)
         self._count(m.ecc_uncorrected, 1, ECC_UNCORRECTED)
-        often, seldom = {(ENERGY, 0): "energy"}, {(ECC_UNCORRECTED, 0): "ecc", (RECOVERY, 0): "recovery"}
+        fast, slow = {(ENERGY, 0): "energy"}, {(ECC_UNCORRECTED, 0): "ecc", (RECOVERY, 0): "recovery"}
         if self.detailed:
             self.gpm = Gpm(self.query, self, lambda into: pynvml.nvmlGpmSampleGet(self.handle, into), m.active)
-            often[MEMORY_TEMPERATURE, 0] = "temperature"
-            seldom[ECC_CORRECTED, 0] = "ecc"
+            fast[MEMORY_TEMPERATURE, 0] = "temperature"
+            slow[ECC_CORRECTED, 0] = "ecc"
             self._count(m.ecc_corrected, 1, ECC_CORRECTED)
-            seldom |= self._count_more()
-        self._often, self._all = often, often | seldom
+            slow |= self._add_detailed_counters()
+        self._fast_fields, self._all_fields = fast, fast | slow
         self._clocks = [(f"clock.{number}", number, metric) for number, metric in m.clocks.items()]
 
     @property
     def parts(self) -> list[Part]:
-        """What runs processes: the instances, or the GPU if it has none."""
+        """The parts that run processes: the instances, or the GPU if it has none."""
         return [*self.instances] or [self]
 
-    def read(self, at: int, now: int, *, seldom: bool) -> Iterator[Datapoint]:
-        """Yield what can be read now, with `seldom` also what is dear; of a GPU that is lost just that."""
+    def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+        """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances):
             part.begin(now)
         self.lost = self.handle is None
         try:
             if not self.lost:
-                yield from self._readings(at, now, seldom=seldom)
+                yield from self._readings(at, now, slow=slow)
         except Lost:
             self.lost = True
         if self.lost or self.query.reset or self._recovery:
@@ -176,22 +174,22 @@ class Gpu(Part):
             yield self.metrics.state.point(at, 1, self.dims)
 
     def troubles(self) -> list[str]:
-        """Return what went wrong in this tick, here and in the instances."""
+        """Return the error messages of this tick, including those of the instances."""
         return [text for part in (self, *self.instances) for text in part.query.troubles.values()]
 
     def close(self) -> None:
-        """Free what the driver holds for us."""
+        """Free the driver's resources, including those of the instances."""
         super().close()
         for instance in self.instances:
             instance.close()
 
-    def _readings(self, at: int, now: int, *, seldom: bool) -> Iterator[Datapoint]:
+    def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         yield from self._rates(at)
         yield from self._memory(at)
         yield from self._temperature(at)
-        if seldom:
-            yield from self._dear(at)
-        yield from self._fields(at, now, seldom=seldom)
+        if slow:
+            yield from self._slow_readings(at)
+        yield from self._fields(at, now, slow=slow)
         if self.detailed:
             yield from self._detail(at, now)
         for instance in self.instances:
@@ -207,19 +205,19 @@ class Gpu(Part):
     def _temperature(self, at: int) -> Iterator[Datapoint]:
         ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
         value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
-        if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # what is to replace it from CUDA 14 on
+        if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
             value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
         if value is not None:
             yield self.metrics.temperature.point(at, value, self.dims)
 
-    def _dear(self, at: int) -> Iterator[Datapoint]:
+    def _slow_readings(self, at: int) -> Iterator[Datapoint]:
         limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
         self._limit = limit / 1e3 if limit else None
         if self.detailed:
             if self._limit:
                 yield self.metrics.power_limit.point(at, self._limit, self.dims)
             fan = self.query.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
-            yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= FASTEST else fan)
+            yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
 
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
         ask, m = self.query.ask, self.metrics
@@ -232,12 +230,12 @@ class Gpu(Part):
             yield from self._share(m.decoder, at, decoder[0])
         yield from self._activity(at, now)
 
-    def _fields(self, at: int, now: int, *, seldom: bool) -> Iterator[Datapoint]:
-        found = self.query.fields(self.handle, self._all if seldom else self._often)
-        for first, other in LINKS.items():
-            if first in found:
-                found.pop(other, None)
-        if seldom:
+    def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+        found = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
+        for in_kib, in_bytes in LINKS.items():
+            if in_kib in found:
+                found.pop(in_bytes, None)
+        if slow:
             self._recovery = bool(found.get(RECOVERY))
         if (value := found.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
@@ -249,16 +247,16 @@ class Gpu(Part):
         yield from self._power(at, now, counted.get(ENERGY))
 
     def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
-        """Yield the mean since the last tick, which the sensor's readings of a moment cannot give."""
+        """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
         watts = None
         if energy is not None:
             life, base = self._counters[ENERGY].life.start_time, self._base
             if base is None or base[0] != life:
                 self._base = life, now, energy
-            elif now - base[1] >= LEAST:
+            elif now - base[1] >= MIN_ELAPSED:
                 self._base = life, now, energy
                 watts = (energy - base[2]) / (now - base[1]) * 1e6
-        if not watts:  # the first tick, an old device, or one that does not really count
+        if not watts:  # the first tick, or no working energy counter
             sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None else sensor / 1e3
         if watts is not None:
@@ -267,10 +265,10 @@ class Gpu(Part):
                 yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
 
     def _count(self, metric: Metric, unit: float, number: int, **more: str) -> None:
-        """Have the field of that number read as a counter, `unit` of which make one of the metric's."""
+        """Read field `number` as a counter; `unit` of the field is one unit of the metric."""
         self._counters[number] = _Counter(metric, unit, self.dims | more, Life())
 
-    def _count_more(self) -> dict[tuple[int, int], str]:
+    def _add_detailed_counters(self) -> dict[tuple[int, int], str]:
         m = self.metrics
         groups: dict[tuple[int, int], str] = {}
         for number, metric in (
@@ -279,10 +277,10 @@ class Gpu(Part):
         ):
             self._count(metric, 1, number)
             groups[number, 0] = "pcie"
-        for (first, other), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
-            self._count(metric, 1 / 1024, first)
-            self._count(metric, 1, other)
-            groups |= {(first, ALL_LINKS): "nvlink", (other, ALL_LINKS): "nvlink"}
+        for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
+            self._count(metric, 1 / 1024, in_kib)
+            self._count(metric, 1, in_bytes)
+            groups |= {(in_kib, ALL_LINKS): "nvlink", (in_bytes, ALL_LINKS): "nvlink"}
         for number, cause in (
             (pynvml.NVML_FI_DEV_REMAPPED_COR, "correctable"),
             (pynvml.NVML_FI_DEV_REMAPPED_UNC, "uncorrectable"),

@@ -1,4 +1,4 @@
-"""GPM, the driver's counters of activity on Hopper and later: what happened between two snapshots."""
+"""GPM: the driver's activity metrics on Hopper and later, computed between two samples."""
 
 from __future__ import annotations
 
@@ -10,66 +10,65 @@ import pynvml
 from agent.collectors.nvidia.query import SECOND, NvmlQuery
 
 GRAPHICS: Final = 1
-"""Share of time in which any work ran: the only utilization that an instance of MIG has."""
-LEAST: Final = SECOND // 10
-"""Between two snapshots; nvml.h asks for it."""
+"""Metric id of the share of time in which any work ran: the only utilization of a MIG instance."""
+MIN_ELAPSED: Final = SECOND // 10
+"""Shortest time (ns) between two samples, from nvml.h."""
 
 
 class HasHandle(Protocol):
-    """What NVML has a handle of."""
+    """Anything with an NVML handle."""
 
     handle: Any
 
 
 class Gpm:
     """
-    Takes a snapshot a tick and compares it with that of the tick before; nobody waits.
+    Takes a sample in each tick and compares it with the one before, without waiting.
 
-    GPM takes no lock of the profilers, so it disturbs none of them.
+    GPM does not use the profiling lock, so profilers can run at the same time.
     """
 
-    def __init__(self, query: NvmlQuery, gpu: HasHandle, take: Callable[[Any], Any], numbers: Iterable[int]) -> None:
-        """Take the GPU (whose handle may change), the call that fills a snapshot, and what to ask for."""
-        self._asker, self._gpu, self._take = query, gpu, take
-        self._query = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
-        for n, number in enumerate(numbers):
-            self._query.metrics[n].metricId = number
-            self._query.numMetrics = n + 1
-        self._metrics = [self._query.metrics[n] for n in range(self._query.numMetrics)]
+    def __init__(self, query: NvmlQuery, gpu: HasHandle, sample: Callable[[Any], Any], ids: Iterable[int]) -> None:
+        """Take the GPU, whose handle may change, the call that fills a sample, and the ids of the metrics."""
+        self._query, self._gpu, self._sample = query, gpu, sample
+        self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
+        for n, number in enumerate(ids):
+            self._request.metrics[n].metricId = number
+            self._request.numMetrics = n + 1
+        self._metrics = [self._request.metrics[n] for n in range(self._request.numMetrics)]
         self._buffers: list[Any] = []
-        self._taken: int | None = None
-        """When the last buffer was filled, or None."""
+        self._sampled_at: int | None = None
 
     def read(self, now: int) -> dict[int, float]:
-        """Return what is known by number, in percent; nothing in the first tick. Raise Lost."""
-        if self._taken is not None and now - self._taken < LEAST:
+        """Return values in percent by metric id, nothing in the first tick; raise Lost."""
+        if self._sampled_at is not None and now - self._sampled_at < MIN_ELAPSED:
             return {}
         if not self._buffers:
-            self._prepare()
-        if not self._buffers or self._asker.ask("gpm", self._take, self._buffers[0]) is None:
+            self._allocate()
+        if not self._buffers or self._query.ask("gpm", self._sample, self._buffers[0]) is None:
             return {}
-        first, self._taken = self._taken is None, now
+        first, self._sampled_at = self._sampled_at is None, now
         self._buffers.reverse()
         if first:
             return {}
-        self._query.sample1, self._query.sample2 = self._buffers
-        if self._asker.ask("gpm.metrics", pynvml.nvmlGpmMetricsGet, self._query) is None:
+        self._request.sample1, self._request.sample2 = self._buffers
+        if self._query.ask("gpm.metrics", pynvml.nvmlGpmMetricsGet, self._request) is None:
             return {}
         return {got.metricId: got.value for got in self._metrics if not got.nvmlReturn}
 
     def close(self) -> None:
-        """Free the snapshots; the driver must be there."""
+        """Free the samples; NVML must still be open."""
         for buffer in self._buffers:
             pynvml.nvmlGpmSampleFree(buffer)
-        self._buffers, self._taken = [], None
+        self._buffers, self._sampled_at = [], None
 
-    def _prepare(self) -> None:
-        support = self._asker.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, self._gpu.handle)
+    def _allocate(self) -> None:
+        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, self._gpu.handle)
         if support is None:
             return
         if not support.isSupportedDevice:
-            self._asker.refused("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
+            self._query.failed("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
             return
-        buffers = [self._asker.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
+        buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
         if None not in buffers:
             self._buffers = buffers

@@ -1,4 +1,4 @@
-"""All GPUs of the machine: which there are, and what a tick reads of them."""
+"""Finds the GPUs of the machine and reads them in each tick."""
 
 from __future__ import annotations
 
@@ -20,70 +20,68 @@ from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.process_tree import Where
 
-SELDOM: Final = 9_500 * SECOND // 1000
-"""So often what is dear is read: a little under 10 s, for ticks that come a little early."""
+SLOW_INTERVAL: Final = 9_500 * SECOND // 1000
+"""Interval between readings of the slow path: a little under 10 s, since a tick may come early."""
 REFRESH: Final = 300 * SECOND
-"""So often it is looked which GPUs there are."""
+"""Interval between searches for GPUs."""
 UNKNOWN: Final = "unknown"
 HINTS: Final = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: the driver's libraries are not "
-    "installed, or not passed into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or its devices are not passed in here",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module are of different versions, as after "
-    "an upgrade: reload the module or reboot",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
+    "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or this container has none of its devices",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
+    "upgrade: reload the module or reboot",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the system bars us from /dev/nvidia*; a container that was cut off from its "
-    "devices (systemctl daemon-reload does that) must be started anew",
-    pynvml.NVML_ERROR_UNKNOWN: "a container that was cut off from its devices (systemctl daemon-reload does that) must "
-    "be started anew",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the system denies access to /dev/nvidia*; restart the container if it lost "
+    "its devices (after systemctl daemon-reload)",
+    pynvml.NVML_ERROR_UNKNOWN: "restart the container if it lost its devices (after systemctl daemon-reload)",
 }
 
 
 class Wanted(Where, Protocol):
-    """Which GPUs, with which dimensions, for which processes."""
+    """The configuration of the collector."""
 
     @property
     def pid(self) -> int | None:
-        """The first process of the tree that is watched."""
+        """The first process of the tree."""
 
     @property
     def devices(self) -> Sequence[int | str]:
-        """Indexes and UUIDs; all where there are none."""
+        """Indexes and UUIDs; all if empty."""
 
     @property
     def cuda_visible_devices(self) -> bool:
-        """Whether the variable of that name says which."""
+        """Whether the variable of that name selects the GPUs."""
 
     @property
     def dimensions(self) -> Sequence[str]:
-        """Of uuid and model."""
+        """Any of uuid and model."""
 
 
-def failure(error: pynvml.NVMLError) -> Unavailable:
-    """Return what to raise where the driver as a whole fails."""
+def unavailable(error: pynvml.NVMLError) -> Unavailable:
+    """Return the exception to raise when the driver as a whole fails."""
     hint = HINTS.get(error.value)
     return Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}")
 
 
 def wanted(devices: Sequence[int | str], visible: str | None) -> frozenset[str] | None:
-    """Return the indexes and UUIDs that `devices` names, else those of CUDA_VISIBLE_DEVICES, None for all."""
+    """Return the indexes and UUIDs in `devices`, else those in CUDA_VISIBLE_DEVICES; None for all."""
     if devices or visible is None:
         return frozenset(map(str, devices)) or None
     words = [word.strip() for word in visible.split(",")]
-    return frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # CUDA stops there, too
+    return frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
 
 
 class Gpus:
     """
-    The GPUs, by UUID.
+    The GPUs by UUID.
 
-    Each keeps the index under which it was first seen: if one is lost, NVML may move the others up. NVML is opened
-    once and kept, since opening it again and again does harm of its own; only when every GPU is lost is it opened
-    anew.
+    Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. NVML
+    stays open, since reopening it repeatedly causes problems; it is reopened only when every GPU is lost.
     """
 
     def __init__(self, config: Wanted, level: Level, clock: Callable[[], int]) -> None:
-        """Open NVML and find the GPUs; raise Unavailable. `clock` gives monotonic ns."""
+        """Open NVML and find the GPUs; raise Unavailable. `clock` returns monotonic ns."""
         self._config, self._level, self._clock = config, level, clock
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") if config.cuda_visible_devices else None
         self._wanted = wanted(config.devices, visible)
@@ -91,11 +89,11 @@ class Gpus:
         self._usages: dict[Part, Usage] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
         self._problems: list[str] = []
-        self._looks = self._looked = 0
+        self._slow_readings = self._slow_at = 0
         self._find_at = 0
         self._tree: Tree | None = None
         self.process = os.getpid()
-        """Whose NVML this is: what is open does not survive a fork."""
+        """The process that opened NVML, which does not survive a fork."""
         self._open()
         try:
             self._find()
@@ -107,25 +105,25 @@ class Gpus:
             chosen = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
             raise Unavailable(f"NVML lists no GPU{chosen}{''.join(f'; {problem}' for problem in self._problems)}")
         if config.pid is not None:
-            with suppress(ProcessLookupError):  # it has ended; the process collector says so
+            with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._tree = Tree(config, config.pid)
 
     def read(self, at: int) -> Iterator[Datapoint]:
-        """Yield what can be read now; raise PartlyCollected last, and Unavailable where the driver is gone."""
+        """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
         if now >= self._find_at:
             self._find()
-        seldom = self._looks < 2 or now - self._looked >= SELDOM  # twice at first: a rate needs two readings
-        if seldom:
-            self._looks, self._looked = self._looks + 1, now
+        slow = self._slow_readings < 2 or now - self._slow_at >= SLOW_INTERVAL  # a rate needs two readings
+        if slow:
+            self._slow_readings, self._slow_at = self._slow_readings + 1, now
             if self._tree:
-                self._tree.look()
+                self._tree.refresh()
         for gpu in self._gpus.values():
             was_lost = gpu.lost
-            yield from gpu.read(at, self._clock(), seldom=seldom)
+            yield from gpu.read(at, self._clock(), slow=slow)
             if gpu.lost and not was_lost:
                 self._find_at = 0
-            elif seldom and self._tree:
+            elif slow and self._tree:
                 yield from self._share(gpu, self._tree, at)
             self._problems += gpu.troubles()
         yield from self._xids.read(at, now)
@@ -134,7 +132,7 @@ class Gpus:
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Say how many there are of each model, and what is odd."""
+        """Return the number of each model, the driver version and irregularities."""
         models = Counter(gpu.name.model for gpu in self._gpus.values())
         parts = [f"{many} x {model}" for model, many in models.items()]
         parts.append(f"driver {self._driver}")
@@ -151,7 +149,7 @@ class Gpus:
         return ", ".join(parts)
 
     def close(self) -> None:
-        """Close NVML, unless it is that of the process which we were forked from."""
+        """Close NVML, unless the parent process opened it before a fork."""
         if self.process != os.getpid():
             return
         with suppress(pynvml.NVMLError):
@@ -166,10 +164,10 @@ class Gpus:
             pynvml.nvmlInit()
             self._driver = pynvml.nvmlSystemGetDriverVersion()
         except pynvml.NVMLError as error:
-            raise failure(error) from None
+            raise unavailable(error) from None
 
     def _find(self) -> None:
-        """Look which GPUs there are; those that are not found any more are lost."""
+        """Find the GPUs; those that are no longer found are lost."""
         now = self._clock()
         self._find_at = now + REFRESH
         if self._gpus and all(gpu.lost for gpu in self._gpus.values()):
@@ -178,7 +176,7 @@ class Gpus:
         try:
             self._count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            raise failure(error) from None
+            raise unavailable(error) from None
         found = [gpu for index in range(self._count) if (gpu := self._at(index, now))]
         for gpu in self._gpus.values():
             if gpu not in found:
@@ -188,12 +186,12 @@ class Gpus:
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
 
     def _at(self, index: int, now: int) -> Gpu | None:
-        """Return the GPU that NVML has at `index`, or None for one that is not wanted or not there."""
+        """Return the GPU at `index` of NVML, or None if it is not wanted or has no handle."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
         except pynvml.NVMLError as error:
-            return self._not_at(index, error)
+            return self._failed_at(index, error)
         self._gpus.pop(f"{UNKNOWN} {index}", None)
         gpu = self._gpus.get(uuid)
         if gpu is None:
@@ -201,7 +199,7 @@ class Gpus:
             gpu = self._gpu(handle, index if index not in taken else max(taken) + 1, uuid, model)
         gpu.handle = handle
         gpu.query.begin(now)
-        with suppress(Lost):  # the next reading tells
+        with suppress(Lost):  # the next reading reports it
             gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
             gpu.instances = self._instances(gpu)
         if self._wanted is not None and not self._wanted.intersection(
@@ -211,8 +209,8 @@ class Gpus:
         self._gpus[uuid] = gpu
         return gpu
 
-    def _not_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
-        """Return the GPU at an index for which the driver has only an error."""
+    def _failed_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
+        """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
         gpu = next((gpu for gpu in self._gpus.values() if gpu.name.number == index), None)
         if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
@@ -224,15 +222,15 @@ class Gpus:
         return gpu
 
     def _instances(self, gpu: Gpu) -> list[Instance]:
-        """Return the instances that the GPU is divided into; raise Lost."""
+        """Return the MIG instances of the GPU; raise Lost."""
         known, found = {instance.name.uuid: instance for instance in gpu.instances}, []
         for number in range(gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
                 uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
-                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # there is a place for one, and no more
-                    gpu.query.refused(f"mig.{number}", "mig", error.value)
+                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
+                    gpu.query.failed(f"mig.{number}", "mig", error.value)
                 continue
             instance = known.pop(uuid, None)
             if instance is None:
@@ -254,7 +252,7 @@ class Gpus:
         return Name(who, index, uuid, model, Dimensions(dims | {key: further[key] for key in self._config.dimensions}))
 
     def _share(self, gpu: Gpu, tree: Tree, at: int) -> Iterator[Datapoint]:
-        with suppress(Lost):  # the next reading tells
+        with suppress(Lost):  # the next reading reports it
             for part in gpu.parts:
                 if part in self._usages:
                     yield from self._usages[part].read(at, tree)

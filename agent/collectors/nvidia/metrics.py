@@ -1,4 +1,4 @@
-"""What is said of NVIDIA GPUs."""
+"""The metrics of NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ GPU, MIG, UUID, MODEL = "gpu", "mig", "uuid", "model"
 
 
 class PartMetrics:
-    """Of what computes, a whole GPU or an instance of MIG; every point carries the dimensions `keys`."""
+    """Metrics of a part, a whole GPU or a MIG instance, with the dimensions `keys`."""
 
     def __init__(self, *keys: str) -> None:
-        """Declare them."""
         # fmt: off
         self.utilization = replace(gpu_metrics.UTILIZATION, dims=keys)
         self.memory_utilization = replace(gpu_metrics.MEMORY_UTILIZATION, dims=keys)
@@ -27,7 +26,7 @@ class PartMetrics:
         self.process_memory_used = replace(gpu_metrics.PROCESS_MEMORY_USED, dims=keys)
         self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
         self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
-        self.active = {  # by GPM's number of the metric
+        self.active = {  # by metric id of GPM
             2: gauge("gpu.sm.active", "%", "Time in which a multiprocessor had work, mean of all.", DETAILED, keys),
             3: gauge("gpu.sm.occupancy", "%", "Warps that were resident, of all that could be.", DETAILED, keys),
             5: gauge("gpu.tensor.active", "%", "Time in which the tensor cores worked.", DETAILED, keys),
@@ -48,10 +47,9 @@ class PartMetrics:
 
 
 class GpuMetrics(PartMetrics):
-    """Of a whole GPU."""
+    """Metrics of a whole GPU."""
 
     def __init__(self, *keys: str) -> None:
-        """Declare them."""
         super().__init__(*keys)
         # fmt: off
         self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
@@ -61,7 +59,7 @@ class GpuMetrics(PartMetrics):
         self.power_utilization = replace(gpu_metrics.POWER_UTILIZATION, dims=keys)
         self.power_limit = replace(gpu_metrics.POWER_LIMIT, dims=keys)
         self.energy = replace(gpu_metrics.ENERGY, dims=keys)
-        self.clocks = {  # by NVML's number of the clock
+        self.clocks = {  # by clock type of NVML
             1: gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED, keys),
             2: replace(gpu_metrics.CLOCK_MEMORY, dims=keys),
             0: replace(gpu_metrics.CLOCK_GRAPHICS, dims=keys),
@@ -91,13 +89,13 @@ class GpuMetrics(PartMetrics):
 
 @cache
 def of_gpu(*further: str) -> GpuMetrics:
-    """Return what is declared of GPUs whose points carry `further` dimensions (uuid, model)."""
+    """Return the metrics of a GPU with `further` dimensions (uuid, model)."""
     return GpuMetrics(GPU, *further)
 
 
 @cache
 def of_instance(*further: str) -> PartMetrics:
-    """Return the same of instances of MIG."""
+    """Return the metrics of a MIG instance with `further` dimensions (uuid, model)."""
     return PartMetrics(GPU, MIG, *further)
 
 
@@ -110,6 +108,6 @@ THROTTLES: Final = {
     79: "reliability",
 }
 """
-NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers, and what stands
-at those numbers, moved between drivers (251 to 253 in 580, 269 to 271 in later headers).
+NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers differ between
+drivers (251 to 253 in 580, 269 to 271 in later headers).
 """

@@ -1,4 +1,4 @@
-"""What the watched process tree uses of each GPU."""
+"""Usage of each GPU by the process tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.datapoint import Datapoint
 from agent.host.process_tree import ProcTree, PsutilTree, Where
 
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
-"""The machine's own, whose pids the driver knows: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
+"""The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 LISTS: Final = {
     "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -25,43 +25,43 @@ LISTS: Final = {
 
 class Tree:
     """
-    The process tree, as the driver numbers it.
+    The process tree with the pids that the driver reports.
 
-    Drivers tell the pids of the machine, newer ones those of the caller's pid namespace; and in a container they may
-    tell none, or no memory. A GPU whose file a member has open there counts as the tree's as a whole.
+    Drivers report the machine's pids, newer ones those of the caller's PID namespace; in a container they may report
+    no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
     """
 
     def __init__(self, config: Where, pid: int) -> None:
-        """Take the first process; raise ProcessLookupError where it is not there."""
+        """Raise ProcessLookupError if there is no process `pid`."""
         self._proc = config.proc
         self._tree = (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=False)
         self._depth = len(self._numbers("self")) - 1
         self.contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
-        """Whether we are in another pid namespace than the machine's first."""
+        """Whether this process is not in the machine's initial PID namespace."""
         self._members: frozenset[int] = frozenset()
         self.pids: frozenset[int] = frozenset()
-        """The numbers that the driver may tell of the members, as of the last look."""
+        """The pids that the driver may report for the members, as of the last refresh."""
         self._open: set[str] | None = None
         self.method = NOWHERE
         """How the tree was found on a GPU."""
 
-    def look(self) -> None:
-        """See who is in the tree now."""
+    def refresh(self) -> None:
+        """Read the members of the tree."""
         self.method, self._open = NOWHERE, None
         members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        # Where /proc is not that of our own namespace, a member has one number there, and another one here.
+        # If /proc is not that of our own namespace, a member has one pid there and another one here.
         depth = self._depth
-        seen = [self._numbers(pid) for pid in members] if depth > 0 else []
-        self.pids = members | {numbers[depth] for numbers in seen if len(numbers) > depth}
+        numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
+        self.pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
 
     def holds(self, minor: int | None) -> bool:
-        """Tell whether a member has the GPU's file open; known in a container only, elsewhere pids tell better."""
+        """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
         if self._open is None:
             self._open = {file for pid in self._members for file in self._files(pid)} if self.contained else set()
         return f"/dev/nvidia{minor}" in self._open
 
     def _numbers(self, pid: int | str) -> list[int]:
-        """Return the pids of a process, one for each namespace from that of /proc inwards."""
+        """Return the pids of a process in each PID namespace, from that of /proc inwards."""
         try:
             status = (self._proc / str(pid) / "status").read_bytes()
             return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
@@ -70,14 +70,14 @@ class Tree:
 
     def _link(self, name: str) -> str | None:
         try:
-            return os.readlink(self._proc / name)  # noqa: PTH115  it is no path
+            return os.readlink(self._proc / name)  # noqa: PTH115  # the result is not a path
         except OSError:
             return None
 
     def _files(self, pid: int) -> Iterator[str]:
         try:
-            names = os.listdir(self._proc / f"{pid}/fd")  # noqa: PTH208  no Path for each
-        except OSError:  # it ended, or is another user's
+            names = os.listdir(self._proc / f"{pid}/fd")  # noqa: PTH208  # faster than a Path for each
+        except OSError:  # the process ended, or belongs to another user
             return
         for name in names:
             if (file := self._link(f"{pid}/fd/{name}")) and file.startswith("/dev/nvidia"):
@@ -85,16 +85,16 @@ class Tree:
 
 
 class Usage:
-    """What the tree uses of one part."""
+    """Usage of one part by the tree."""
 
     def __init__(self, part: Part, minor: int | None) -> None:
-        """Take the part, and the number in the name of the GPU's file in /dev."""
+        """Take the part and the number of the GPU's device file."""
         self.part, self._minor = part, minor
         self._seen: int | None = None
-        """Time stamp of the driver's last sample; None before the first look."""
+        """Time stamp of the driver's last sample; None before the first reading."""
 
     def read(self, at: int, tree: Tree) -> Iterator[Datapoint]:
-        """Yield the tree's share after the part itself was read, nothing where the tree does not use it; raise Lost."""
+        """Yield the usage by the tree, if any; the part must have been read before. Raise Lost."""
         part, m = self.part, self.part.metrics
         running = self._running() if tree.pids else {}
         mine = [memory for pid, memory in running.items() if pid in tree.pids]
@@ -114,27 +114,27 @@ class Usage:
             yield m.process_utilization.point(at, min(100, busy), part.dims)
 
     def _running(self) -> dict[int, int | None]:
-        """Return the bytes of the part that each process has, None for unknown, by the driver's pid."""
+        """Return the bytes in use by each process (None: unknown), by the driver's pid."""
         running: dict[int, int | None] = {}
         for name, call in LISTS.items():
             for process in self.part.query.ask(name, call, self.part.handle) or ():
                 memory = process.usedGpuMemory
                 if process.pid and (memory is None or self.part.total is None or memory <= self.part.total):
-                    before = running.get(process.pid)  # who computes and draws is in two lists
+                    before = running.get(process.pid)  # a process may be in two lists
                     running[process.pid] = memory if before is None else max(before, memory or 0)
         return running
 
     def _busy(self, tree: Tree, *, alone: bool) -> float | None:
-        """Return the utilization by the tree since the last look, in percent, or None."""
+        """Return the utilization by the tree since the last reading in percent, or None."""
         samples = self.part.query.ask("processes.utilization", self._samples)
         if samples is None:
             return None
         first, shares = self._seen is None, {int(sample.pid): int(sample.smUtil) for sample in samples}
         self._seen = max((sample.timeStamp for sample in samples), default=self._seen or 0)
-        if first:  # these are of an unknown time
+        if first:  # the samples cover an unknown time
             return None
         mine = [share for pid, share in shares.items() if pid in tree.pids and share <= 100]
-        if shares and not mine and tree.contained:  # these may be pids of the machine, even where the lists were ours
+        if shares and not mine and tree.contained:  # the samples may have the machine's pids, unlike the lists
             return self.part.busy if alone else None
         return sum(mine)
 
@@ -143,5 +143,5 @@ class Usage:
             return list(pynvml.nvmlDeviceGetProcessUtilization(self.part.handle, self._seen or 0))
         except pynvml.NVMLError as error:
             if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
-                return []  # nothing ran since
+                return []  # no process ran since the last sample
             raise

@@ -1,48 +1,47 @@
 """
-Any number of endpoints that speak the text format of Prometheus or OpenMetrics.
+Scrapes endpoints that expose metrics in the text format of Prometheus or OpenMetrics.
 
-The names and labels of a page are kept as they are; labels are dimensions, beside `endpoint`, the name that the
-configuration gives to the address. A label that is itself called endpoint becomes `exported_endpoint`, as Prometheus
-has it.
+Names and labels stay as they are exposed. Labels become dimensions; the dimension `endpoint` is the endpoint's name in
+the configuration, and a label of that name becomes `exported_endpoint`, as in Prometheus.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.datapoint import Datapoint, Metric
+from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
 
 if TYPE_CHECKING:
     from agent.collectors.openmetrics.fetch import Scraper
 
-PATIENCE: Final = 0.5
-"""Seconds that a reading waits for the pages that it asked for; one that comes later is yielded by the next reading."""
+TIMEOUT: Final = 0.5
+"""Seconds that a reading waits for its scrapes; the next reading yields the pages that come later."""
 
 
 class _Source:
-    """An endpoint: its lane, where one scrape at a time may take its time, and what is known of its pages."""
+    """An endpoint, the thread of its scrapes, and the reader of its pages."""
 
-    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Tray) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, scraper: Scraper, readings: _Answers) -> None:
         self.name, self.endpoint = name, endpoint
         self.reader = Reader(name, endpoint)
         self.series: int | None = None
         self._scraper, self._readings = scraper, readings
-        self._lane = BlockingCall(self._call, f"scrape {name}")
+        self._call = BlockingCall(self._scrape, f"scrape {name}")
         self._due = self._asked = 0.0
         self._waiting = False
 
     def ask(self, now: float, tick: float) -> bool:
-        """Start a scrape if one is due, without waiting for it; tell whether one was due."""
+        """Start a scrape if one is due, without waiting for it; return whether one was due."""
         if now < self._due:
             return False
         interval = self.endpoint.interval or 0.0
@@ -50,11 +49,11 @@ class _Source:
         if not self._waiting:
             self._waiting, self._asked = True, now
         with suppress(TimeoutError):
-            self._lane.ask(0)  # it lays the answer on the tray, where a late one is not lost
+            self._call.ask(0)  # it puts the answer into the queue, also a late one
         return True
 
     def overdue(self, now: float) -> bool:
-        """Tell whether a scrape takes longer than it can, as a look-up of a name may."""
+        """Return whether a scrape exceeds its timeout, as a DNS lookup may."""
         return self._waiting and now > self._asked + self.endpoint.timeout + 1
 
     def answered(self) -> None:
@@ -62,11 +61,11 @@ class _Source:
         self._waiting = False
 
     def close(self) -> None:
-        """Let the lane end."""
-        self._lane.close()
+        """End the thread."""
+        self._call.close()
 
-    def _call(self) -> None:
-        from agent.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  http.client is for who scrapes
+    def _scrape(self) -> None:
+        from agent.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  # loads http.client
 
         try:
             self._readings.put((self, self._scraper.scrape()))
@@ -74,56 +73,55 @@ class _Source:
             self._readings.put((self, str(why)))
 
 
-_Tray = SimpleQueue[tuple[_Source, Answer | str]]
+_Answers = SimpleQueue[tuple[_Source, Answer | str]]
 
 
 class OpenmetricsCollector(Collector):
-    """Scrapes pages of metrics, each on a thread of its own; an endpoint that fails costs its own points."""
+    """Scrapes each endpoint on a thread of its own; a failing endpoint loses only its own points."""
 
-    dynamic: ClassVar[bool] = True
-    """What it yields is what the pages hold; `metrics` declares nothing."""
+    dynamic = True
+    """The pages determine the metrics; `metrics` is empty."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
         """The endpoints."""
 
         endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
-        """What to scrape: a table [collectors.openmetrics.endpoints.NAME] each, with at least its url."""
+        """Endpoints to scrape: a table [collectors.openmetrics.endpoints.NAME] for each, with at least `url`."""
         interval: float = 5.0
         """Seconds between two readings."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for what no endpoint can be."""
+            """Raise ValueError for an invalid endpoint."""
             for name, endpoint in self.endpoints.items():
                 try:
                     endpoint.check()
                 except ValueError as problem:
                     raise ValueError(f"endpoints.{name}: {problem}") from None
 
-    metrics: ClassVar[Sequence[Metric]] = ()
+    metrics = ()
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config = config
         self._sources: list[_Source] = []
-        self._readings: _Tray = SimpleQueue()
+        self._readings: _Answers = SimpleQueue()
 
     def open(self) -> None:
-        """Make ready to scrape; raise Unavailable where no endpoint is configured."""
+        """Prepare the endpoints; raise Unavailable if none is configured."""
         self.close()
         if not self._config.endpoints:
-            raise Unavailable("no endpoint is configured: there is no table [collectors.openmetrics.endpoints.NAME]")
-        from agent.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  http.client is for who scrapes
+            raise Unavailable("no endpoint is configured: add a table [collectors.openmetrics.endpoints.NAME]")
+        from agent.collectors.openmetrics.fetch import Scraper  # noqa: PLC0415  # loads http.client
 
         self._readings = SimpleQueue()
         self._sources = [_Source(name, of, Scraper(of), self._readings) for name, of in self._config.endpoints.items()]
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what the pages say that have come; raise PartlyCollected for those that failed."""
+        """Yield the points of the pages that have arrived; raise PartlyCollected for failed scrapes."""
         now = time.monotonic()
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
         problems = []
-        for source, answer in self._answers(asked, now + min(PATIENCE, self._config.interval / 2)).items():
+        for source, answer in self._answers(asked, now + min(TIMEOUT, self._config.interval / 2)).items():
             troubles = [answer] if isinstance(answer, str) else []
             source.series = None
             if not isinstance(answer, str):
@@ -132,7 +130,7 @@ class OpenmetricsCollector(Collector):
                 yield from points
             problems += [f"endpoint {source.name} ({source.endpoint.shown}): {trouble}" for trouble in troubles]
         problems += [
-            f"endpoint {source.name} ({source.endpoint.shown}): a scrape does not come back"
+            f"endpoint {source.name} ({source.endpoint.shown}): a scrape does not return"
             for source in self._sources
             if source.overdue(now)
         ]
@@ -140,7 +138,7 @@ class OpenmetricsCollector(Collector):
             raise PartlyCollected(problems)
 
     def _answers(self, asked: set[_Source], deadline: float) -> dict[_Source, Answer | str]:
-        """Return the last answer of each endpoint that gave one, waiting until the deadline for those just asked."""
+        """Return the last answer of each endpoint; wait until the deadline for those in `asked`."""
         answers: dict[_Source, Answer | str] = {}
         while True:
             try:
@@ -152,12 +150,12 @@ class OpenmetricsCollector(Collector):
             source.answered()
 
     def describe(self) -> str:
-        """Say which endpoints there are, and how many series each gave."""
-        told = [f"{of.name} ({'no page' if of.series is None else f'{of.series} series'})" for of in self._sources]
-        return f"{len(told)} endpoint{'s' * (len(told) != 1)}: {', '.join(told)}" if told else ""
+        """Return the endpoints and the number of series of each."""
+        names = [f"{of.name} ({'no page' if of.series is None else f'{of.series} series'})" for of in self._sources]
+        return f"{len(names)} endpoint{'s' * (len(names) != 1)}: {', '.join(names)}" if names else ""
 
     def close(self) -> None:
-        """Let the threads end when their scrapes do."""
+        """End each thread after its current scrape."""
         for source in self._sources:
             source.close()
         self._sources = []

@@ -1,4 +1,4 @@
-"""One scrape over HTTP, bounded in time and in bytes; no proxy, no redirect, no connection kept."""
+"""One scrape over HTTP with limits of time and size; without proxies, redirects and persistent connections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ CHUNK: Final = 1 << 16
 
 
 class Failed(Exception):
-    """There is no page; the message says why, and tells no secret."""
+    """The scrape failed; the message says why, without secrets."""
 
 
 class Scraper:
-    """Scrapes one endpoint, on whatever thread calls it."""
+    """Scrapes one endpoint, on the caller's thread."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Take the endpoint."""
         self._endpoint = endpoint
         self._tls: ssl.SSLContext | None = None
 
@@ -42,15 +41,15 @@ class Scraper:
             self._tls = None  # certificates may have been renewed
             raise
         except TimeoutError:
-            why = f"no whole answer in {self._endpoint.timeout:g} s"
+            why = f"no complete answer in {self._endpoint.timeout:g} s"
         except ssl.SSLError as problem:
             why = f"TLS: {getattr(problem, 'verify_message', '') or problem.reason or 'failed'}"
         except OSError as problem:
             why = problem.strerror or str(problem) or type(problem).__name__
         except zlib.error:
-            why = "the answer says that it is gzip, and is not"
+            why = "the answer is not gzip, though its Content-Encoding says so"
         except (http.client.HTTPException, ValueError) as problem:
-            why = f"no answer that HTTP allows ({type(problem).__name__})"
+            why = f"the answer is not valid HTTP ({type(problem).__name__})"
         self._tls = None
         raise Failed(why)
 
@@ -67,7 +66,7 @@ class Scraper:
             raw.settimeout(left(deadline))
             sock = self._context().wrap_socket(raw, server_hostname=url.hostname) if secure else raw
             raw = sock
-            connection.sock = TimedSocket(sock, deadline)  # all of a socket that it uses
+            connection.sock = TimedSocket(sock, deadline)
             target = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("GET", target, headers=headers)
             with connection.getresponse() as response:
@@ -92,7 +91,7 @@ class Scraper:
                     context.load_cert_chain(of.cert_file, of.key_file, password=lambda: "")
             except OSError as problem:
                 named = ", ".join(str(file) for file in (of.ca_file, of.cert_file, of.key_file) if file)
-                raise Failed(f"TLS: {named}: {problem.strerror or 'no certificate in PEM'}") from problem
+                raise Failed(f"TLS: {named}: {problem.strerror or 'not a certificate in PEM'}") from problem
             if of.insecure:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
@@ -109,13 +108,13 @@ class Scraper:
             raise Failed(f"the answer is {kind}, not metrics")
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip", ""):
-            raise Failed("the answer is packed in a way that was not asked for")
+            raise Failed("the answer has a Content-Encoding that was not requested")
         framed = response.length is not None or bool(response.chunked)
         body = self._body(response, zipped="gzip" in coding)
         return Answer(body, kind == "application/openmetrics-text", framed or "gzip" in coding)
 
     def _body(self, response: http.client.HTTPResponse, *, zipped: bool) -> bytes:
-        """Return the whole body; raise Failed where it is too large or was cut."""
+        """Return the body; raise Failed if it is too large or incomplete."""
         most = self._endpoint.max_bytes
         if (response.length or 0) > most:
             raise Failed(f"the page has more than {most} bytes (max_bytes)")
@@ -127,21 +126,21 @@ class Scraper:
                 if len(body) > most:
                     raise Failed(f"the page has more than {most} bytes (max_bytes)")
                 chunk = unpack.unused_data if unpack else b""
-                if chunk:  # gzip may come in several parts: RFC 1952, section 2.2
+                if chunk:  # gzip may have several members: RFC 1952, section 2.2
                     unpack = zlib.decompressobj(wbits=31)
         if response.length or (unpack and not unpack.eof):
-            raise Failed("the answer was cut")
+            raise Failed("the answer is incomplete")
         return bytes(body)
 
 
 def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
-    """Return the value of a header from where it is kept; raise Failed, which does not tell it."""
+    """Return the value of a header from a variable or a file; raise Failed without repeating it."""
     try:
         value = Path(file).read_text().strip() if file else os.environ.get(env, "")
     except (OSError, ValueError) as problem:
         raise Failed(f"{header}: cannot read {file} ({type(problem).__name__})") from problem
     if not value:
-        raise Failed(f"{header}: there is nothing in {file or f'the variable {env}'}")
+        raise Failed(f"{header}: {file or f'the variable {env}'} is empty")
     if not allowed(value):
-        raise Failed(f"{header}: {file or f'the variable {env}'} holds what HTTP does not allow")
+        raise Failed(f"{header}: {file or f'the variable {env}'} has characters that HTTP does not allow")
     return value

@@ -1,9 +1,9 @@
 """
-A page of metrics in text 0.0.4 or OpenMetrics 1.0, line by line.
+Parses a page of metrics in text 0.0.4 or OpenMetrics 1.0.
 
 https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md and
-https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. More is taken than these allow,
-as long as it can be read in one way only.
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. Deviations from these are accepted if
+they are unambiguous.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agent.collectors.openmetrics.endpoint import Answer, Endpoint, Filter
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 
 STALE: Final = 300 * 10**9
-"""Nanoseconds after which a sample that tells its own time is old: Prometheus' lookback."""
+"""Nanoseconds after which a sample with a timestamp is stale: Prometheus' lookback delta."""
 LINES_PER_SERIES: Final = 20
-"""Lines that are looked at for each series that may be taken: a bound on memory for pages that filters thin out."""
+"""Lines that are read for each series of max_series; limits memory when filters select few series of a large page."""
 
 QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
 SERIES: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
@@ -32,139 +32,134 @@ META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED
 NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
 ESCAPE: Final = re.compile(r'\\([\\"n])')
 UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J", "celsius": "Cel", "watts": "W"}
-"""Units of OpenMetrics as the words that sinks know; not `percent`, which nothing keeps between 0 and 100."""
+"""Units of OpenMetrics and the UCUM units that sinks know; not `percent`, since its values may exceed 100."""
 
-BORN: Final = "born"
-"""A sample that says when a counter began."""
-_COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": BORN}
+CREATED: Final = "created"
+"""A sample with the start time of a counter."""
+_COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": CREATED}
 SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
-    "counter": {"_total": Kind.COUNTER, "_created": BORN},
+    "counter": {"_total": Kind.COUNTER, "_created": CREATED},
     "histogram": {**_COUNTS, "_bucket": None},
     "summary": _COUNTS,
     "gaugehistogram": {
         "_gsum": Kind.GAUGE, "_gcount": Kind.GAUGE, "_sum": Kind.GAUGE, "_count": Kind.GAUGE, "_bucket": None},
     "info": {"_info": Kind.GAUGE},
 }  # fmt: skip
-"""What a sample is whose name is that of its family and a suffix; None: not kept."""
+"""Family type and suffix of a sample's name -> kind of the sample; None: left out."""
 
 
 _make: Final = Datapoint._make
-"""The tuple as it is: a call with keywords and defaults costs twice as much, and a page has thousands."""
+"""Half the cost of a call with keywords and defaults; a page has thousands of points."""
 
 
-class _Birth:
-    """When the counters of a family with the same labels began to count (ns), if the page says so."""
+class _Created:
+    """Start time (ns) of the counters of a family with the same labels, if the page has it."""
 
     __slots__ = ("at",)
 
     def __init__(self) -> None:
         self.at: int | None = None
 
-    def say(self, seconds: float) -> None:
-        """Take what the page says, unless it is no moment."""
+    def set(self, seconds: float) -> None:
+        """Set the time from a sample, or None if it is not a valid time."""
         self.at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
 
 
 class _Series:
-    """A series of the page, and where it stood."""
+    """A series of the page, and its last value."""
 
-    __slots__ = ("birth", "born", "dims", "last", "metric", "seen", "start_time", "value")
+    __slots__ = ("created", "created_at", "dims", "last", "metric", "seen", "start_time", "value")
 
-    def __init__(self, metric: Metric, dims: Dimensions, birth: _Birth | None) -> None:
-        self.metric, self.dims, self.birth = metric, dims, birth
+    def __init__(self, metric: Metric, dims: Dimensions, created: _Created | None) -> None:
+        self.metric, self.dims, self.created = metric, dims, created
         self.seen = -1
         self.last = -1.0
         self.value = 0.0
         self.start_time = 0
-        self.born: int | None = None
+        self.created_at: int | None = None
 
-    def begin(self, at: int) -> None:
-        """
-        Let a counter begin, at its first reading, or anew, after a step back or where the page says so.
-
-        Where the page does not say when that was, it is this reading.
-        """
-        assert self.birth is not None
+    def restart(self, at: int) -> None:
+        """Set the start time at the first reading or after a reset: the page's, else the time of this reading."""
+        assert self.created is not None
         self.start_time = at
-        if self.birth.at != self.born:
-            self.born = self.birth.at
-            self.start_time = at if self.born is None else min(self.born, at)
+        if self.created.at != self.created_at:
+            self.created_at = self.created.at
+            self.start_time = at if self.created_at is None else min(self.created_at, at)
 
 
 class Reader:
-    """Reads the pages of one endpoint; what a series' text means is found out once."""
+    """Reads the pages of one endpoint; the text of each series is parsed once."""
 
     def __init__(self, name: str, endpoint: Endpoint) -> None:
-        """Take the name and the limits of the endpoint."""
         self._name, self._most = name, endpoint.max_series
         self._filter = Filter(endpoint.filters)
         self._comments: Sequence[str] = ()
         self._meta: dict[str, dict[str, str]] = {}
         self._texts: dict[str, _Series | None] = {}
-        """What the text of a series, as it stands in the page, means; None: not wanted."""
-        self._born: dict[str, _Birth] = {}
-        """The same for what says when a counter began."""
+        """Text of name and labels in the page -> series; None: not selected."""
+        self._created_texts: dict[str, _Created] = {}
+        """The same for samples with the start time of counters."""
         self._series: dict[tuple[Metric, Dimensions], _Series] = {}
-        self._births: dict[tuple[str, Dimensions], _Birth] = {}
+        self._created: dict[tuple[str, Dimensions], _Created] = {}
         self._metrics: dict[Metric, Metric] = {}
         self._bad = ""
-        """The first line that was bad, kept for as long as there are some: so it is said once."""
+        """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
         self._page = self._bad_page = self._twice_page = 0
 
     def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
-        """Return the points of a page, stamped `at`, and a sentence for each kind of trouble in it."""
+        """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
         problems: list[str] = []
         lines = self._lines(answer, problems)
         comments = [line for line in lines if line[:1] == "#"]
         if comments != self._comments:
             self._describe(comments)
         if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
-            problems.append("the page lacks the # EOF of OpenMetrics, so it may have been cut")
+            problems.append("the page lacks the # EOF of OpenMetrics; it may be incomplete")
         samples = [line for line in lines if line and line[0] != "#"]
         scale = 1_000_000_000 if answer.openmetrics else 1_000_000
-        # A list, since what says when a counter began may stand below it.
+        # All samples are read before the points are made: the start time may follow its counter.
         found = self._found(samples, scale, at)
         if len(found) > self._most:
             found.pop()
             problems.append(f"the page has more than {self._most} series (max_series); the rest is left out")
-        self._complain(problems)
+        self._report_lines(problems)
         points: list[Datapoint] = []
         for series in found:
             value, start_time = series.value, None
-            if series.birth is not None:
+            if series.created is not None:
                 if value < 0:
                     continue
-                if value < series.last or series.last < 0 or series.birth.at != series.born:
-                    series.begin(at)
+                if value < series.last or series.last < 0 or series.created.at != series.created_at:
+                    series.restart(at)
                 series.last, start_time = value, series.start_time
             points.append(_make((series.metric, value, series.dims, at, start_time, None, None, None)))
         self._forget(2 * len(samples) + 1000)
         return points, problems
 
-    def _complain(self, problems: list[str]) -> None:
-        """Add what was wrong with lines of this page."""
+    def _report_lines(self, problems: list[str]) -> None:
+        """Add messages about malformed and repeated lines of this page."""
         if self._bad_page != self._page:
             self._bad = ""
         else:
-            problems.append(f"lines that are no sample are left out; the first was {self._bad[:80]!r}")
+            problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
         if self._twice_page == self._page:
-            problems.append("the page holds a series twice; the first is taken")
+            problems.append("the page has a series twice; the first is used")
 
     def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
         most = LINES_PER_SERIES * self._most
         lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
         if len(lines) > most:
-            problems.append(f"the page has more than {most} lines (20 x max_series); those after them are left out")
+            problems.append(f"the page has more than {most} lines (20 x max_series); the rest is left out")
             lines.pop()
         elif not answer.whole or answer.openmetrics:
-            lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # what has no end may have been cut
+            lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # the last line may be cut
         return lines
 
     def _found(self, lines: Iterable[str], scale: int, at: int) -> list[_Series]:
         """
-        Return the series that are there and wanted, each once, with their new values, of which all are finite.
+        Return the selected series of the page, each once, with their new values, all finite.
 
-        It stops at the first that is one too many.
+        Stops at the first series above the limit.
         """
         self._page += 1
         page, texts, most = self._page, self._texts, self._most
@@ -178,7 +173,7 @@ class Reader:
                     series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
                 if series is None:
                     continue
-                value = float(number) if "_" not in number else _number(number)  # a call for each would be dear
+                value = float(number) if "_" not in number else _number(number)  # saves a call for each line
             except ValueError:
                 self._bad = self._bad or line
                 self._bad_page = page
@@ -193,7 +188,7 @@ class Reader:
         return found
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
-        """Return what a line speaks of, if it is wanted, and its value as text; raise ValueError if it is no sample."""
+        """Return the series of a line, None if not selected, and its value as text; raise ValueError if malformed."""
         named = SERIES.match(line)
         rest = named and REST.fullmatch(line, named.end())
         if not named or not rest:
@@ -201,16 +196,16 @@ class Reader:
                 return None, ""
             raise ValueError(line)
         text = named[0].strip()
-        if text not in self._texts and text not in self._born:
-            self._learn(text, named[1], named[2])
+        if text not in self._texts and text not in self._created_texts:
+            self._parse_text(text, named[1], named[2])
         number, time = rest.groups()
-        if text in self._born:
-            self._born[text].say(_number(number))
+        if text in self._created_texts:
+            self._created_texts[text].set(_number(number))
         stale = time is not None and at - _number(time) * scale > STALE
         return None if stale else self._texts.get(text), number
 
     def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
-        """Return the same for a known series and a time, each behind one blank; None for whatever else it is."""
+        """Return the same for a known series with a timestamp, separated by single spaces; None for other lines."""
         text, _, number = head.rpartition(" ")
         try:
             series = self._texts[text]
@@ -219,12 +214,12 @@ class Reader:
             return None
         return None if number[:1] == "#" else (None if stale else series, number)
 
-    def _learn(self, text: str, name: str, braces: str | None) -> None:
-        """Find out what the text of a series means; raise ValueError."""
+    def _parse_text(self, text: str, name: str, braces: str | None) -> None:
+        """Parse the name and labels of a series; raise ValueError."""
         name, labels = _labels(name, braces or "")
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
-        # An empty label is no label; a key that begins with HIDDEN is the frame's own.
+        # An empty label counts as absent; keys that begin with HIDDEN are reserved.
         own = {f"_{key}" if key[0] == HIDDEN else key: value for key, value in labels.items() if value}
         if "endpoint" in own:
             theirs = "exported_endpoint"
@@ -232,8 +227,8 @@ class Reader:
                 theirs = f"exported_{theirs}"
             own[theirs] = own.pop("endpoint")
         dims = Dimensions(own, endpoint=self._name)
-        if kind is BORN:
-            self._born[text] = self._births.setdefault((family, dims), _Birth())
+        if kind is CREATED:
+            self._created_texts[text] = self._created.setdefault((family, dims), _Created())
             return
         if kind is None or not self._filter.takes(f"{self._name}.{name}", labels):
             self._texts[text] = None
@@ -244,22 +239,22 @@ class Reader:
         metric = self._metrics.setdefault(metric, metric)
         if (metric, dims) not in self._series:
             family = family.removesuffix("_total")
-            birth = self._births.setdefault((family, dims), _Birth()) if kind is Kind.COUNTER else None
-            self._series[metric, dims] = _Series(metric, dims, birth)
+            created = self._created.setdefault((family, dims), _Created()) if kind is Kind.COUNTER else None
+            self._series[metric, dims] = _Series(metric, dims, created)
         self._texts[text] = self._series[metric, dims]
 
     def _kind(self, name: str) -> tuple[Kind | str | None, str]:
-        """Return what a sample is, and the family that it belongs to."""
+        """Return the kind of a sample, and its family."""
         base, _, suffix = name.rpartition("_")
         suffix = f"_{suffix}"
         for family in (base, f"{base}_total") if suffix == "_created" else (base,):
             kinds = SUFFIXES.get(self._meta.get(family, {}).get("TYPE", ""), {})
-            if suffix in kinds and (kinds[suffix] is BORN or "TYPE" not in self._meta.get(name, {})):
+            if suffix in kinds and (kinds[suffix] is CREATED or "TYPE" not in self._meta.get(name, {})):
                 return kinds[suffix], base
         return (Kind.COUNTER if self._meta.get(name, {}).get("TYPE") == "counter" else Kind.GAUGE), name
 
     def _describe(self, comments: Sequence[str]) -> None:
-        """Take what the comments say of the families; where that is new, all is to be found out anew."""
+        """Read the comments about the families; if they changed, parse all series again."""
         self._comments = comments
         meta: dict[str, dict[str, str]] = {}
         for match in map(META.match, comments):
@@ -269,16 +264,16 @@ class Reader:
         if meta != self._meta:
             self._meta = meta
             self._texts.clear()
-            self._born.clear()
+            self._created_texts.clear()
 
     def _forget(self, most: int) -> None:
-        """Forget what is gone, once it is more than what is there."""
-        if len(self._texts) + len(self._born) > most or len(self._series) > most:
+        """Forget series that are not in the page, once more than `most` are remembered."""
+        if len(self._texts) + len(self._created_texts) > most or len(self._series) > most:
             self._texts.clear()
-            self._born.clear()
+            self._created_texts.clear()
             self._series = {key: series for key, series in self._series.items() if series.seen == self._page}
-            alive = {series.birth for series in self._series.values()}
-            self._births = {key: birth for key, birth in self._births.items() if birth in alive}
+            alive = {series.created for series in self._series.values()}
+            self._created = {key: created for key, created in self._created.items() if created in alive}
             self._metrics = {metric: metric for metric, _ in self._series}
 
 
@@ -295,7 +290,7 @@ def _labels(name: str, braces: str) -> tuple[str, dict[str, str]]:
         plain, quoted, value = match.groups()
         key = plain or _plain(quoted or "")
         if value is None and quoted and not name:
-            name, allowed = key, True  # a name beyond the old alphabet stands in the braces
+            name, allowed = key, True  # a UTF-8 name stands in the braces
         elif value is None or not key or key in labels:
             raise ValueError(braces)
         else:
@@ -307,7 +302,7 @@ def _labels(name: str, braces: str) -> tuple[str, dict[str, str]]:
 
 
 def _number(text: str) -> float:
-    """Return a number; raise ValueError, also for the underscores that Python allows."""
+    """Return a number; raise ValueError, also for underscores, which Python allows."""
     if "_" in text:
         raise ValueError(text)
     return float(text)

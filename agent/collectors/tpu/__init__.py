@@ -1,13 +1,12 @@
 """
-Google TPUs, as the runtime inside the training process tells it.
+Google TPUs, read from the runtime in the training process.
 
-libtpu serves gRPC without credentials on a fixed port of the machine, and only while a workload runs: without one
-there is no value. The messages are those of tpu_metric_service.proto:
-https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . They are a few
-bytes, so message.py encodes and decodes them. Where grpcio is not installed but the user's libtpu is, its SDK is asked;
-it alone tells the use of the tensor cores, so with grpcio it is asked for that where `sdk` is set: not by itself, since
-libtpu may serve one process only, and that is the workload. Tested with a real gRPC server and a double of the SDK; not
-yet with a TPU.
+libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs; without a workload there
+are no values. message.py encodes and decodes the few messages that are needed of tpu_metric_service.proto:
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
+SDK of the user's libtpu is used. Only the SDK reports the utilization of the tensor cores, so `sdk` adds it to gRPC; it
+is off by default, because libtpu may serve one process only, which must be the workload. Tested with a real gRPC server
+and a fake SDK; not yet with a TPU.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agent.collector import Collector
 from agent.collectors.tpu.message import Values
@@ -39,7 +38,7 @@ MEMORY_ACTIVITY: Final = gauge(
 # fmt: on
 
 VENDOR: Final = "0x1ae0"
-"""Google, whose virtual network cards and disks have it, too: so the device counts."""
+"""Google; its virtual network cards and disks have it too, so the device id is checked as well."""
 CHIPS: Final = {
     ("0x0027", "0x004e"): ("v2", 2),
     ("0x0027", "0x004f"): ("v3", 2),
@@ -53,29 +52,29 @@ CHIPS: Final = {
 
 
 class Chips(NamedTuple):
-    """The TPUs on the bus."""
+    """The TPU chips on the PCI bus."""
 
     name: str
     number: int
     devices: int
-    """Of each chip, as the runtime counts."""
+    """Devices of each chip, as the runtime counts them."""
 
 
 class TpuCollector(Collector):
-    """Reads the TPUs of this machine as long as a workload uses them; without one there is nothing to tell."""
+    """Reads the TPUs of this machine while a workload uses them."""
 
     @dataclass(frozen=True, slots=True)
     class Config:
         """Where the runtime listens."""
 
         port: int = 8431
-        """Of the runtime's metrics on this machine; the variable TPU_RUNTIME_METRICS_PORTS of the workload moves it."""
+        """Port of the runtime's metrics; the workload sets it by the variable TPU_RUNTIME_METRICS_PORTS."""
         sdk: bool = False
-        """Load the user's libtpu for the use of the tensor cores, too; it may keep the TPU from the workload."""
+        """Load the user's libtpu to read the tensor cores' utilization; this may block the TPU for the workload."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics: ClassVar[Sequence[Metric]] = (
+    metrics = (
         DUTY_CYCLE,
         MEMORY_USED,
         MEMORY_TOTAL,
@@ -86,7 +85,6 @@ class TpuCollector(Collector):
     )
 
     def __init__(self, config: Config) -> None:
-        """Take the configuration."""
         self._config = config
         self._chips: Chips | None = None
         self._source: Source | None = None
@@ -94,10 +92,10 @@ class TpuCollector(Collector):
         self._dims: dict[int, Dimensions] = {}
 
     def open(self) -> None:
-        """Look for TPUs on the bus, and only then for what can be asked; raise Unavailable."""
+        """Find TPUs on the PCI bus, then a source of values; raise Unavailable."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
-        chips = look(folder)
+        chips = find_chips(folder)
         if not chips:
             raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
         has_grpc, has_sdk = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
@@ -112,25 +110,25 @@ class TpuCollector(Collector):
         self._chips = chips
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield what the workload's runtime says of each device."""
+        """Yield the values of each device from the workload's runtime."""
         assert self._source is not None
         assert self._chips is not None
         problems: list[str] = []
         found = self._source.read(problems)
         if self._cores:
             found |= self._cores.read(problems)
-        for metric, index, value in told(found, self._chips.devices, problems):
+        for metric, index, value in readings(found, self._chips.devices, problems):
             dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
             yield metric.point(at, value, dims)
         if problems:
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Say what chips there are, and whether a workload told of devices."""
+        """Return the chips, the source, and the number of devices that a workload uses."""
         if not self._chips:
             return ""
-        told = f"{len(self._dims)} devices" if self._dims else "no workload so far"
-        return f"{self._chips.number} chips TPU {self._chips.name}, {self._source}, {told}"
+        devices = f"{len(self._dims)} devices" if self._dims else "no workload so far"
+        return f"{self._chips.number} chips TPU {self._chips.name}, {self._source}, {devices}"
 
     def close(self) -> None:
         """Close the channel."""
@@ -139,8 +137,8 @@ class TpuCollector(Collector):
         self._source, self._cores, self._chips, self._dims = None, None, None, {}
 
 
-def told(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
-    """Yield metric, device and value of what was found, as far as it makes sense."""
+def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+    """Yield metric, device and value; implausible values are left out."""
     used, total = found.get(USED, {}), found.get(TOTAL, {})
     for index, value in sorted(total.items()):
         if 0 < value < math.inf:
@@ -162,8 +160,8 @@ def told(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Ite
                 yield metric, index, value
 
 
-def look(folder: Path) -> Chips | None:
-    """Return the TPUs among the devices on the PCI bus, which is some ten microseconds for each of them."""
+def find_chips(folder: Path) -> Chips | None:
+    """Return the TPUs on the PCI bus; this takes about ten microseconds for each device."""
     found = [
         chip for device in sorted(folder.glob("*")) if _read(device / "vendor") == VENDOR and (chip := _chip(device))
     ]
@@ -172,16 +170,16 @@ def look(folder: Path) -> Chips | None:
 
 def fan_out(duty: Values, devices: Sequence[int], per_chip: int) -> Values:
     """
-    Return the duty cycle by device, which is told by chip: a chip of some kinds has two devices.
+    Return the duty cycle by device, given by chip: some chips have two devices.
 
-    Chips and devices are in the same order, as tpu-info takes them; newer runtimes tell it by device already. Raises
-    ValueError where their numbers do not fit: whose value it is would be a guess.
+    Chips and devices have the same order, as in tpu-info; newer runtimes report it by device. Raises ValueError if the
+    number of values fits neither.
     """
     if not duty or (per_chip == 1 and duty.keys() <= set(devices or duty)):
         return duty
     share = len(devices) // len(duty)
     if share not in (1, per_chip) or share * len(duty) != len(devices):
-        raise ValueError("the duty cycle is told of more or fewer chips than have devices")
+        raise ValueError(f"duty cycle: expected a value for each chip or device, got {len(duty)} for {len(devices)}")
     ordered = [duty[chip] for chip in sorted(duty)]
     return {device: ordered[n // share] for n, device in enumerate(devices)}
 

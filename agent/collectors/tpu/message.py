@@ -1,4 +1,4 @@
-"""The runtime's messages, as far as we need them: https://protobuf.dev/programming-guides/encoding/ ."""
+"""The needed part of the runtime's messages: https://protobuf.dev/programming-guides/encoding/ ."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ FIXED: Final = {DOUBLE: 8, 5: 4}
 """Bytes of a field, by its wire type."""
 
 Values = dict[int, float]
-"""A value by the number of the device, or of the chip."""
+"""Number of the device or chip -> value."""
 
 
 def encode(name: str) -> bytes:
-    """Return a MetricRequest for a metric whose name is shorter than 128 bytes."""
+    """Return a MetricRequest; `name` must be shorter than 128 bytes."""
     return b"\x0a" + bytes([len(name)]) + name.encode()
 
 
 def decode(data: bytes) -> Values:
-    """Return the values in a MetricResponse by the number of the device; raise ValueError where it is none."""
+    """Return the values in a MetricResponse by the number of the device; raise ValueError if it is malformed."""
     values: Values = {}
     for metrics in _all(data, 1):  # TPUMetric
         for metric in _all(metrics, 3):
@@ -32,7 +32,7 @@ def decode(data: bytes) -> Values:
 
 
 def _index(metric: bytes) -> int | None:
-    """Return Metric.attribute.value, an int or, in newer runtimes, digits."""
+    """Return Metric.attribute.value, an int or, in newer runtimes, a string of digits."""
     for attribute in _all(metric, 1):
         for value in _all(attribute, 2):
             for number, content in _fields(value):
@@ -49,7 +49,7 @@ def _gauge(metric: bytes) -> float | None:
         for number, value in _fields(content):
             if number == 1 and isinstance(value, float):
                 return value
-            if number == 2 and isinstance(value, int) and value < 1 << 63:  # else it is negative
+            if number == 2 and isinstance(value, int) and value < 1 << 63:  # larger values are negative
                 return value
     return None
 
@@ -59,7 +59,7 @@ def _all(data: bytes, wanted: int) -> Iterator[bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """Yield number and content of each field; raise ValueError where a message is cut."""
+    """Yield number and content of each field; raise ValueError if the message is incomplete."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

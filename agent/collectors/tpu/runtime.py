@@ -1,4 +1,4 @@
-"""What the runtime in the training process is asked, and how."""
+"""Sources of TPU values: the runtime's gRPC service, and libtpu's SDK."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ NAMES: Final = {
     DUTY: "tpu.runtime.tensorcore.dutycycle.percent",
 }
 ACTIVITY, IDLE = "activity", "idle"
-NEWER: Final = {
-    ACTIVITY: "tpu.runtime.hbm.utilization.percent",
-    IDLE: "tpu.runtime.tensorcore.idle_duration.seconds",
-}
-"""What older runtimes do not have; these names as tpu-info 0.14.2 asks for them."""
+NEWER: Final = {ACTIVITY: "tpu.runtime.hbm.utilization.percent", IDLE: "tpu.runtime.tensorcore.idle_duration.seconds"}
+"""Metrics that older runtimes lack, with the names in tpu-info 0.14.2."""
 CORE: Final = "core"
 SDK_NAMES: Final = {
     USED: "hbm_capacity_usage",
@@ -31,15 +28,15 @@ SDK_NAMES: Final = {
 """https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 HOST: Final = "127.0.0.1"
-PROBE, CALL = 0.1, 0.5
-"""Seconds for a connection, and for an answer."""
+CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
+"""Seconds."""
 
 
 class Source(Protocol):
-    """Where the values come from."""
+    """A source of values."""
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Return what can be had now, nothing without a workload; add to `problems` what went wrong."""
+        """Return the current values, none without a workload; add errors to `problems`."""
         ...
 
     def close(self) -> None:
@@ -47,34 +44,34 @@ class Source(Protocol):
 
 
 class Service:
-    """The runtime's own gRPC service; grpcio is loaded once something listens there."""
+    """The runtime's gRPC service; grpcio is loaded once the port is open."""
 
     def __init__(self, port: int, *, newer: bool = False) -> None:
-        """Take the port on this machine, and whether to ask for what only newer runtimes have."""
+        """Take the port, and whether to read the metrics that only newer runtimes have too."""
         self._port = port
         self._names = NAMES | NEWER if newer else NAMES
         self._channel: Any = None
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Ask for all of them."""
+        """Request each metric."""
         if self._channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
-        grpc = importlib.import_module("grpc")  # 22 MB, and only where a workload runs
+        grpc = importlib.import_module("grpc")  # takes 22 MB, only while a workload runs
 
-        if self._channel is None:  # a fresh one: an old one waits up to two minutes between two attempts
+        if self._channel is None:  # an old channel waits up to two minutes between attempts
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
         found: dict[str, Values] = {}
         for key, name in self._names.items():
             try:
-                found[key] = decode(call(encode(name), timeout=CALL))
+                found[key] = decode(call(encode(name), timeout=CALL_TIMEOUT))
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
                     self.close()
                     return {}
                 if key in NEWER and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    continue  # this runtime does not have it, or not yet
+                    continue  # this runtime lacks it
                 problems.append(f"{name}: {error.code().name}")
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     break
@@ -90,7 +87,7 @@ class Service:
 
     def _listens(self) -> bool:
         try:
-            socket.create_connection((HOST, self._port), PROBE).close()
+            socket.create_connection((HOST, self._port), CONNECT_TIMEOUT).close()
         except OSError:
             return False
         return True
@@ -100,15 +97,15 @@ class Service:
 
 
 class Sdk:
-    """The module that comes with libtpu; never imported where there is no TPU, since libtpu may abort there."""
+    """The SDK in libtpu; create it only where a TPU exists, since libtpu may abort without one."""
 
     def __init__(self, *keys: str) -> None:
-        """Load it, to be asked for `keys` of SDK_NAMES, all unless some are given; raise ImportError."""
+        """Load the SDK to read `keys` of SDK_NAMES, by default all; raise ImportError."""
         self._names = {key: SDK_NAMES[key] for key in keys or SDK_NAMES}
         self._monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Ask for them: lists of texts, one for each device or chip, and empty without a workload."""
+        """Read each metric: a list with a text for each device or chip, empty without a workload."""
         found: dict[str, Values] = {}
         for key, name in self._names.items():
             try:
@@ -119,7 +116,7 @@ class Sdk:
         return found
 
     def close(self) -> None:
-        """Leave it loaded: there is no way back."""
+        """Do nothing: libtpu cannot be unloaded."""
 
     def __str__(self) -> str:
         return "libtpu"

@@ -8,10 +8,10 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from agent.commands.dashboard.options import Wishes
-from agent.commands.inventory import discover
+from agent.commands.discovery import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
-from agent.config.load import SHARED, Config, plugin_config, sink_options
+from agent.config.load import SHARED, Config, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.identity.resolver import OF_POINTS
 from agent.naming.profiles import MACHINE, NONE
@@ -86,8 +86,9 @@ class Found(NamedTuple):
 
 def find(config: Config, wishes: Wishes) -> Found:
     """Return what `config` sends to the cloud that is wanted; raise ConfigError or NotLoaded."""
-    limits, own = _sink(config, wishes.cloud)
-    options = sink_options(wishes.cloud, config)
+    name = next((name for name in config.sink if sink_type(name, config) == wishes.cloud), wishes.cloud)
+    limits, own = _sink(config, name)
+    options = sink_options(name, config)
     chosen = build_filter(options, limits, config)
     window = limits.window if options.window is None else options.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]

@@ -12,13 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
-from agent.commands.inventory import Discovery, discover
+from agent.commands.discovery import Discovery, discover
 from agent.commands.plan.prices import Line, Prices, Usage, VolumePrices, Wishes, bill, find_prices, read_prices
 from agent.config import plugins
-from agent.config.load import Config, LevelName, plugin_config, sink_options
+from agent.config.load import Config, LevelName, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.naming import rename
-from agent.pipeline.build import build_collectors, build_filter, build_plugin, build_sinks, faults, window_length
+from agent.pipeline.build import (
+    build_collectors,
+    build_filter,
+    build_plugin,
+    build_processors,
+    build_sinks,
+    declared,
+    faults,
+    window_length,
+)
 from agent.pipeline.preflight import Fault
 from agent.pipeline.window import Window
 from agent.sink import Sink
@@ -122,9 +131,9 @@ class Plan:
 def make(config: Config, wishes: Wishes) -> Plan:
     """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
     sinks = build_sinks(config)
-    collectors = build_collectors(config)
+    metrics = declared(build_collectors(config), build_processors(config))
     planners = [
-        _Planner(name, sink, config, wishes, faults(name, sink, config, collectors)) for name, sink in sinks.items()
+        _Planner(name, sink, config, wishes, faults(name, sink, config, metrics)) for name, sink in sinks.items()
     ]
     machine = discover(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)
@@ -142,10 +151,11 @@ class _Planner:
         assert config.interval is not None
         self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._most = limits.max_series if self._options.max_series is None else self._options.max_series
-        own = plugin_config(plugins.load(plugins.SINKS, name), "sinks", name, config)
-        self._emf = name == "stdout" and own.format == "emf"
+        own = plugin_config(type(sink), "sinks", name, config)
+        kind = sink_type(name, config)
+        self._emf = kind == "stdout" and own.format == "emf"
         book = read_prices()
-        key = "cloudwatch" if self._emf else name
+        key = "cloudwatch" if self._emf else kind
         region = getattr(own, "region", None) or config.region
         region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
         self._prices = find_prices(book, key, region, wishes)

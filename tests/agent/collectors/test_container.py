@@ -230,7 +230,7 @@ def test_a_service_or_a_session_is_no_container(box, path):
 
     with pytest.raises(Unavailable) as caught:
         box.opened()
-    assert f"its cgroup is {path}," in str(caught.value)
+    assert f"the cgroup is {path}," in str(caught.value)
     assert 'collectors.container.when = "always"' in str(caught.value)
 
     assert values(box.opened(when="always").collect(0)) is not None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.cpu import CORE, FEWEST, LOAD, MODE, MODES, UTILIZATION, CpuCollector
+from agent.collectors.cpu import CORE, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
 from agent.datapoint import Dimensions, Level
 from agent.errors import Unavailable
 
@@ -109,7 +109,7 @@ def test_basic_yields_one_point_and_detailed_no_cores(host, opened):
 
 def test_a_time_too_short_to_speak_of_is_added_to_the_next(host, opened):
     collector = opened(stat("cpu  0 0 0 0 0 0 0 0"), Level.BASIC)
-    (host / "stat").write_text(stat(f"cpu  {FEWEST - 1} 0 0 0 0 0 0 0"))
+    (host / "stat").write_text(stat(f"cpu  {MIN_TICKS - 1} 0 0 0 0 0 0 0"))
     assert list(collector.collect(at=7)) == []
     (host / "stat").write_text(stat("cpu  4 0 0 6 0 0 0 0"))
     assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 40.0)]
@@ -191,9 +191,9 @@ def test_shares_are_never_below_0_nor_above_100(tmp_path_factory, readings):
     collector.open()
     collector.level = Level.DETAILED
     for reading in readings:
-        for _, spent, total in collector._gained({"cpu": list(reading)}):
+        for _, spent, total in collector._spent({"cpu": list(reading)}):
             assert min(spent) >= 0
-            assert total >= FEWEST
+            assert total >= MIN_TICKS
             assert sum(spent) == total
     collector.close()
 

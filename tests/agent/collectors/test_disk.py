@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -157,9 +158,30 @@ def test_a_file_system_that_hangs_costs_only_its_own_points_and_one_call(host, o
         assert problems == ["statvfs of /mnt/nfs/test does not return (nfs4 192.168.1.1:/srv/test)"]
     assert len(calls) == 1
     released.set()
-    collector._paths[0].lane.close()
+    collector._paths[0].blocking_call.close()
     calls[0].join(LONG)
     assert [p.dims["path"] for p in collector.collect(at=8) if p.metric is USED] == ["/mnt/nfs/test", "/"]
+
+
+def test_a_file_system_that_hung_once_is_read_again_at_every_reading_after(host, opened, until):
+    released = threading.Event()
+
+    def statvfs(path):
+        released.wait(LONG)
+        return SPACE
+
+    collector = opened(host, statvfs, paths=("/mnt/nfs/test",))
+    partly(collector)
+    released.set()
+
+    def used():
+        points = []
+        with suppress(PartlyCollected):
+            points.extend(collector.collect(at=8))
+        return [p.dims["path"] for p in points if p.metric is USED]
+
+    until(used)
+    assert [used() for _ in range(3)] == [["/mnt/nfs/test"]] * 3
 
 
 def test_closing_does_not_wait_for_a_file_system_that_hangs(host, opened):

@@ -196,7 +196,7 @@ def test_what_is_no_row_is_said_and_costs_nothing_else(bench, line):
     rows, problems = bench.take(reordered(ROWS[0]), line, reordered(ROWS[1]))
     assert rows == EXPECTED
     assert len(problems) == 1
-    assert problems[0].startswith("hl-smi printed what is no row: ")
+    assert problems[0].startswith("hl-smi printed a line that is not a row: ")
 
 
 def test_a_header_has_an_index_and_only_names():
@@ -217,15 +217,15 @@ def test_the_first_reading_waits_for_the_first_rows_of_all_devices(bench):
 
 
 def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.8)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
-    assert bench.tick() == ({}, ["hl-smi has told nothing yet"])
+    assert bench.tick() == ({}, ["hl-smi has printed nothing yet"])
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
 def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.open("exec sleep 60", interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
@@ -276,7 +276,7 @@ def test_a_row_is_told_until_it_is_three_periods_old(bench, until):
 
 
 def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.1)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     bench.open(
         f'case "$2" in *power.max*) echo "unknown query power.max"; exit 1;; esac\n'
@@ -285,7 +285,7 @@ def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
     assert set(problems) == {
-        "hl-smi printed what is no row: unknown query power.max",
+        "hl-smi printed a line that is not a row: unknown query power.max",
         "hl-smi ended with 1; it is started again later",
     }
     bench.clock.now += 2
@@ -293,7 +293,7 @@ def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until
 
 
 def test_an_error_text_and_a_clean_end_are_no_value(bench, until, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.1)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
     bench.prints("Error: driver is not loaded", then="exit 0")
     problems = []
     until(lambda: problems.extend(bench.tick()[1]) or len(set(problems)) == 2)
@@ -306,7 +306,7 @@ def test_the_contract_is_kept(bench):
 
 
 def test_one_that_refuses_the_power_limit_is_waited_for_until_it_is_asked_again(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 20.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 20.0)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     made = bench.made(
         f"case \"$2\" in *power.max*) exit 1;; esac\ncat <<'END'\n{short[0]}\n{short[1]}\nEND\nexec sleep 60",

@@ -186,7 +186,7 @@ def test_devices_without_an_id_of_their_own_cost_only_themselves(bench):
     bench.library(
         [*DEVICES, DEVICES[0], {"clock": "1MHz"}, {"id": "x", "clock": "1MHz"}, "N/A", None, {"id": 3}]
     ).open()
-    assert bench.tick() == (EXPECTED, ["a device has no id of its own"])
+    assert bench.tick() == (EXPECTED, ["a device has no unique id"])
 
 
 def test_only_the_devices_of_the_watched_tree_are_read_where_that_is_asked(bench):
@@ -244,20 +244,20 @@ def test_devices_are_found_wherever_they_stand_in_what_the_program_prints(layout
 
 
 def test_a_page_of_brackets_does_not_take_long():
-    with pytest.raises(ValueError, match="nothing of a device"):
+    with pytest.raises(ValueError, match="no device"):
         parsed(b"[\n" * 1_000_000)
 
 
 @pytest.mark.parametrize("text", [b"", b"No devices", b"[]", b"{}", b"[1]", b'{"id": "0"}', b"[" * 100_000, b"\xff"])
 def test_output_without_a_device_is_refused(text):
-    with pytest.raises(ValueError, match="gc-monitor printed nothing of a device"):
+    with pytest.raises(ValueError, match="gc-monitor printed no device"):
         parsed(text)
 
 
 def test_output_that_is_cut_anywhere_is_refused():
     text = json.dumps(DEVICES).encode()
     for end in range(len(text)):
-        with pytest.raises(ValueError, match="nothing of a device"):
+        with pytest.raises(ValueError, match="no device"):
             parsed(text[:end])
 
 
@@ -267,22 +267,22 @@ def test_the_first_run_is_waited_for(bench):
 
 
 def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 0.8)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
     bench.program("exec sleep 60").open(path=bench.path)
     assert 0.7 < took(bench) < 10
-    assert bench.tick() == ({}, ["gc-monitor has told nothing yet"])
+    assert bench.tick() == ({}, ["gc-monitor has printed nothing yet"])
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
 def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
 
 
 def test_a_first_run_that_fails_is_not_waited_for_any_longer(bench, monkeypatch):
-    monkeypatch.setattr(supervised_process, "FIRST_WORD", 60.0)
+    monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exit 5").open(path=bench.path, interval=60.0)
     assert took(bench) < 20
     assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])
@@ -350,8 +350,8 @@ def test_a_program_that_fails_half_way_leaves_nothing_behind(bench, until):
 
 def test_an_error_text_and_a_clean_end_are_said(bench, until):
     bench.program("echo 'No partition 7'").open(path=bench.path)
-    assert until(lambda: bench.tick()[1]) == ["gc-monitor printed nothing of a device: No partition N"]
-    assert bench.tick()[1] == ["gc-monitor printed nothing of a device: No partition N"], "as long as it lasts"
+    assert until(lambda: bench.tick()[1]) == ["gc-monitor printed no device: No partition N"]
+    assert bench.tick()[1] == ["gc-monitor printed no device: No partition N"], "as long as it lasts"
 
 
 def test_a_flood_is_not_kept_but_said(bench):
@@ -360,7 +360,7 @@ def test_a_flood_is_not_kept_but_said(bench):
     while not said:
         said += bench.tick()[1]
         assert sum(map(len, bench.collector._source._lines)) <= 4 << 20
-    assert said == ["gc-monitor printed more than 4 MiB, which is passed over"]
+    assert said == ["gc-monitor printed more than 4 MiB, which are ignored"]
 
 
 # -- neither ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.collectors import pressure
-from agent.collectors.pressure import CPU, IO, MEMORY, SHORTEST, PressureCollector
+from agent.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
 from agent.datapoint import Dimensions, Level
 from agent.errors import Unavailable
 
@@ -60,10 +60,10 @@ def test_a_share_is_the_stall_gained_over_the_time_gone_by(proc, clock):
 
 def test_the_first_reading_right_after_opening_is_added_to_the_next(proc, clock):
     collector = opened(proc)
-    clock[0] += SHORTEST / 1e9 / 2
+    clock[0] += MIN_ELAPSED / 1e9 / 2
     write(proc, "cpu", some=14036781 + 1000)
     assert list(collector.collect(at=7)) == []
-    clock[0] += 1 - SHORTEST / 1e9 / 2
+    clock[0] += 1 - MIN_ELAPSED / 1e9 / 2
     assert CPU.point(8, 0.1, SOME) in list(collector.collect(at=8))
 
 

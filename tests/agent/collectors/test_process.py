@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -29,7 +30,7 @@ from agent.collectors.process import (
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
-from agent.host.reaped import PATIENCE
+from agent.host.reaped import MAX_READINGS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -239,7 +240,7 @@ def test_a_parent_that_ignores_its_children_owes_nothing_for_long(machine, watch
     machine.process(11, 10, own=10_000)
     watch()
     machine.gone(11)
-    for _ in range(PATIENCE + 1):
+    for _ in range(MAX_READINGS + 1):
         assert watch()[CPU_UTILIZATION] == 0.0
     machine.process(10, 1, reaped=40)
     assert watch()[CPU_UTILIZATION] == share(40)
@@ -374,6 +375,24 @@ def test_the_counters_began_with_the_first_process(machine):
     assert [point.start_time for point in points] == [1005 * SECOND] * 2
 
 
+@pytest.mark.parametrize(("user", "system"), [(30, 0), (0, 30), (10, 20)])
+def test_time_counts_in_user_and_in_system_mode_alike(machine, watch, user, system):
+    def spent(user, system, reaped_user, reaped_system):
+        machine.process(10, 1)
+        stat = machine.proc / "10/stat"
+        name, fields = stat.read_text().split(") ")
+        words = fields.split(" ")
+        words[11:15] = map(str, (user, system, reaped_user, reaped_system))
+        stat.write_text(f"{name}) {' '.join(words)}")
+
+    spent(1, 2, 4, 8)
+    watch()
+    spent(1 + user, 2 + system, 4, 8)
+    assert watch()[CPU_UTILIZATION] == share(30)
+    spent(1 + user, 2 + system, 4 + user, 8 + system)
+    assert watch()[CPU_UTILIZATION] == share(30)
+
+
 @pytest.mark.parametrize(("ask", "metrics"), [("_io", {READ, WRITTEN}), ("_open_files", {OPEN_FILES})])
 def test_a_sum_without_a_secret_member_is_no_sum(machine, monkeypatch, ask, metrics):
     machine.process(10, 1)
@@ -388,7 +407,7 @@ def test_a_sum_without_a_secret_member_is_no_sum(machine, monkeypatch, ask, metr
 
     monkeypatch.setattr(collector._tree, ask, secret)
     points = []
-    with pytest.raises(PartlyCollected, match="only its own user and root may read it"):
+    with pytest.raises(PartlyCollected, match="permission denied for a process of the tree"):
         points.extend(collector.collect(0))
     everything = set(ProcessCollector.metrics) - {CPU_UTILIZATION}
     points = []
@@ -685,6 +704,21 @@ def test_by_psutil_cpu_time_is_counted_and_the_end_is_seen():
         assert least - 1 <= last - first <= most + 1
         assert tree.read(rescan=False) is None
         assert tree.read(rescan=True) is None
+
+
+@LINUX
+def test_by_psutil_the_time_of_a_process_is_its_own_in_user_and_in_system_mode(monkeypatch):
+    times = SimpleNamespace(user=1.5, system=0.25, children_user=100.0, children_system=100.0)
+
+    def cpu_times(_):
+        return times
+
+    cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
+    monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
+    tree = PsutilTree(ProcessCollector.Config(), os.getpid(), detailed=False)
+    before = tree.read(rescan=False).cpu
+    times.user, times.system = 2.5, 0.75
+    assert tree.read(rescan=False).cpu - before == 1500
 
 
 def test_by_psutil_a_pid_that_is_not_there_is_unavailable(monkeypatch):

@@ -21,6 +21,7 @@ from agent.config.load import (
     plugin_config,
     read_file,
     sink_options,
+    sink_type,
 )
 from agent.datapoint import Level
 
@@ -183,9 +184,10 @@ def test_levels_have_names():
         ("high_resolution_metrics = 1", "high_resolution_metrics: expected true or false, got 1"),
         ("proc = 1", "proc: expected a path, got 1"),
         ("health = 8080", "health: expected a text, got 8080"),
+        ("stdin = 'neuro'", "stdin: no such collector 'neuro'; did you mean neuron?"),
         ("names = [1]", "names: expected a text, got a list"),
         ("collectors.disc = {}", "collectors.disc: no such collector; did you mean disk?"),
-        ("sinks.stdot = {}", "sinks.stdot: no such sink; did you mean stdout?"),
+        ("sinks.stdot = {}", "sinks.stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
     ],
 )
 def test_a_wrong_file_is_refused_by_path(toml, text, line):
@@ -417,6 +419,24 @@ def test_a_wrong_variable_of_a_plugin_is_refused_by_name(mine, variable, value, 
     assert refusal(options, mine, Config(), {f"CHIPWATCH_SINKS__MINE__{variable}": value}) == line
 
 
+@dataclass(frozen=True)
+class Fed:
+    """A collector's options that follow from the general ones."""
+
+    stdin: bool = False
+    hostname: bool = False
+    region: str = "here"
+
+
+def test_a_collector_that_is_fed_or_asked_for_a_word_is_told(mine):
+    cls = type("Fedcollector", (), {"Config": Fed})
+    config = Config(stdin="one", common_dims=("hostname", "region"))
+    assert plugin_config(cls, "collectors", "one", config, NOTHING) == Fed(stdin=True, hostname=True)
+    assert plugin_config(cls, "collectors", "other", config, NOTHING) == Fed(stdin=False, hostname=True)
+    line = refusal(plugin_config, mine, "collectors", "one", config, NOTHING)
+    assert line == "stdin: the collector one does not read standard input"
+
+
 def test_what_the_environment_says_of_a_sink_that_is_not_used_is_not_even_looked_at(mine, caplog):
     env = {"CHIPWATCH_SINKS__MINE__TRIES": "x", "CHIPWATCH_SINKS__ABSENT__A": "b"}
     config = load(None, {}, env)
@@ -424,6 +444,76 @@ def test_what_the_environment_says_of_a_sink_that_is_not_used_is_not_even_looked
     sink_options("stdout", config, env)
     plugin_config(plugins.load(plugins.SINKS, "stdout"), "sinks", "stdout", config, env)
     assert not caplog.records
+
+
+# -- several sinks of a kind ----------------------------------------------------------------------------------------
+
+TWO = """
+namespace = "General"
+[sinks.ops]
+type = "mine"
+window = 3
+[sinks.science-2]
+type = "mine"
+namespace = "Science"
+"""
+
+
+def test_each_sink_of_a_kind_has_a_table_of_its_own_and_the_general_options(mine, toml):
+    config = load(toml(TWO), {}, NOTHING)
+    assert config.sink == ("ops", "science-2")
+    assert [sink_type(name, config, NOTHING) for name in (*config.sink, "mine")] == ["mine", "mine", "mine"]
+    assert options(mine, config, NOTHING, "ops").namespace == "General"
+    assert options(mine, config, NOTHING, "science-2").namespace == "Science"
+    assert [sink_options(name, config, NOTHING).window for name in config.sink] == [3, None]
+
+
+def test_a_sink_is_chosen_by_its_name_or_by_its_kind(mine, toml):
+    file = toml(TWO)
+    assert load(file, {"sink": ["science-2"]}, NOTHING).sink == ("science-2",)
+    assert load(file, {"sink": ["mine"]}, NOTHING).sink == ("mine",)
+
+
+def test_the_environment_reaches_a_sink_by_its_name_and_may_say_its_kind(mine):
+    env = {
+        "CHIPWATCH_SINK": "Science-2",
+        "CHIPWATCH_SINKS__SCIENCE_2__TYPE": "mine",
+        "CHIPWATCH_SINKS__SCIENCE_2__REGION": "env",
+        "CHIPWATCH_SINKS__SCIENCE_2__WINDOW": "7",
+    }
+    config = load(None, {}, env)
+    assert sink_type("Science-2", config, env) == "mine"
+    assert options(mine, config, env, "Science-2").region == "env"
+    assert sink_options("Science-2", config, env).window == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sinks.ops = {type = 'mein'}", "sinks.ops.type: no such sink 'mein'; did you mean mine?"),
+        ("sinks.ops = {type = 3}", "sinks.ops.type: expected a text, got 3"),
+        ("sinks.mine-2 = {}", "sinks.mine-2: no such sink; did you mean mine? (or set type in [sinks.mine-2])"),
+        (
+            "sinks.'../ops' = {type = 'mine'}",
+            "sinks.../ops: a sink's name is letters and digits, with single - or _ between them",
+        ),
+        (
+            "sinks.a__b = {type = 'mine'}",
+            "sinks.a__b: a sink's name is letters and digits, with single - or _ between them",
+        ),
+        (
+            "sinks = {a-b = {type = 'mine'}, A_b = {type = 'mine'}}",
+            "sinks.A_b: too like sinks.a-b: both would be CHIPWATCH_SINKS__A_B__...",
+        ),
+    ],
+)
+def test_a_wrong_kind_or_name_of_a_sink_is_refused(mine, toml, text, line):
+    assert refusal(load, toml(text), {}, NOTHING) == line
+
+
+def test_an_option_is_refused_under_the_name_of_its_sink(mine, toml):
+    config = load(toml("[sinks.ops]\ntype = 'mine'\ntries = 'x'\n"), {}, NOTHING)
+    assert refusal(options, mine, config, NOTHING, "ops") == "sinks.ops.tries: expected a whole number, got 'x'"
 
 
 # -- what the frame does for a sink ---------------------------------------------------------------------------------
@@ -525,3 +615,8 @@ def test_a_table_within_a_table_is_built():
     config = Config(collectors={"openmetrics": {"endpoints": {"a": ENDPOINT | {"interval": 3}}}})
     (endpoint,) = plugin_config(cls, "collectors", "openmetrics", config, {}).endpoints.values()
     assert (endpoint.url, endpoint.interval) == (ENDPOINT["url"], 3.0)
+
+
+def test_a_path_with_a_null_byte_is_none():
+    with pytest.raises(ConfigError, match=r"^proc: expected a path, got '/pr\\x00oc'$"):
+        load(None, {"proc": "/pr\0oc"}, {})

@@ -27,11 +27,11 @@ class Blocking:
         return self.gates.get()
 
 
-def ask_until_it_works(lane, limit=LONG):
+def ask_until_it_works(caller, limit=LONG):
     deadline = time.monotonic() + limit
     while True:
         try:
-            return lane.ask(LONG)
+            return caller.ask(LONG)
         except TimeoutError:
             assert time.monotonic() < deadline
             time.sleep(0.001)
@@ -50,7 +50,7 @@ def test_an_answer_of_none_is_an_answer():
     assert BlockingCall(lambda: None).ask(LONG) is None
 
 
-def test_an_exception_is_the_askers_and_the_lane_goes_on():
+def test_an_exception_is_the_askers_and_the_thread_goes_on():
     answers = iter([ValueError("first"), 2])
 
     def call():
@@ -59,10 +59,10 @@ def test_an_exception_is_the_askers_and_the_lane_goes_on():
             raise answer
         return answer
 
-    lane = BlockingCall(call)
+    caller = BlockingCall(call)
     with pytest.raises(ValueError, match="first"):
-        lane.ask(LONG)
-    assert lane.ask(LONG) == 2
+        caller.ask(LONG)
+    assert caller.ask(LONG) == 2
 
 
 def test_no_thread_is_made_before_the_first_question():
@@ -72,23 +72,23 @@ def test_no_thread_is_made_before_the_first_question():
 
 
 def test_every_call_is_made_on_one_and_the_same_daemon_thread():
-    lane = BlockingCall(threading.current_thread, "my lane")
-    first = lane.ask(LONG)
-    assert first is lane.ask(LONG)
+    caller = BlockingCall(threading.current_thread, "my thread")
+    first = caller.ask(LONG)
+    assert first is caller.ask(LONG)
     assert first is not threading.current_thread()
     assert first.daemon
-    assert first.name == "my lane"
+    assert first.name == "my thread"
 
 
 def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
     call = Blocking()
-    lane = BlockingCall(call)
+    caller = BlockingCall(call)
     with pytest.raises(TimeoutError):
-        lane.ask(0.01)
+        caller.ask(0.01)
     started = time.monotonic()
     for _ in range(100):
         with pytest.raises(TimeoutError):
-            lane.ask(LONG)
+            caller.ask(LONG)
     assert time.monotonic() - started < LONG / 2
     assert call.begun == 1
     assert len(call.threads) == 1
@@ -97,14 +97,28 @@ def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
 
 def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
     call = Blocking()
-    lane = BlockingCall(call)
+    caller = BlockingCall(call)
     with pytest.raises(TimeoutError):
-        lane.ask(0.01)
+        caller.ask(0.01)
     call.gates.put("late")
     call.gates.put("fresh")
-    assert ask_until_it_works(lane) == "fresh"
+    assert ask_until_it_works(caller) == "fresh"
     assert call.begun == 2
     assert len(call.threads) == 1
+
+
+def test_a_call_that_was_stuck_once_answers_again_and_again():
+    call = Blocking()
+    caller = BlockingCall(call)
+    with pytest.raises(TimeoutError):
+        caller.ask(0.01)
+    for answer in ("late", "fresh", "second", "third"):
+        call.gates.put(answer)
+    assert ask_until_it_works(caller) == "fresh"
+    assert [caller.ask(LONG), caller.ask(LONG)] == ["second", "third"]
+    with pytest.raises(TimeoutError, match="no answer in"):
+        caller.ask(0.01)
+    call.gates.put("late again")
 
 
 def test_a_late_exception_is_thrown_away_too():
@@ -118,52 +132,52 @@ def test_a_late_exception_is_thrown_away_too():
             raise answer
         return answer
 
-    lane = BlockingCall(call)
+    caller = BlockingCall(call)
     with pytest.raises(TimeoutError):
-        lane.ask(0.01)
+        caller.ask(0.01)
     gate.set()
-    assert ask_until_it_works(lane) == "fresh"
+    assert ask_until_it_works(caller) == "fresh"
 
 
 def test_closing_lets_the_thread_end_and_asking_again_starts_another():
-    lane = BlockingCall(threading.current_thread)
-    first = lane.ask(LONG)
-    lane.close()
-    lane.close()
+    caller = BlockingCall(threading.current_thread)
+    first = caller.ask(LONG)
+    caller.close()
+    caller.close()
     end_of(first)
-    second = lane.ask(LONG)
+    second = caller.ask(LONG)
     assert second is not first
-    lane.close()
+    caller.close()
     end_of(second)
 
 
 def test_closing_does_not_wait_for_a_stuck_call_nor_starts_a_second_one():
     call = Blocking()
-    lane = BlockingCall(call)
+    caller = BlockingCall(call)
     with pytest.raises(TimeoutError):
-        lane.ask(0.01)
+        caller.ask(0.01)
     (thread,) = call.threads
-    lane.close()
+    caller.close()
     with pytest.raises(TimeoutError):
-        lane.ask(LONG)
+        caller.ask(LONG)
     assert call.begun == 1
     call.gates.put("late")
     call.gates.put("fresh")
     end_of(thread)
-    assert ask_until_it_works(lane) == "fresh"
+    assert ask_until_it_works(caller) == "fresh"
 
 
-def test_closing_an_unused_lane_is_safe():
+def test_closing_an_unused_thread_is_safe():
     BlockingCall(lambda: 1).close()
 
 
 def test_a_stuck_call_does_not_keep_the_process_from_ending():
     program = """
 import threading
-from agent.host.blocking_call import Lane
-lane = Lane(threading.Event().wait)
+from agent.host.blocking_call import BlockingCall
+call = BlockingCall(threading.Event().wait)
 try:
-    lane.ask(0.01)
+    call.ask(0.01)
 except TimeoutError:
     print("left")
 """

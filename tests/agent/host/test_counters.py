@@ -73,3 +73,7 @@ def test_elsewhere_psutil_knows_the_boot(monkeypatch, tmp_path):
     expected = psutil.boot_time()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert counting_since(tmp_path) == pytest.approx(expected * 1e9, abs=2e9)
+
+
+def test_a_sum_of_nothing_yet_is_zero():
+    assert ChangingSum().total == 0

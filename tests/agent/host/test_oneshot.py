@@ -10,23 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import supervised_process as limits
-from agent.host.oneshot import Answer, OneShot, Trouble
+from agent.host import pipe as limits
+from agent.host.oneshot import Answer, OneShot, QueryFailed
+from tests.load import seconds_since
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
 
 class Tool:
-    """A shell script with a log of its starts, as an errand."""
+    """A shell script with a log of its starts, run once and again."""
 
     def __init__(self, folder):
         self.path, self.log = folder / "tool", folder / "log"
         self.oneshot = None
 
-    def make(self, body, *, pace=15.0, patience=10.0):
+    def make(self, body, *, interval=15.0, timeout=10.0):
         self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
         self.path.chmod(0o755)
-        self.oneshot = OneShot(pace, patience)
+        self.oneshot = OneShot(interval, timeout)
         return self.oneshot
 
     def poll(self, now=0.0, **more):
@@ -58,15 +59,15 @@ def test_an_answer_is_whole_and_given_once(tool, until):
     assert tool.starts() == 1
 
 
-def test_the_next_run_begins_after_the_pace_or_at_once_if_that_is_said(tool, until):
-    tool.make("echo 1", pace=15.0)
+def test_the_next_run_begins_after_the_interval_or_at_once_if_that_is_said(tool, until):
+    tool.make("echo 1", interval=15.0)
     until(lambda: tool.poll(100.0))
     assert tool.poll(114.9) is None
-    assert tool.oneshot._child is None
+    assert tool.oneshot._process is None
     tool.poll(115.0)
     until(lambda: tool.poll(115.0))
     assert tool.starts() == 2
-    tool.oneshot.again()
+    tool.oneshot.run_now()
     until(lambda: tool.poll(115.0))
     assert tool.starts() == 3
 
@@ -74,7 +75,7 @@ def test_the_next_run_begins_after_the_pace_or_at_once_if_that_is_said(tool, unt
 def test_it_is_heard_but_not_started_where_that_is_not_allowed(tool, until):
     tool.make("echo 1")
     assert tool.poll(start=False) is None
-    assert tool.oneshot._child is None
+    assert tool.oneshot._process is None
     tool.poll()
     assert until(lambda: tool.poll(start=False)).data == b"1\n"
 
@@ -85,30 +86,30 @@ def test_how_it_ended_is_told_with_what_it_said(tool, until):
 
 
 def test_asking_never_waits_and_one_that_hangs_is_ended_and_said_once(tool, until):
-    tool.make("exec sleep 60", patience=10.0)
+    tool.make("exec sleep 60", timeout=10.0)
     tool.poll(0.0)
     until(tool.starts)
     begun = time.monotonic()
     for now in range(11):
         assert tool.poll(float(now)) is None
-    with pytest.raises(Trouble, match="tool gave no answer in 10 s"):
+    with pytest.raises(QueryFailed, match="tool gave no answer in 10 s"):
         tool.poll(10.1)
     assert tool.poll(10.2, start=False) is None
-    assert time.monotonic() - begun < 5
-    assert until(lambda: tool.poll(10.3, start=False) or tool.oneshot._child is None)
+    assert seconds_since(begun) < 5
+    assert until(lambda: tool.poll(10.3, start=False) or tool.oneshot._process is None)
     assert tool.starts() == 1
 
 
 def test_no_other_one_begins_as_long_as_a_deaf_one_lives_and_it_is_killed(tool, until):
-    tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done", pace=1.0, patience=1.0)
+    tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done", interval=1.0, timeout=1.0)
     tool.poll(0.0)
     until(lambda: tool.poll(0.5) or tool.oneshot._data)
-    pid = tool.oneshot._child.pid
-    with pytest.raises(Trouble):
+    pid = tool.oneshot._process.child.pid
+    with pytest.raises(QueryFailed):
         tool.poll(5.0)
     assert tool.poll(5.5) is None
     assert not gone(pid)
-    until(lambda: tool.poll(6.5, start=False) or tool.oneshot._child is None)
+    until(lambda: tool.poll(6.5, start=False) or tool.oneshot._process is None)
     assert gone(pid)
     assert tool.starts() == 1
 
@@ -119,17 +120,17 @@ def test_a_flood_is_ended_and_said(tool, until):
     def told():
         try:
             return tool.poll()
-        except Trouble as trouble:
-            return str(trouble)
+        except QueryFailed as error:
+            return str(error)
 
     assert until(told) == "tool printed too much"
-    assert len(tool.oneshot._data) <= limits.MOST + limits.CHUNK
+    assert len(tool.oneshot._data) <= limits.MAX_READ + limits.CHUNK
 
 
 def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
-    tool.make(f"exec head -c {1 << 20} /dev/zero", patience=1.0)
+    tool.make(f"exec head -c {1 << 20} /dev/zero", timeout=1.0)
     tool.poll(0.0)
-    pid, pipe = tool.oneshot._child.pid, tool.oneshot._child.stdout
+    pid, pipe = tool.oneshot._process.child.pid, tool.oneshot._process.child.stdout
 
     def waits_or_ended():
         held = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
@@ -143,9 +144,9 @@ def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
     assert len(answer.data) == 1 << 20
 
 
-def test_a_program_that_cannot_be_started_is_said_at_the_pace(tool, tmp_path):
+def test_a_program_that_cannot_be_started_is_said_at_the_interval(tool, tmp_path):
     oneshot = OneShot(15.0, 10.0)
-    with pytest.raises(Trouble, match="nothing cannot be started: No such file"):
+    with pytest.raises(QueryFailed, match="nothing cannot be started: No such file"):
         oneshot.poll([tmp_path / "nothing"], 0.0)
     assert oneshot.poll([tmp_path / "nothing"], 14.0) is None
 
@@ -158,7 +159,7 @@ def test_closing_kills_it_with_its_own_children_and_leaves_no_file_open(tool, un
     tool.make("sleep 60 & echo $!; wait")
     tool.poll()
     until(lambda: tool.poll() or tool.oneshot._data)
-    pids = tool.oneshot._child.pid, int(tool.oneshot._data)
+    pids = tool.oneshot._process.child.pid, int(tool.oneshot._data)
     tool.oneshot.close()
     tool.oneshot.close()
     assert until(lambda: all(gone(pid) for pid in pids))

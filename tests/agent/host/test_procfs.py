@@ -47,7 +47,7 @@ def test_a_file_that_the_kernel_hands_out_in_pieces_is_read_whole(monkeypatch, t
 
 
 def test_reading_ends_at_the_limit(monkeypatch, tmp_path):
-    monkeypatch.setattr(procfs, "MOST", 8)
+    monkeypatch.setattr(procfs, "MAX_BYTES", 8)
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     monkeypatch.setattr(procfs, "CHUNK", 4)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from agent.errors import Unavailable
 from agent.host import supervised_process as module
-from agent.host.supervised_process import LONGEST, Child, find, quoted
+from agent.host.pipe import CHUNK, MAX_LINE
+from agent.host.supervised_process import SupervisedProcess, find_program, quoted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -25,10 +26,10 @@ class Tool:
         self.path, self.log = folder / "tool", folder / "log"
         self.child = None
 
-    def make(self, body, *, silence=15.0, every=None):
+    def make(self, body, *, timeout=15.0, interval=None):
         self.path.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\n{body}\n')
         self.path.chmod(0o755)
-        self.child = Child([self.path, "-x"], silence=silence, every=every)
+        self.child = SupervisedProcess([self.path, "-x"], timeout=timeout, interval=interval)
         return self.child
 
     def starts(self):
@@ -79,23 +80,23 @@ def test_reading_never_waits(tool):
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 300), max_size=6))
 def test_lines_are_the_same_wherever_the_pipe_cuts(pieces, cuts):
     data = b"\n".join(pieces)
-    child = Child(["tool"], silence=1.0)
+    child = SupervisedProcess(["tool"], timeout=1.0)
     ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    lines = [line for a, b in itertools.pairwise(ends) for line in child._cut(data[a:b])]
+    lines = [line for a, b in itertools.pairwise(ends) for line in child._splitter.split(data[a:b])]
     assert lines == [line for line in data.split(b"\n")[:-1] if line.strip()]
 
 
 def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_read(tool, until):
-    child = tool.make(f"head -c {3 * LONGEST} /dev/zero | tr '\\0' x; echo; echo next; exec sleep 60")
+    child = tool.make(f"head -c {3 * MAX_LINE} /dev/zero | tr '\\0' x; echo; echo next; exec sleep 60")
     child.start(0.0)
     assert gather(child, until, 1) == [b"next"]
-    assert child.problems() == ["tool printed a line above 1 MiB, which was passed over"]
-    assert len(child._rest) == 0
+    assert child.problems() == ["tool: a line above 1 MiB was skipped"]
+    assert not child._splitter.is_within
 
 
 def test_a_flood_is_read_a_part_at_a_time(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "MOST", 1 << 16)
     child = tool.make("exec yes")
+    child.max_read = CHUNK
     child.start(0.0)
     assert len(gather(child, until, 1)) < 1 << 17
 
@@ -130,7 +131,7 @@ def test_one_that_has_worked_for_a_while_is_started_again_soon(tool, until):
     child.failures = 6
     child.start(0.0)
     gather(child, until, 10)
-    until(lambda: child.lines(0.0) or child._child is None)
+    until(lambda: child.lines(0.0) or child._process is None)
     assert child._start_at == 2.0
 
 
@@ -141,10 +142,10 @@ def test_what_was_printed_last_is_read_before_the_end_is_noted(tool, until):
 
 
 def test_one_that_says_nothing_for_long_is_started_again(tool, until):
-    child = tool.make("echo ready >&2; exec sleep 60", silence=15.0)
+    child = tool.make("echo ready >&2; exec sleep 60", timeout=15.0)
     child.start(0.0)
-    pid = child._child.pid
-    until(lambda: child.lines(24.9) or child._tail)
+    pid = child._process.child.pid
+    until(lambda: child.lines(24.9) or child._process._tail)
     assert child.problems() == []
     assert child.lines(25.0) == []
     assert child.problems() == ["tool says nothing; it is started again later (it said: ready)"]
@@ -152,38 +153,38 @@ def test_one_that_says_nothing_for_long_is_started_again(tool, until):
 
 
 def test_one_that_closes_its_output_but_goes_on_is_ended(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "GRACE", 0.05)
     child = tool.make("exec >&- 2>&-; exec sleep 60")
     child.start(0.0)
-    until(lambda: child.lines(0.0) or child._child is None)
+    until(lambda: child.lines(0.0) or child._process is None)
     assert child.problems() == ["tool closed its output; it is started again later"]
 
 
 def test_a_child_of_it_that_holds_the_pipe_does_not_hide_its_end(tool, until):
     child = tool.make("sleep 60 & echo last; exit 1")
     child.start(0.0)
-    group = child._child.pid
+    group = child._process.child.pid
     assert gather(child, until, 1) == [b"last"]
-    until(lambda: child.lines(0.0) or child._child is None)
+    until(lambda: child.lines(0.0) or child._process is None)
     os.killpg(group, 9)
 
 
 def test_a_termination_from_outside_is_told_only_if_we_are_still_there_at_the_next_tick(tool, until):
     child = tool.make("exec sleep 60")
     child.start(0.0)
-    child._child.terminate()
-    until(lambda: child.lines(0.0) or child._child is None)
+    child._process.child.terminate()
+    until(lambda: child.lines(0.0) or child._process is None)
     assert child.problems() == []
     child.lines(1.0)
     assert child.problems() == ["tool was ended by signal 15; it is started again later"]
 
 
 def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "GRACE", 0.05)
     child = tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done")
     child.start(0.0)
     gather(child, until, 1)
-    pid = child._child.pid
+    pid = child._process.child.pid
     child.close()
     assert until(lambda: gone(pid))
     child.close()
@@ -191,8 +192,8 @@ def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
 
 DEAF = """
 import sys, threading, time
-from agent.host.supervised_process import Child
-child = Child([sys.argv[1]], silence=60)
+from agent.host.supervised_process import SupervisedProcess
+child = SupervisedProcess([sys.argv[1]], timeout=60)
 child.open(0.0)
 while not (lines := child.lines(0.0)):
     time.sleep(0.01)
@@ -209,7 +210,7 @@ def test_one_that_is_deaf_to_sigterm_does_not_outlive_us_where_nobody_waits_for_
 
 
 def test_one_that_is_to_end_runs_again_after_a_while(tool, until):
-    child = tool.make("printf 'a\\nb'", every=10.0)
+    child = tool.make("printf 'a\\nb'", interval=10.0)
     child.start(100.0)
     lines = []
     until(lambda: lines.extend(child.lines(100.5)) or child.finished)
@@ -226,14 +227,14 @@ def test_what_had_no_end_of_line_is_dropped_where_lines_should_go_on(tool, until
     child = tool.make("printf 'a\\n12'")
     child.start(0.0)
     assert gather(child, until, 1) == [b"a"]
-    until(lambda: child.lines(0.0) or child._child is None)
+    until(lambda: child.lines(0.0) or child._process is None)
     assert child.problems() == ["tool ended with 0; it is started again later"]
 
 
 def test_a_program_that_has_vanished_is_said_and_tried_again(tool, until):
     child = tool.make("exit 1")
     child.start(0.0)
-    until(lambda: child.lines(0.0) or child._child is None)
+    until(lambda: child.lines(0.0) or child._process is None)
     tool.path.unlink()
     child.problems()
     assert child.lines(2.0) == []
@@ -244,7 +245,7 @@ def test_a_talker_on_standard_error_is_heard_and_bounded(tool, until):
     child = tool.make(f"head -c {1 << 20} /dev/zero | tr '\\0' x >&2; echo done; exec sleep 60")
     child.start(0.0)
     assert gather(child, until, 1) == [b"done"]
-    assert len(child._tail) <= module.TAIL
+    assert len(child._process._tail) <= module.MAX_STDERR
 
 
 def test_no_file_stays_open_after_closing(tool, until):
@@ -261,13 +262,13 @@ def test_no_file_stays_open_after_closing(tool, until):
 
 def test_a_program_is_found_in_the_path_or_where_it_is_known_to_be(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(shutil.which("sh")).parent))
-    assert find("sh", None).name == "sh"
-    assert find("macmon", None, Path(shutil.which("sh"))).name == "sh"
-    assert find("sh", tmp_path) == tmp_path
+    assert find_program("sh", None).name == "sh"
+    assert find_program("macmon", None, Path(shutil.which("sh"))).name == "sh"
+    assert find_program("sh", tmp_path) == tmp_path
     with pytest.raises(Unavailable, match=f"{tmp_path}/no is absent"):
-        find("sh", tmp_path / "no")
+        find_program("sh", tmp_path / "no")
     with pytest.raises(Unavailable, match="no nothing: neither in PATH nor /a nor /b"):
-        find("nothing", None, Path("/a"), Path("/b"))
+        find_program("nothing", None, Path("/a"), Path("/b"))
 
 
 def test_foreign_text_is_quoted_on_one_line_and_without_numbers():

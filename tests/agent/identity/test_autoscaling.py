@@ -12,7 +12,7 @@ import pytest
 from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from agent.identity.dmi import Hardware
 from agent.identity.imds import DISABLED, ENDPOINT
-from agent.identity.metadata import Silent
+from agent.identity.metadata import NoAnswer
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
 FOUND = (
@@ -136,7 +136,7 @@ def test_where_the_metadata_shows_no_tags_the_api_is_asked(ask, api):
 
 def test_a_wrong_signature_is_noticed_by_this_double(api, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(Silent, match="AuthFailure"):
+    with pytest.raises(NoAnswer, match="AuthFailure"):
         describe_tags("i-1", api.url, "us-west-2")
 
 
@@ -174,7 +174,7 @@ def test_an_instance_of_no_group_is_told_so(ask, api):
 
 def test_an_api_that_cannot_be_reached_is_asked_again(ask, api):
     answer = ask(AWS_ENDPOINT_URL_EC2="http://127.0.0.1:1")
-    assert answer.trouble.startswith("EC2 cannot be asked for it: EndpointConnectionError")
+    assert answer.trouble.startswith("EC2 cannot be asked: EndpointConnectionError")
     assert answer.retry
 
 
@@ -182,7 +182,7 @@ def test_without_credentials_it_says_so(ask, api, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv(DISABLED, "true")  # for the SDK alone
-    assert "takes credentials, and none are found" in ask(AWS_ENDPOINT_URL_EC2=api.url).trouble
+    assert "needs credentials, and none are found" in ask(AWS_ENDPOINT_URL_EC2=api.url).trouble
     assert api.asked == []
 
 
@@ -211,7 +211,7 @@ def test_a_document_that_names_no_instance_is_no_fault_of_ours(imds, xen, api):
     imds.document = {"region": "us-west-2"}
     env = {ENDPOINT: imds.url, "AWS_ENDPOINT_URL_EC2": api.url}
     answer = AutoScaling(env, Hardware(xen, env)).ask(["autoscaling_group"])
-    assert answer == ({}, "neither the metadata nor the environment name instance and region", True)
+    assert answer == ({}, "neither metadata nor environment name the instance and the region", True)
     assert api.asked == []
 
 

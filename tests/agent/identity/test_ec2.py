@@ -71,7 +71,7 @@ def test_a_service_that_gives_a_token_is_there_whatever_the_hardware_says(strang
 def test_a_document_that_is_none_is_asked_for_again(ec2, imds, document):
     imds.answers[DOCUMENT] = (200, {}, document)
     answer = ec2.ask(["region"])
-    assert answer == ({}, f"{imds.url}{DOCUMENT} is no identity document", True)
+    assert answer == ({}, f"{imds.url}{DOCUMENT} is not an identity document", True)
 
 
 def test_a_word_that_the_document_lacks_is_not_made_up(ec2, imds):

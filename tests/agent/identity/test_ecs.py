@@ -42,7 +42,7 @@ def test_a_task_on_fargate_names_its_cluster_at_length_and_no_service():
         answer = source.ask(source.words)
         assert values(answer)["ecs_cluster"] == "train"
         assert set(source.words) - set(answer.words) == {"ecs_service"}
-        assert answer.trouble == f"{double.url}/task does not say ecs_service"
+        assert answer.trouble == f"{double.url}/task lacks ecs_service"
         assert not answer.retry
 
 
@@ -69,7 +69,7 @@ def test_outside_a_task_there_is_nobody_to_ask():
 @pytest.mark.parametrize("url", ["https://169.254.170.2/v4/x", "http://ecs.example/v4/x", "http://10.0.0.7/v4/x", "x"])
 def test_an_endpoint_that_is_none_is_refused_with_a_message(url):
     answer = Ecs({VARIABLE: url}).ask(["ecs_task"])
-    assert answer.trouble.startswith(f"{VARIABLE} is refused: only http://")
+    assert answer.trouble.startswith(f"{VARIABLE}: expected http:// and")
     assert not answer.retry
 
 
@@ -79,11 +79,11 @@ def test_an_endpoint_that_is_none_is_refused_with_a_message(url):
         (500, b"", "answers 500"),
         (404, b"", "answers 404"),
         (302, b"", "answers 302"),
-        (200, b"", "is no ECS metadata"),
-        (200, b"{}", "is no ECS metadata"),
-        (200, b'{"x": ' + b"[" * 60_000, "is no ECS metadata"),
-        (200, b'{"TaskARN": "\xff"}', "is no ECS metadata"),
-        (200, b'{"TaskARN": 7}', "is no ECS metadata"),
+        (200, b"", "is not ECS metadata"),
+        (200, b"{}", "is not ECS metadata"),
+        (200, b'{"x": ' + b"[" * 60_000, "is not ECS metadata"),
+        (200, b'{"TaskARN": "\xff"}', "is not ECS metadata"),
+        (200, b'{"TaskARN": 7}', "is not ECS metadata"),
     ],
 )
 def test_an_answer_that_is_none_is_asked_for_again(double, status, body, told):

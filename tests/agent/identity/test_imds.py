@@ -4,7 +4,7 @@ import pytest
 
 from agent.identity.dmi import Hardware
 from agent.identity.imds import DISABLED, DOCUMENT, ENDPOINT, MODE, Imds
-from agent.identity.metadata import NoService, Silent
+from agent.identity.metadata import NoAnswer, NoService
 
 MEND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"
 
@@ -24,7 +24,7 @@ def test_one_token_serves_many_requests(session, imds):
     assert b"i-1234567890abcdef0" in session.get(DOCUMENT)
     assert session.get("/latest/meta-data/services/domain") == b"amazonaws.com"
     assert imds.requests == ["PUT /latest/api/token", f"GET {DOCUMENT}", "GET /latest/meta-data/services/domain"]
-    assert session.spoke
+    assert session.has_token
 
 
 def test_what_is_not_there_is_none(session):
@@ -40,7 +40,7 @@ def test_an_old_token_is_renewed_once(session, imds):
 
 def test_a_service_that_takes_no_token_is_not_asked_for_ever(session, imds):
     imds.answers[DOCUMENT] = (401, {}, b"")
-    with pytest.raises(Silent, match="answers 401"):
+    with pytest.raises(NoAnswer, match="answers 401"):
         session.get(DOCUMENT)
     assert len(imds.requests) == 4
 
@@ -48,30 +48,30 @@ def test_a_service_that_takes_no_token_is_not_asked_for_ever(session, imds):
 @pytest.mark.parametrize("lost", ["hang", "reset"])
 def test_a_hop_too_few_is_explained_with_the_command_that_mends_it(session, imds, lost):
     imds.hops = lost
-    with pytest.raises(Silent) as silent:
+    with pytest.raises(NoAnswer) as silent:
         session.get(DOCUMENT)
     assert f"`{MEND} --http-put-response-hop-limit 2`" in str(silent.value)
     assert "container" in str(silent.value)
-    assert not session.spoke
+    assert not session.has_token
     assert imds.requests == ["PUT /latest/api/token"]  # no second try without a token
 
 
 @pytest.mark.parametrize("lost", ["hang", "reset"])
 def test_where_nothing_says_ec2_no_hop_limit_is_blamed(stranger, imds, lost):
     imds.hops = lost
-    with pytest.raises(Silent, match=r"http://127.0.0.1:\d+ (does not answer|cannot be reached: [\w ]+)$"):
+    with pytest.raises(NoAnswer, match=r"http://127.0.0.1:\d+ (does not answer|cannot be reached: [\w ]+)$"):
         stranger.get(DOCUMENT)
 
 
 def test_a_service_that_is_switched_off_is_told_with_the_command_that_switches_it_on(session, imds):
     imds.enabled = False
-    with pytest.raises(Silent, match=re.escape(f"`{MEND} --http-endpoint enabled`")):
+    with pytest.raises(NoAnswer, match=re.escape(f"`{MEND} --http-endpoint enabled`")):
         session.get(DOCUMENT)
 
 
 def test_a_403_where_nothing_says_ec2_is_just_that(stranger, imds):
     imds.enabled = False
-    with pytest.raises(Silent, match=r"gives no token \(403\)$"):
+    with pytest.raises(NoAnswer, match=r"gives no token \(403\)$"):
         stranger.get(DOCUMENT)
 
 
@@ -80,22 +80,22 @@ def test_a_403_where_nothing_says_ec2_is_just_that(stranger, imds):
 )
 def test_what_is_no_token_is_not_taken_for_one(session, imds, status, body):
     imds.answers["/latest/api/token"] = (status, {}, body)
-    with pytest.raises(Silent, match=rf"gives no token \({status}\)"):
+    with pytest.raises(NoAnswer, match=rf"gives no token \({status}\)"):
         session.get(DOCUMENT)
-    assert not session.spoke
+    assert not session.has_token
 
 
 def test_a_failing_service_is_silence(session, imds):
     imds.answers[DOCUMENT] = (503, {}, b"busy")
-    with pytest.raises(Silent, match=f"{imds.url}{DOCUMENT} answers 503"):
+    with pytest.raises(NoAnswer, match=f"{imds.url}{DOCUMENT} answers 503"):
         session.get(DOCUMENT)
-    assert session.spoke
+    assert session.has_token
 
 
 def test_a_token_is_in_no_message(session, imds):
     session.get(DOCUMENT)
     imds.answers[DOCUMENT] = (500, {}, imds.tokens()[0].encode())
-    with pytest.raises(Silent) as silent:
+    with pytest.raises(NoAnswer) as silent:
         session.get(DOCUMENT)
     assert imds.tokens()[0] not in str(silent.value)
 
@@ -121,5 +121,5 @@ def test_it_can_be_switched_off_here(word, nitro):
 
 
 def test_an_address_elsewhere_is_refused(nitro):
-    with pytest.raises(NoService, match=f"{ENDPOINT} is refused"):
+    with pytest.raises(NoService, match=f"{ENDPOINT}: expected http"):
         Imds({ENDPOINT: "http://imds.example"}, Hardware(nitro, {}))

@@ -56,7 +56,7 @@ def test_outside_a_pod_the_names_that_anybody_may_set_do_not_count(tmp_path):
     env = {"NODE_NAME": "a", "CLUSTER_NAME": "b", "CLUSTER_LOCATION": "d", "HOSTNAME": "c"}
     answer = ask(env, tmp_path)
     assert values(answer) == {}
-    assert answer.trouble == f"this is no pod: neither KUBERNETES_SERVICE_HOST nor {tmp_path}/namespace"
+    assert answer.trouble == f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {tmp_path}/namespace"
 
 
 def test_outside_a_pod_our_own_names_count(tmp_path):

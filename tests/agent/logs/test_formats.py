@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
-from agent.logs.text import LONGEST
+from agent.logs.text import MAX_LENGTH
 from agent.logs.throttled import ThrottledLogger
 
 
@@ -39,7 +39,7 @@ def test_a_record_is_one_line_whatever_its_text(logged):
     log.warning("%s", "bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" + "x" * 9999)
     (line,) = lines()
     assert r"bad\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J \u202e \ud800" in line
-    assert len(line) < LONGEST + 50
+    assert len(line) < MAX_LENGTH + 50
 
 
 def test_a_password_is_not_logged(logged):
@@ -67,7 +67,7 @@ def test_the_lines_of_a_traceback_are_indented_escaped_and_without_secrets(logge
     try:
         fail(1)
     except ValueError:
-        ThrottledLogger(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+        ThrottledLogger(log, "sink x").log(logging.ERROR, "bug", "failed", traceback=True)
     head, *rest = lines()
     assert head.endswith("ERROR sink x: failed")
     assert all(line.startswith("    ") and line.isprintable() and len(line) < WIDTH + 20 for line in rest)
@@ -80,7 +80,7 @@ def test_a_long_traceback_shows_its_beginning_and_its_end(logged):
     try:
         deep(100)
     except ZeroDivisionError:
-        ThrottledLogger(log, "sink x").say(logging.ERROR, "bug", "failed", traceback=True)
+        ThrottledLogger(log, "sink x").log(logging.ERROR, "bug", "failed", traceback=True)
     assert len(lines()) == 1 + HEAD + 1 + TAIL
     assert lines()[-1].endswith("ZeroDivisionError: division by zero")
 
@@ -96,23 +96,23 @@ def test_the_traceback_of_a_library_is_left_out_since_it_may_hold_what_is_secret
 
 def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_many_were_not(logged, hands):
     log, lines = logged
-    sayer = ThrottledLogger(log, "collector x", hands)
+    logger = ThrottledLogger(log, "collector x", hands)
     for n in range(1000):
-        sayer.say(logging.WARNING, f"cause {n}", f"text {n}")
+        logger.log(logging.WARNING, f"cause {n}", f"text {n}")
     assert len(lines()) == BURST
     hands.now = REFILL
-    sayer.say(logging.WARNING, "later", "later")
+    logger.log(logging.WARNING, "later", "later")
     assert lines()[BURST:] == [lines()[-1]]
     assert lines()[-1].endswith(f"collector x: later ({1000 - BURST} messages before this one were not shown)")
 
 
 def test_what_flaps_is_bounded_too(logged, hands):
     log, lines = logged
-    sayer = ThrottledLogger(log, "sink x", hands)
+    logger = ThrottledLogger(log, "sink x", hands)
     for tick in range(3600):
         hands.now = float(tick)
-        sayer.say(logging.WARNING, "wire", "no answer")
-        sayer.over("wire", "delivers again")
+        logger.log(logging.WARNING, "wire", "no answer")
+        logger.resolved("wire", "delivers again")
     assert len(lines()) <= BURST + 3600 / REFILL
 
 
@@ -120,8 +120,8 @@ def test_one_who_speaks_too_much_takes_nothing_from_the_others(logged, hands):
     log, lines = logged
     loud, calm = ThrottledLogger(log, "collector loud", hands), ThrottledLogger(log, "collector calm", hands)
     for n in range(100):
-        loud.say(logging.WARNING, f"{n}", "x")
-    calm.say(logging.WARNING, "one", "a word")
+        loud.log(logging.WARNING, f"{n}", "x")
+    calm.log(logging.WARNING, "one", "a word")
     assert lines()[-1].endswith("collector calm: a word")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.logs.text import LONGEST, is_address, one_line, without_secrets
+from agent.logs.text import MAX_LENGTH, is_address, one_line, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_is_no_visible_character_is_told_by_its_escape(text, told):
 
 
 def test_a_long_text_is_cut():
-    assert one_line("x" * 10**6) == "x" * LONGEST + "..."
+    assert one_line("x" * 10**6) == "x" * MAX_LENGTH + "..."
 
 
 def test_an_endless_row_of_slashes_takes_no_time():
-    assert len(one_line("//" * 10**5 + "@")) <= LONGEST + 3
+    assert len(one_line("//" * 10**5 + "@")) <= MAX_LENGTH + 3
 
 
 @given(st.text(st.characters(), max_size=300), st.text(re.escape("abcXYZ019-_.~%$&'()*+,;=!@"), min_size=8))

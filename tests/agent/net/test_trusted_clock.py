@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.net.trusted_clock import LASTING, STEP, TrustedClock
+from agent.net.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
 from agent.testing import Clock
 
 DAY = 86_400.0
-LONG = LASTING / 1e9
+LONG = PROBATION / 1e9
 
 
 class Clocks:
@@ -66,13 +66,13 @@ def test_slow_corrections_cost_no_trust(clocks):
 
 
 def test_a_clock_that_a_service_agrees_with_is_trusted_at_once(clocks):
-    clocks.steady.hear(clocks.wall.now + STEP // 2)
+    clocks.steady.compare(clocks.wall.now + MAX_DRIFT // 2)
     assert clocks.steady() == clocks.wall.now
 
 
 def test_a_clock_that_a_service_contradicts_is_not_trusted_however_steady_until_it_is_set(clocks):
     clocks.run_for_long()
-    clocks.steady.hear(clocks.wall.now - int(20 * DAY) * 10**9)
+    clocks.steady.compare(clocks.wall.now - int(20 * DAY) * 10**9)
     assert clocks.run_for_long() is None
     assert clocks.run_for_long() is None
     clocks.wall.forward(-20 * DAY)

@@ -20,6 +20,7 @@ from agent.pipeline.build import (
     build_plugin,
     build_samplers,
     build_sinks,
+    duplicates,
     level_wanted,
     spool_folder,
     spool_path,
@@ -59,6 +60,19 @@ class Kept(Sink):
 class Brief(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=0)
 
+class Seldom(Kept):
+    limits = Limits(max_points=100, durable=False, window=0, flush=86400)
+
+class Placed(Brief):
+    @dataclass(frozen=True)
+    class Config:
+        place: str = "here"
+
+    def destination(self):
+        if self.config.place == "broken":
+            raise ValueError("no place")
+        return {"place": self.config.place} if self.config.place else {}
+
 class Leaving(Brief):
     def write(self, batch):
         raise SinkClosed("enough")
@@ -90,7 +104,10 @@ class Load(Collector):
 @pytest.fixture
 def installed(others):
     """Sinks and a collector of somebody else's."""
-    others.add("their_sinks", SINKS, sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving")])
+    others.add(
+        "their_sinks", SINKS,
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("seldom", "Seldom"), ("placed", "Placed")],
+    )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
     others.add("needy", "import no_such_library\n", collectors=[("needy", "Needy")], sinks=[("needy", "Needy")])
     others.add("broken", "raise ImportError('no libthing.so')\n", collectors=[("broken", "Broken")])
@@ -172,6 +189,40 @@ def test_sinks_are_built_as_configured(installed):
     assert made["kept"].config.size == 3
 
 
+def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_path):
+    tables = {"a": {"type": "kept", "size": 3}, "b": {"type": "kept", "size": 4}}
+    made = config(sinks=tables, sink=["a", "b"], spool=str(tmp_path))
+    sinks = build_sinks(made)
+    assert {name: sink.config.size for name, sink in sinks.items()} == {"a": 3, "b": 4}
+    assert [spool_path(name, sink, made) for name, sink in sinks.items()] == [tmp_path / "a.db", tmp_path / "b.db"]
+
+
+def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind_needs(installed):
+    with pytest.raises(NotLoaded) as caught:
+        build_sinks(config(sinks={"a": {"type": "needy"}}, sink=["a"]))
+    assert str(caught.value) == (
+        "sink a cannot be loaded: No module named 'no_such_library'; install chipwatch with the extra 'needy'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ({}, {}, True),
+        ({}, {"place": "there"}, False),
+        ({"place": ""}, {"place": ""}, False),
+        ({"place": "broken"}, {"place": "broken"}, False),
+        ({"include": ["x.*"]}, {"exclude": ["x.*"]}, False),
+        ({"include": ["x.*"]}, {"include": ["x.load"]}, True),
+    ],
+)
+def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, second, told):
+    tables = {"a": {"type": "placed", **first}, "b": {"type": "placed", **second}}
+    made = config(sinks=tables, sink=["a", "brief", "b"], collector=["load"])
+    line = "x.load (and perhaps more) goes where a sends it, too: set include or exclude in one"
+    assert list(duplicates(build_sinks(made), made, build_collectors(made))) == ([("b", line)] if told else [])
+
+
 def test_the_level_is_the_highest_that_any_sink_wants(installed):
     assert level_wanted(config(sink=["brief"])) is Level.BASIC
     assert level_wanted(config(sink=["brief"], level="detailed")) is Level.DETAILED
@@ -236,10 +287,10 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
     ],
 )  # fmt: skip
 def test_validating_finds_what_assembling_would(installed, tmp_path, options, line):
-    made = config(**{"collector": ["load"], "spool": str(tmp_path / "spool"), **options})
-    for step in (lambda: validate(made), lambda: assemble(made, Dimensions)):
+    made = {"collector": ["load"], "spool": str(tmp_path / "spool"), **options}
+    for step in (validate, lambda config: assemble(config, Dimensions)):
         with pytest.raises(ConfigError) as caught:
-            step()
+            step(config(**made))
         assert str(caught.value).startswith(line)
 
 
@@ -313,6 +364,26 @@ def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
     ran.pipeline.close(LONG)
     point = next(p for p in ran.sink("brief").points if p.metric.name == "x.load")
     assert point.summary.count == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"seldom": {"flush": 0}}}],
+    ids=["general", "the sink's own"],
+)
+def test_a_flush_of_zero_sends_at_once_what_the_sink_by_itself_sends_once_a_day(start, until, options):
+    ran = start(sink=["seldom"], collector=["load"], **options)
+    ran.pipeline.tick()
+    until(lambda: ran.sink("seldom").points)
+
+
+def test_a_flush_of_a_day_keeps_what_the_sink_by_itself_sends_at_once(start, until):
+    ran = start(sink=["brief"], collector=["load"], flush=86400.0)
+    ran.pipeline.tick()
+    assert ran.sink("brief").points == []
+    assert ran.pipeline.routes[0].spool.ledger.spooled
+    ran.pipeline.close(LONG)
+    assert ran.sink("brief").points
 
 
 def test_it_stops_by_itself_when_the_last_sink_has_gone_and_not_before(start, until):

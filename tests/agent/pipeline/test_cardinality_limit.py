@@ -55,3 +55,12 @@ def test_never_more_series_than_the_budget(ticks, most):
     sent = {point.dims for tick in ticks for point in budget.admit(points(A, *tick))}
 
     assert len(sent) == min(most, len({value for tick in ticks for value in tick}))
+
+
+def test_a_series_that_is_still_sent_never_grows_old():
+    budget = CardinalityLimit("sink", 2)
+    budget.admit(points(A, "busy", "idle"))
+    assert budget.admit(points(A, "busy", at=FORGET // 2)) == points(A, "busy", at=FORGET // 2)
+
+    late = points(A, "new", "another", "busy", at=FORGET + 1)
+    assert budget.admit(late) == [late[0], late[2]]

@@ -342,6 +342,21 @@ def test_ticks_that_an_overrun_swallowed_are_counted_and_not_made_up_for(ticking
     assert pipe.missed == 2
 
 
+@pytest.mark.parametrize(
+    ("interval", "work", "began", "missed"),
+    [
+        (5.0, (0.2, 17.0, 0.2), [0, 5, 22, 25, 30], 2),
+        (5.0, (0.2, 10.0, 0.2), [0, 5, 15, 20, 25], 1),
+        (5.0, (0.2, 10.1, 0.2), [0, 5, 15.1, 20, 25], 1),
+        (0.5, (0.1, 1.7, 0.1), [0, 0.5, 2.2, 2.5, 3], 2),
+        (60.0, (1.0, 59.0, 130.0, 1.0), [0, 60, 120, 250, 300], 1),
+    ],
+)
+def test_the_grid_and_what_was_missed_are_of_the_interval(ticking, interval, work, began, missed):
+    pipe, found = ticking(*work, interval=interval)
+    assert (found[:5], pipe.missed) == (began, missed)
+
+
 def test_a_tick_that_is_a_little_late_is_made_at_once_and_the_next_is_on_the_grid_again(ticking):
     pipe, began = ticking(1.2, 0.1)
     assert began[:4] == [0, 1.2, 2, 3]
@@ -403,10 +418,10 @@ def test_a_hung_collector_does_not_keep_a_pipeline_from_closing(build, running, 
     pipe = build([hung, Steady()], [sink], interval=0.05)
     background = running(pipe)
     until(lambda: hung.begun == 2 and pipe.ticks > 4)
-    assert background.stop() < 5
+    assert background.stop() < LONG / 2
     begun = time.monotonic()
     pipe.close(LONG)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONG / 2
     assert set(values(sink)) <= set(range(1, pipe.ticks + 1))
     assert sink.closed == 1
 
@@ -418,18 +433,18 @@ def test_a_hung_sink_gets_its_deadline_and_no_more(build, gate, until):
     until(hung.writing.is_set)
     begun = time.monotonic()
     pipe.close(0.2)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONG / 2
     assert values(well) == [1]
 
 
 def test_hung_sinks_share_one_deadline(build, gate, until):
-    sinks = [HungSink(gate) for _ in range(5)]
+    sinks = [HungSink(gate) for _ in range(20)]
     pipe = build([Steady()], sinks)
     pipe.tick()
     until(lambda: all(sink.writing.is_set() for sink in sinks))
     begun = time.monotonic()
     pipe.close(0.5)
-    assert time.monotonic() - begun < 0.5 * 4
+    assert time.monotonic() - begun < 0.5 * 16
 
 
 def test_a_sink_that_hangs_does_not_hold_up_the_ticks(build, gate, until):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, counter, gauge
 from agent.errors import BadBatch, Refused, Retryable, SinkClosed
-from agent.pipeline.delivery import MOST_REASONS, SUSPECT, Worker, first_batch
+from agent.pipeline.batching import MOST_REASONS, SUSPECT, first_batch
+from agent.pipeline.delivery import Worker
 from agent.sink import Limits, Rejected
 from agent.spool import codec
 from agent.spool.queue import Spool

@@ -220,8 +220,19 @@ def test_what_is_not_there_is_said_once_and_asked_for_only_after_a_while(bench, 
     assert b.read() == []
     assert (b.sampler.unavailable, b.sampler.ok, b.sampler.failed) == ("no such device in /dev", None, 0)
     assert b.read() is None
-    assert b.collector.calls == ["open"]
+    assert b.collector.calls == ["open", "close"]
     assert caplog.messages == ["collector x: nothing to read: no such device in /dev"]
+
+
+def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(bench, until):
+    b = bench(1, opening=[Unavailable("not yet")], retry=0)
+    first = b.sampler._thread
+    assert b.read() == []
+    until(lambda: not first.is_alive())
+    assert b.read() == [("x.load", 1)]
+    assert b.sampler._thread is not first
+    assert b.sampler._thread.is_alive()
+    assert b.collector.calls == ["open", "close", "open", "collect"]
 
 
 def test_what_was_not_there_is_read_once_it_comes(bench, caplog):

@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import agent.spool.backlog
 import agent.spool.disk
-import agent.spool.queue
 from agent.datapoint import Dimensions, gauge
 from agent.errors import Retryable
 from agent.net.trusted_clock import TrustedClock
 from agent.spool import codec
-from agent.spool.queue import PATIENCE, POINT_BYTES, Spool
+from agent.spool.backlog import PATIENCE, POINT_BYTES
+from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
 from agent.testing import Clock
 
@@ -287,7 +288,7 @@ def test_a_full_spool_drops_the_oldest_and_counts_them(spooled, path, caplog):
 
 
 def test_memory_is_bounded_too(monkeypatch):
-    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 100 * POINT_BYTES)
+    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 100 * POINT_BYTES)
     spool = Spool("sink")
     for first in range(0, 1000, 10):
         spool.append(points(range(first, first + 10)))
@@ -510,7 +511,7 @@ def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(pa
         take(spool)
         spool.acknowledge({"sent": 1})
     assert len(spool._unsaved) == 0
-    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 10 * POINT_BYTES)
+    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 10 * POINT_BYTES)
     for n in range(300):
         spool.append([LOAD.point(1, float(n))])
     assert len(spool._unsaved) <= 10

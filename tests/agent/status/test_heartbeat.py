@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.status.heartbeat import LEAST_LATE, NAME, SIZE, Heartbeat, is_held, most_late, start, state_folder
+from agent.status.heartbeat import MIN_TIMEOUT, NAME, SIZE, Heartbeat, is_held, start, state_folder, tick_timeout
 
 pytest.importorskip("fcntl")
 
@@ -93,8 +93,8 @@ def test_a_folder_that_cannot_be_made_is_no_reason_to_end(tmp_path):
 
 
 def test_a_clock_is_late_after_three_intervals_and_never_before_three_seconds():
-    assert most_late(0.1) == most_late(1.0) == LEAST_LATE == 3.0
-    assert most_late(60.0) == 180.0
+    assert tick_timeout(0.1) == tick_timeout(1.0) == MIN_TIMEOUT == 3.0
+    assert tick_timeout(60.0) == 180.0
 
 
 @pytest.mark.parametrize(

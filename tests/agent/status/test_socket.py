@@ -47,7 +47,7 @@ def test_only_its_owner_may_open_it(served):
 @pytest.mark.parametrize("question", [b"nonsense\n", b"\xff\xfe\n", b"\n", b"x" * 64])
 def test_a_question_that_it_does_not_know_is_told_those_that_it_does(served, question):
     assert b"no such question; choose from: status, slow" in raw(served, question)
-    with pytest.raises(NoAnswer, match="it is of another version"):
+    with pytest.raises(NoAnswer, match="it has another version"):
         ask(served, "nonsense")
 
 
@@ -90,7 +90,7 @@ def test_a_folder_whose_path_is_too_long_costs_the_socket_alone(tmp_path):
 
 
 def test_an_answer_without_end_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LONGEST_ANSWER", 1000)
+    monkeypatch.setattr(module, "MAX_ANSWER", 1000)
     server = serve(tmp_path, {"status": lambda: {"x": "y" * 100_000}})
     with pytest.raises(NoAnswer, match="does not finish"):
         ask(tmp_path, "status")

@@ -266,7 +266,7 @@ def test_a_wrong_secret_is_refused_and_no_secret_is_told(double, make_sink, poin
     double.credentials[KEY] = ("another", "session-token")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")
 
-    with pytest.raises(Refused, match="secret key is not that of the access key") as caught:
+    with pytest.raises(Refused, match="secret key does not belong to the access key") as caught:
         make_sink().write(points())
 
     told = str(caught.value) + caplog.text

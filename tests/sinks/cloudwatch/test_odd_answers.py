@@ -54,7 +54,7 @@ def test_a_body_that_is_too_large_for_a_proxy_is_halved(answered):
 
 def test_the_words_name_what_answered_and_repeat_nothing_of_the_page(answered):
     (end,) = answered(http(503, b"<html>password hunter2", "Content-Type: text/html; \x1b[31mred\r\n more" + "x" * 999))
-    assert str(end).startswith("CloudWatch answers 503 with what is no answer of the service (text/html; \\x1b[31mred")
+    assert str(end).startswith("CloudWatch answers 503 with a body that is not CloudWatch's (text/html; \\x1b[31mred")
     assert str(end).endswith("): check endpoint and proxy")
     assert "hunter2" not in str(end)
     assert "\x1b" not in str(end)
@@ -96,7 +96,7 @@ def test_a_redirection_takes_no_credentials_elsewhere(make_sink, points):
     assert elsewhere.requests == []
 
 
-@pytest.mark.parametrize("length", ["1", "3", "9999", "-1", "many", "2, 3", "1" + "0" * 30])
+@pytest.mark.parametrize("length", ["1", "3", "9999", "-1", "many", "2, 3"])
 def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, length):
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
     with RawServer([answer]) as server, pytest.raises(Retryable):

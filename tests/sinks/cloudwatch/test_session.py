@@ -1,9 +1,11 @@
 import botocore.session
 import pytest
+from botocore import exceptions as failures
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from sinks.cloudwatch.session import _SmallLoader
+from agent.errors import Refused, Retryable
+from sinks.cloudwatch.session import _SmallLoader, credentials_asked
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]
@@ -61,3 +63,30 @@ def test_so_are_the_other_kinds_of_endpoint_and_those_for_roles(sessions, region
     whole, small = (asked(session, *service, region, flags) for session in sessions)
 
     assert small == whole
+
+
+@pytest.mark.parametrize(
+    ("who", "says"), [("", "AWS credentials: "), ("shared-file", "AWS credentials of shared-file: ")]
+)
+def test_trouble_with_credentials_says_whose_they_are(who, says):
+    with pytest.raises(Retryable) as caught, credentials_asked(who):
+        raise ValueError("secret-output")
+    assert str(caught.value).startswith(says)
+    assert "secret-output" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("problem", "error"),
+    [
+        (OSError(2, "No such file or directory", "/bin/none"), Refused),
+        (OSError(5, "Input/output error"), Retryable),
+        (failures.EndpointConnectionError(endpoint_url="http://host"), Retryable),
+        (failures.ProfileNotFound(profile="none"), Refused),
+        (failures.MetadataRetrievalError(error_msg="secret-output"), Retryable),
+    ],
+)
+def test_who_is_to_blame_for_credentials(problem, error):
+    with pytest.raises(error) as caught, credentials_asked():
+        raise problem
+    assert type(caught.value) is error
+    assert "secret-output" not in str(caught.value)

@@ -228,3 +228,29 @@ def test_a_size_is_never_less_than_the_bytes_and_seldom_far_more(point):
 
     for text in texts:
         assert len(text) + 1 <= encoder.size(point) <= 3 * len(text)
+
+
+LONGEST = [-1.2345678901234567e-300 * (1 + n / 1000) for n in range(150)]
+"""Values of as many characters as a float can have."""
+
+
+@pytest.mark.parametrize("high_resolution", [False, True])
+@pytest.mark.parametrize("count", [1, 150, 10**4, 86_400 * 150, 10**15])
+@pytest.mark.parametrize("distinct", [2, 149, 150])
+def test_the_size_of_a_datum_of_the_longest_numbers_is_never_below_its_bytes(distinct, count, high_resolution):
+    values = tuple(sorted(LONGEST[:distinct]))
+    counts = (count,) * distinct
+    total = Summary(sum(counts), sum(values), values[0], values[-1], values, counts)
+    point = Datapoint(CPU, values[0], Dimensions(a='"' * 9), NOW, None, NOW, total)
+    encoder = Encoder(high_resolution=high_resolution)
+    _, (text,), _ = encoder.encode([point], NOW)
+    assert len(max(map(repr, values), key=len)) == 24
+    assert len(text) + 1 <= encoder.size(point)
+
+
+@pytest.mark.parametrize("value", [LONGEST[0], 1.7976931348623157e108, -(2**63), 2**64 - 1, 0.0])
+def test_the_size_of_a_single_value_is_never_below_its_bytes(value):
+    encoder = Encoder(high_resolution=False)
+    for point in (CPU.point(NOW, value), READ.point(NOW, 1.0)._replace(increase=value)):
+        (_, (text,), _) = encoder.encode([point], NOW)
+        assert len(text) + 1 <= encoder.size(point)

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import grpc
 import pytest
+from google.auth import exceptions as auth
 from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def test_without_any_project_it_says_so(make_sink):
 
 
 def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(make_sink):
-    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node, which nothing here knows"):
+    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node; no value found"):
         make_sink(resource="k8s_node").write([heat()])
 
 
@@ -144,7 +145,7 @@ def odd(name="odd.metric", labels=None, kind=gauge, unit="1"):
         (odd(name="x" * 200), "metric name too long"),
         (odd(unit="caf\udce9"), "unit, description or resource is not UTF-8"),
         (HEAT.point(time.time_ns() - 26 * 3600 * S, 1.0, VM), "too old"),
-        (HEAT.point(time.time_ns() + 900 * S, 1.0, VM), "too far ahead"),
+        (HEAT.point(time.time_ns() + 86_400 * S, 1.0, VM), "too far ahead"),  # a suite may take long to come to this
     ],
 )
 def test_an_odd_point_is_rejected_with_its_reason_and_nothing_else_is_lost(double, make_sink, point, reason):
@@ -517,13 +518,13 @@ def test_a_dead_endpoint_is_the_wires_fault_and_is_over_when_it_is(double, make_
 
 def test_a_silent_endpoint_costs_the_timeout(double, make_sink):
     sink = make_sink(timeout=0.2)
-    double.answer_next(None, delay=3.0)
+    double.answer_next(None, delay=10.0)
     begun = time.monotonic()
 
     with pytest.raises(Retryable, match="DEADLINE_EXCEEDED"):
         sink.write([heat()])
 
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
 
 
 # -- the configuration
@@ -577,6 +578,16 @@ def test_without_credentials_it_says_what_to_do(make_sink, monkeypatch, tmp_path
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
 
     with pytest.raises(Refused, match=r"application-default|default credentials"):
+        make_sink(endpoint=None, insecure=False)
+
+
+@pytest.mark.parametrize(("problem", "error"), [(auth.TransportError, Retryable), (ValueError, Refused)])
+def test_credentials_that_cannot_be_had_now_are_asked_for_again(make_sink, monkeypatch, problem, error):
+    def default(**_):
+        raise problem("no route")
+
+    monkeypatch.setattr("google.auth.default", default)
+    with pytest.raises(error, match=r"redentials.*no route"):
         make_sink(endpoint=None, insecure=False)
 
 
@@ -697,9 +708,9 @@ def test_the_client_is_not_loaded_before_it_is_needed():
 
 def test_what_is_left_out_of_the_client_is_there_for_others():
     words = (
-        "from sinks.google import client, spare; from google.cloud import monitoring_v3 as whole;"
-        "assert whole.MetricServiceClient is spare.service.MetricServiceClient;"
-        "assert whole.types.TimeSeries is spare.series.TimeSeries; whole.AlertPolicyServiceClient"
+        "from sinks.google import client, metric_service; from google.cloud import monitoring_v3 as whole;"
+        "assert whole.MetricServiceClient is metric_service.service.MetricServiceClient;"
+        "assert whole.types.TimeSeries is metric_service.series.TimeSeries; whole.AlertPolicyServiceClient"
     )
     subprocess.run([sys.executable, "-c", words], check=True)
 

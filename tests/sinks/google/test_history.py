@@ -79,6 +79,14 @@ def test_a_reset_at_an_unknown_moment_begins_after_the_last_end_and_invents_no_i
     assert shown(told) == [(begin, 60, 0.0), (begin, 120, 30.0)]
 
 
+@pytest.mark.parametrize("start_time", [BOOT, None])
+def test_a_counter_that_stands_still_does_not_begin_anew(start_time):
+    told = follow(History(), (0, 500.0), (60, 500.0), (120, 500.0), (180, 510.0), start_time=start_time)
+    assert len({last.start for last in told}) == 1
+    assert [last.value - told[0].value for last in told] == [0.0, 0.0, 0.0, 10.0]
+    assert len({last.base for last in told}) == 1
+
+
 def test_a_counter_of_unknown_beginning_counts_from_its_first_reading():
     told = follow(History(), (0, 7000.0), (60, 7100.0), start_time=None)
     begin = BEGUN - MOMENT

@@ -61,7 +61,7 @@ def test_details_that_cannot_be_read_cost_nothing(double, make_sink, details):
 def test_points_whose_answer_cannot_be_read_may_be_stored_and_then_count_as_sent(double, make_sink):
     sink, point = make_sink(), windowed(HEAT, [61.0], Dimensions(gpu="0"))
     double.answer_next(Garbled(grpc.StatusCode.UNAVAILABLE, "x", (b"\xff\xff\xff",)), "x", stored=True)
-    with pytest.raises(Retryable, match="no answer that can be read"):
+    with pytest.raises(Retryable, match="the answer cannot be read"):
         sink.write([point])
     assert sink.write([point]) == []
     assert len(double.points()) == 1

@@ -111,7 +111,7 @@ def test_a_resource_that_was_asked_for_is_taken():
 
 
 def test_a_resource_that_cannot_be_named_says_what_is_missing():
-    with pytest.raises(Unfit, match="gce_instance needs gcp_zone, which nothing here knows"):
+    with pytest.raises(Unfit, match="gce_instance needs gcp_zone; no value found"):
         choose_resource("gce_instance", EC2)
 
 

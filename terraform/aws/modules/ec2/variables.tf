@@ -257,7 +257,7 @@ variable "index_url" {
 }
 
 variable "constraints" {
-  description = "Our constraints.txt, by s3://, https:// or /PATH: what comes from the index is then held to its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
+  description = "Our requirements/constraints.txt, by s3://, https:// or /PATH: what comes from the index is then held to its hashes. On S3 the instances' role must read it: s3_objects of the module iam."
   type        = string
   default     = null
 

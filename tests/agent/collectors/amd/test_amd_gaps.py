@@ -71,7 +71,7 @@ def opened(machine):
     made = []
 
     def make(level=Level.ALL, **more):
-        collector = machine.collector(level, **({"pace": 15, "patience": 10} | more))
+        collector = machine.collector(level, **({"tool_interval": 15, "tool_timeout": 10} | more))
         made.append(collector)
         collector.open()
         return collector
@@ -105,7 +105,7 @@ def settled(read, collector, until):
         problems.extend(said)
         tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._oneshot._child if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
+            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
         )
 
     read(collector)
@@ -192,7 +192,7 @@ def test_a_value_that_lacks_for_one_tick_starts_no_tool(machine, read, smi, open
 def test_a_tool_is_run_at_its_pace_and_its_answer_told_once(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"])
-    collector = opened(pace=60)
+    collector = opened(tool_interval=60)
     key = "gpu.power", "1"
     filled(read, collector, until, key)
     for _ in range(11):
@@ -208,7 +208,7 @@ def test_a_tool_that_hangs_delays_no_tick_and_the_next_one_fills(machine, read, 
     machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"], then="exec sleep 60")
     smi.rocm(card0={"PCI Bus": "0000:01:00.0", "Average Graphics Package Power (W)": "33.0"})
-    collector = opened(patience=10)
+    collector = opened(tool_timeout=10)
     read(collector)
     read(collector)
     until(lambda: smi.runs)
@@ -229,7 +229,7 @@ def test_a_tool_that_hangs_delays_no_tick_and_the_next_one_fills(machine, read, 
 def test_a_tool_that_fails_rests_longer_each_time(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; echo Invalid platform")
-    collector = opened(pace=15)
+    collector = opened(tool_interval=15)
     values, problems = settled(read, collector, until)
     assert problems == ["amd-smi printed no JSON: 'Invalid platform'"]
     assert values["gpu.utilization", "1"] == 91
@@ -393,7 +393,7 @@ def test_where_a_card_has_gone_the_numbers_of_the_others_are_learned_anew(machin
     smi.metric([{"gpu": 0} | ROW])
     machine.now += 20 * 10**9
     values, problems = settled(read, collector, until)
-    assert problems == ["amd-smi told of other GPUs than it had listed"]
+    assert problems == ["amd-smi reported other GPUs than it had listed"]
     assert not [gpu for name, gpu in values if name == "gpu.power"]
     machine.now += 60 * 10**9
     values, problems = settled(read, collector, until)
@@ -422,9 +422,9 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
     read(collector)
     until(lambda: smi.runs)
     (source,) = collector._gaps._sources
-    child = source._tool._oneshot._child
+    child = source._tool._oneshot._process
     collector.close()
-    assert child.poll() is not None
+    assert child.child.poll() is not None
 
 
 def test_addresses_are_read_from_every_form_of_a_list():
@@ -537,7 +537,7 @@ def test_a_library_that_fails_in_its_own_way_costs_nothing_of_sysfs(read, until,
 def test_a_library_that_hangs_delays_no_tick_and_costs_one_thread(machine, read, until, opened, library):
     library("def amdsmi_get_gpu_activity(h):\n    HANG.wait(60)\n")
     machine.card(1, power1_average=None)
-    collector = opened(patience=10)
+    collector = opened(tool_timeout=10)
     begun, said = time.monotonic(), []
     for _ in range(200):
         machine.now += 10**9

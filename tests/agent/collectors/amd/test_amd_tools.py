@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.collectors.amd.metrics import Teller, number
-from agent.collectors.amd.tools import AMD_SMI, Trouble, amd_smi, rocm_smi
+from agent.collectors.amd.metrics import CardPoints, number
+from agent.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
+from agent.datapoint import Dimensions
 from agent.errors import Unavailable
 from agent.testing import check_collector
+from tests.load import seconds_since
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 
@@ -80,7 +82,7 @@ def test_an_answer_cut_anywhere_is_refused_or_true(path):
     for end in range(0, len(data), 97 if len(data) > 4000 else 1):
         try:
             cards = parse(data[:end])
-        except Trouble:
+        except QueryFailed:
             continue
         for gpu, readings in cards.items():
             assert readings.items() <= whole[gpu].items()
@@ -124,14 +126,14 @@ def test_what_is_no_number_is_absent(value):
 )
 def test_json_of_any_shape_is_refused_or_read(value):
     for parse in (amd_smi, rocm_smi):
-        with suppress(Trouble):
+        with suppress(QueryFailed):
             assert parse(json.dumps(value).encode())
 
 
 def test_the_same_trouble_is_told_in_the_same_words_whatever_its_time():
     said = set()
     for second in range(3):
-        with pytest.raises(Trouble) as raised:
+        with pytest.raises(QueryFailed) as raised:
             amd_smi(f"2026-11-20 12:00:0{second} [pid 4{second}] Invalid platform".encode())
         said.add(str(raised.value))
     assert len(said) == 1
@@ -139,7 +141,7 @@ def test_the_same_trouble_is_told_in_the_same_words_whatever_its_time():
 
 def test_an_answer_is_told_once_and_the_next_one_after_the_pace(machine, read, until):
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json")
-    collector = machine.collector(pace=60)
+    collector = machine.collector(tool_interval=60)
     collector._clock = lambda: time.monotonic_ns() + machine.now
     collector.open()
     values, problems = read(collector)
@@ -182,7 +184,7 @@ def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
     machine.tool(
         "amd-smi", f"[ -e {machine.root}/hang ] && exec sleep 60; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json"
     )
-    collector = machine.collector(pace=1, patience=5)
+    collector = machine.collector(tool_interval=1, tool_timeout=5)
     collector._clock = lambda: time.monotonic_ns() + machine.now
     collector.open()
     assert read(collector)[0]
@@ -190,7 +192,7 @@ def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
     machine.now += 2 * 10**9
     begun = time.monotonic()
     assert read(collector) == ({}, [])
-    assert time.monotonic() - begun < 1
+    assert seconds_since(begun) < 1
     machine.now += 6 * 10**9
     assert read(collector) == ({}, ["amd-smi gave no answer in 5 s"])
     collector.close()
@@ -199,13 +201,13 @@ def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
 def test_a_program_that_hangs_at_first_is_unavailable(machine):
     machine.tool("amd-smi", "exec sleep 60")
     with pytest.raises(Unavailable, match="gave no answer in"):
-        machine.collector(patience=0.2).open()
+        machine.collector(tool_timeout=0.2).open()
 
 
 def test_a_program_that_floods_is_stopped(machine):
     machine.tool("amd-smi", "exec cat /dev/zero")
     with pytest.raises(Unavailable, match="printed too much"):
-        machine.collector(patience=20).open()
+        machine.collector(tool_timeout=20).open()
 
 
 LIBRARY = """
@@ -265,7 +267,7 @@ def test_what_cannot_be_true_of_a_tool_s_answer_is_absent(value):
         "power": {"socket_power": {"value": -abs(value), "unit": "W"}}, "mem_usage": {"used_vram": {"value": -1, "unit": "MB"}},
     }  # fmt: skip
     (readings,) = amd_smi(json.dumps([row]).encode()).values()
-    assert list(Teller("0").points(7, readings)) == []
+    assert list(CardPoints(Dimensions(gpu="0")).make(7, readings)) == []
 
 
 numbers = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.integers(-300, 300))
@@ -281,7 +283,7 @@ def test_whatever_a_tool_says_no_share_leaves_0_to_100_and_nothing_is_negative(v
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
         inner[keys[-1]] = value
-    with suppress(Trouble):
+    with suppress(QueryFailed):
         for readings in amd_smi(json.dumps([row]).encode()).values():
-            for point in Teller("0").points(7, dict(readings)):
+            for point in CardPoints(Dimensions(gpu="0")).make(7, dict(readings)):
                 assert 0 <= point.value <= (100 if point.metric.unit == "%" else 2**90), point

@@ -5,19 +5,17 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from agent.collectors.apple import AppleCollector
 from agent.collectors.apple.foundation import LIBRARIES, Libraries, bind
+from agent.collectors.apple.hardware import Hardware
 from agent.collectors.apple.registry import frequencies
 from agent.collectors.apple.report import shares
-from agent.errors import PartlyCollected, Unavailable
-from agent.testing import check_collector
+from agent.errors import Unavailable
 from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
-AT = 1_800_000_000_000_000_000
 MHZ = 1_000_000
 
 
@@ -30,10 +28,8 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture
-def mac(library, monkeypatch):
-    """A Mac without macmon; every test ends with a look at what was wrong with the calls."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("agent.collectors.apple.PLACES", (Path("/nowhere/macmon"),))
+def mac(library):
+    """A Mac; every test ends with a look at what was wrong with the calls."""
     made = Mac(library)
     yield made
     assert made.trouble() == []
@@ -47,36 +43,38 @@ class Clock:
 
 
 class Watch:
+    """The reader in this process, where the fake Mac can be changed."""
+
     def __init__(self, mac):
-        self.mac, self.clock = mac, Clock()
-        self.collector = AppleCollector(AppleCollector.Config(), clock=self.clock, libraries=mac.libraries)
+        self.mac, self.clock, self.hardware = mac, Clock(), None
+
+    def open(self):
+        self.hardware = Hardware(self.mac.libraries, self.clock)
+
+    def close(self):
+        if self.hardware:
+            self.hardware.close()
 
     def read(self, seconds=0.0, watts=0.0, **busy):
         """Let time pass, and return what is read then, by name, and what went wrong."""
         if seconds:
             self.clock.now += seconds
             self.mac.pass_by(seconds, watts, **busy)
-        found = {}
-        try:
-            for point in self.collector.collect(AT):
-                assert (point.at, dict(point.dims)) == (AT, {"gpu": "0"})
-                found[point.metric.name] = point.value
-        except PartlyCollected as partly:
-            return found, list(partly.problems)
-        return found, []
+        problems = []
+        return {metric.name: value for metric, value in self.hardware.read(problems)}, problems
 
 
 @pytest.fixture
 def watch(mac):
     made = Watch(mac)
     yield made
-    made.collector.close()
+    made.close()
     assert mac.leaked == 0
 
 
 @pytest.fixture
 def opened(watch):
-    watch.collector.open()
+    watch.open()
     return watch
 
 
@@ -93,7 +91,7 @@ def test_all_of_the_gpu_is_read_over_the_time_between_two_readings(opened):
         "gpu.clock.graphics": pytest.approx((444 * 0.25 + 1398 * 0.5) / 0.75),
     }
     assert problems == []
-    assert opened.collector.describe() == "IOReport, IOAccelerator, 3 sensors of the SMC; no macmon"
+    assert str(opened.hardware) == "IOReport, IOAccelerator, 3 sensors of the SMC"
 
 
 def test_the_first_reading_has_what_needs_no_second_one(opened):
@@ -120,13 +118,13 @@ def test_a_gpu_above_16_5_watts_is_read_as_it_is(opened):
 @pytest.mark.parametrize("unit", ["mJ", "uJ", "nJ"])
 def test_the_energy_is_in_the_unit_of_its_channel(mac, watch, unit):
     mac.tell(energy={"GPU Energy": (unit, 7)})
-    watch.collector.open()
+    watch.open()
     assert watch.read(2.0, watts=3.0)[0]["gpu.power"] == pytest.approx(3.0)
 
 
 def test_an_energy_in_another_unit_is_absent_and_said(mac, watch):
     mac.tell(energy={"GPU Energy": ("kWh", 7)})
-    watch.collector.open()
+    watch.open()
     found, problems = watch.read(2.0, watts=3.0, P1=1.0)
     assert "gpu.power" not in found
     assert found["gpu.utilization"] == 100.0
@@ -156,7 +154,7 @@ def test_a_sensor_that_is_gone_does_not_count(opened, mac):
 
 def test_sensors_are_found_in_a_table_that_is_not_sorted(mac, watch):
     mac.tell(sensors=[("Tg05", "flt ", 42.0), ("TB0p", "flt ", 50.0), ("FNum", "ui8 ", 0)])
-    watch.collector.open()
+    watch.open()
     assert watch.read()[0]["gpu.temperature"] == 42.0
 
 
@@ -164,7 +162,7 @@ def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
     many = sorted(f"{kind}{n:03}" for kind in "ABCPSV" for n in range(600))
     mac.tell(sensors=sorted([(key, "ui8 ", 0) for key in many] + [("Tg01", "flt ", 30.0)]))
     mac.fail(0)
-    watch.collector.open()
+    watch.open()
     assert watch.read()[0]["gpu.temperature"] == 30.0
     assert mac.calls < 150
 
@@ -174,42 +172,42 @@ def test_few_keys_of_a_long_table_are_looked_at(mac, watch):
 
 def test_a_virtual_machine_has_no_gpu(mac, watch):
     mac.tell(vm=1)
-    with pytest.raises(Unavailable, match=r"no macmon: .*; no Apple GPU: this is a virtual machine"):
-        watch.collector.open()
+    with pytest.raises(Unavailable, match="no Apple GPU: this is a virtual machine"):
+        watch.open()
     assert mac.leaked == 0
 
 
 def test_a_system_that_does_not_say_whether_it_is_virtual_is_none(mac, watch):
     mac.tell(vm=None)
-    watch.collector.open()
+    watch.open()
     assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
 
 
 def test_only_zeros_are_no_values(mac, watch):
     statistics = {"Device Utilization %": 0, "In use system memory": 0}
     mac.tell(statistics=statistics, sensors=[], energy={"GPU Energy": ("nJ", 0)})
-    watch.collector.open()
-    assert watch.read(1.0) == ({}, ["macOS tells only zeros, as in a virtual machine"])
+    watch.open()
+    assert watch.read(1.0) == ({}, ["macOS reports only zeros, as in a virtual machine"])
 
 
 def test_without_ioreport_the_registry_says_how_busy_it_is(mac, watch):
     mac.tell(energy={}, times=None)
-    watch.collector.open()
+    watch.open()
     expected = {"gpu.utilization": 57, "gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}
     assert watch.read() == (expected, [])
-    assert watch.collector.describe() == "IOAccelerator, 3 sensors of the SMC; no macmon"
+    assert str(watch.hardware) == "IOAccelerator, 3 sensors of the SMC"
 
 
 def test_without_states_the_registry_says_how_busy_it_is(mac, watch):
     mac.tell(times=None)
-    watch.collector.open()
+    watch.open()
     found, _ = watch.read(1.0, watts=4.0)
     assert (found["gpu.utilization"], found["gpu.power"]) == (57, pytest.approx(4.0))
 
 
 def test_without_the_energy_model_the_rest_is_there(mac, watch):
     mac.tell(energy={"CPU Energy": ("mJ", 5)})
-    watch.collector.open()
+    watch.open()
     mac.energy["GPU Energy"] = "nJ", 0
     found, problems = watch.read(1.0, P2=1.0)
     assert (found["gpu.utilization"], found["gpu.clock.graphics"]) == (100.0, 612.0)
@@ -219,15 +217,15 @@ def test_without_the_energy_model_the_rest_is_there(mac, watch):
 
 def test_without_an_smc_there_is_no_temperature(mac, watch):
     mac.tell(smc=None)
-    watch.collector.open()
+    watch.open()
     assert watch.read()[0] == {"gpu.memory.used": 27_443_200}
-    assert watch.collector.describe() == "IOReport, IOAccelerator; no macmon"
+    assert str(watch.hardware) == "IOReport, IOAccelerator"
 
 
 @pytest.mark.parametrize("clocks", [None, "", "00", table((0,)), table((444, 0, 612)), table((612, 444)), table((5,))])
 def test_without_a_table_of_clocks_there_is_no_clock(mac, watch, clocks):
     mac.tell(clocks=clocks)
-    watch.collector.open()
+    watch.open()
     found, _ = watch.read(1.0, P1=0.5)
     assert found["gpu.utilization"] == pytest.approx(50.0)
     assert "gpu.clock.graphics" not in found
@@ -238,14 +236,14 @@ def test_without_a_table_of_clocks_there_is_no_clock(mac, watch, clocks):
 )
 def test_statistics_of_another_shape_are_absent(mac, watch, statistics):
     mac.tell(statistics=statistics)
-    watch.collector.open()
+    watch.open()
     assert watch.read()[0].keys() == {"gpu.temperature"}
 
 
 @pytest.mark.parametrize("busy", [101, -1])
 def test_an_impossible_share_is_absent(mac, watch, busy):
     mac.tell(times=None, statistics={"Device Utilization %": busy, "In use system memory": 5})
-    watch.collector.open()
+    watch.open()
     assert "gpu.utilization" not in watch.read()[0]
 
 
@@ -253,20 +251,18 @@ def test_without_any_of_it_there_is_no_gpu(mac, watch):
     mac.tell(energy={}, times=None, statistics=None)
     reason = "no Apple GPU: IOReport has no channel of a GPU, and no IOAccelerator has statistics"
     with pytest.raises(Unavailable, match=reason):
-        watch.collector.open()
+        watch.open()
     assert mac.leaked == 0
 
 
 @pytest.mark.parametrize("part", Libraries._fields)
 def test_a_library_that_is_not_there_is_said(mac, part):
     libraries = mac.libraries._replace(**{part: "/nowhere/lib.dylib"})
-    collector = AppleCollector(AppleCollector.Config(), libraries=libraries)
     if part == "report":
-        collector.open()  # the registry and the SMC still tell something
-        collector.close()
+        Hardware(libraries, Clock()).close()  # the registry and the SMC still tell something
     else:
         with pytest.raises(Unavailable, match=r"/nowhere/lib\.dylib cannot be used"):
-            collector.open()
+            Hardware(libraries, Clock())
     assert mac.leaked == 0
 
 
@@ -276,10 +272,9 @@ def test_a_function_that_is_not_there_is_said(library):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
-def test_where_macos_has_its_libraries_is_nothing_elsewhere(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
+def test_where_macos_has_its_libraries_is_nothing_elsewhere():
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
-        AppleCollector(AppleCollector.Config(), libraries=LIBRARIES).open()
+        Hardware(LIBRARIES, Clock())
 
 
 # -- ownership, and calls that fail -----------------------------------------------------------------------------
@@ -292,16 +287,16 @@ def test_a_thousand_readings_leave_nothing_behind(opened, mac):
         found, problems = opened.read(1.0, watts=n, P1=0.5)
         assert (len(found), problems) == (5, [])
     assert mac.alive == before
-    opened.collector.close()
+    opened.close()
     assert mac.leaked == 0
 
 
 def test_a_hundred_openings_leave_nothing_behind(watch, mac):
     for _n in range(100):
-        watch.collector.open()
+        watch.open()
         watch.read(1.0)
-        watch.collector.close()
-        watch.collector.close()
+        watch.close()
+        watch.close()
         assert mac.leaked == 0
 
 
@@ -309,11 +304,11 @@ def whole_life(watch):
     """Open, read four times, close; return how often it was read."""
     read = 0
     with suppress(Unavailable):
-        watch.collector.open()
+        watch.open()
         for _n in range(4):
             watch.read(1.0, watts=5.0, P1=0.25, P8=0.25)
             read += 1
-    watch.collector.close()
+    watch.close()
     return read
 
 
@@ -382,17 +377,6 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
         "CFStringCreateWithCString: !allocator",
         "CFStringCreateWithCString: encoding == 0x08000100",
     ]
-
-
-def test_the_contract_is_kept(mac, watch):
-    class Busy(AppleCollector):
-        def collect(self, at):
-            watch.clock.now += 1
-            mac.pass_by(1.0, 5.0, P1=0.5)
-            yield from super().collect(at)
-
-    points = check_collector(Busy(AppleCollector.Config(), clock=watch.clock, libraries=mac.libraries))
-    assert len(points) == 15
 
 
 # -- sums -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from agent.collectors import apple
 from agent.collectors.apple import GPU, AppleCollector
-from agent.collectors.apple.macmon import parse
+from agent.collectors.apple.source import parse
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import supervised_process
 from agent.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
@@ -56,7 +56,7 @@ class Bench:
 @pytest.fixture
 def patience(monkeypatch):
     """Set how long the first record is waited for."""
-    return lambda seconds: monkeypatch.setattr(supervised_process, "FIRST_WORD", seconds)
+    return lambda seconds: monkeypatch.setattr(supervised_process, "STARTUP_WAIT", seconds)
 
 
 def took(bench):
@@ -105,7 +105,7 @@ def test_rounding_never_makes_more_than_the_whole():
 
 def test_a_virtual_machine_has_no_value():
     zeros = {"gpu_active_ratio": 0, "gpu_power": 0, "gpu_freq_mhz": 0, "temp": {"gpu_temp_avg": 0}}
-    with pytest.raises(ValueError, match="macmon tells only zeros, as in a virtual machine"):
+    with pytest.raises(ValueError, match="macmon reports only zeros, as in a virtual machine"):
         parse(line(zeros))
 
 
@@ -133,7 +133,7 @@ def test_an_old_pair_of_another_shape_is_absent(bad):
 
 
 def test_nothing_at_all_of_a_gpu_is_said():
-    with pytest.raises(ValueError, match="macmon tells nothing of a GPU"):
+    with pytest.raises(ValueError, match="macmon reports nothing of a GPU"):
         parse(b'{"memory": {}}')
 
 
@@ -177,7 +177,7 @@ echo '{line(RECORD | {"gpu_power": 30}).decode()}'; exec sleep 60""",
 def test_an_old_macmon_that_knows_no_samples_is_waited_for_without_a_word(bench, patience):
     patience(0.2)
     bench.open("""case "$*" in *--samples*) echo "unexpected argument" >&2; exit 2;; esac; sleep 0.05; exec sleep 60""")
-    assert bench.tick() == ([], ["macmon has told nothing yet"])
+    assert bench.tick() == ([], ["macmon has printed nothing yet"])
 
 
 def test_with_a_short_interval_there_is_one_macmon(bench, until):
@@ -190,7 +190,7 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, patience):
     patience(0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
-    assert bench.tick() == ([], ["macmon has told nothing yet"])
+    assert bench.tick() == ([], ["macmon has printed nothing yet"])
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
@@ -244,7 +244,7 @@ def test_elsewhere_there_is_no_apple_gpu():
 def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
     monkeypatch.setattr(apple.sys, "platform", "darwin")
     monkeypatch.setattr(apple.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(apple, "PLACES", (Path("/nowhere/macmon"),))
+    monkeypatch.setattr(apple, "MACMON", (Path("/nowhere/macmon"),))
     monkeypatch.setenv("PATH", "/nowhere")
     reason = "no macmon: neither in PATH nor /nowhere/macmon; and no Apple silicon: this is x86_64"
     with pytest.raises(Unavailable, match=reason):
@@ -309,7 +309,7 @@ exec sleep 60""")
 def test_a_check_says_what_did_not_come_and_how_much_else_there_is(agent, fake, tmp_path, until):
     done = agent.run("check", *fake("exec sleep 60"))
     assert "apple        ok       0 series" in done.stdout
-    assert "; in part: macmon has told nothing yet" in done.stdout
+    assert "; in part: macmon has printed nothing yet" in done.stdout
     assert until(lambda: all(map(gone, pids(tmp_path))))
 
 

@@ -15,6 +15,7 @@ from agent.collectors.intel.card import Card
 from agent.collectors.intel.xpu_smi import discovered, dumped
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
+from agent.host import gpu_metrics
 from agent.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/intel"
@@ -141,10 +142,10 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     machine.put("card3/device/power/runtime_status", "suspended")
     machine.tool(f"touch {machine.root}/ran")
     collector = machine.collector()
-    for file in next(iter(collector._cards.values()))._all():
+    for file in next(iter(collector._cards.values()))._opened[1:]:
         file.close()
     assert read(collector) == ({}, [])
-    assert collector._xpu._oneshot._child is None
+    assert collector._xpu._oneshot._process is None
 
 
 def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
@@ -164,7 +165,7 @@ def test_rubbish_in_a_file_costs_its_own_value(machine, rubbish):
 
 
 def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(machine):
-    class SinkClosed:
+    class Lost:
         path = Path("temp2_input")
 
         def read(self):
@@ -175,7 +176,8 @@ def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(
 
     machine.xe(3)
     collector = machine.collector()
-    collector._cards["3"]._chip = SinkClosed()
+    card, temperature = collector._cards["3"], gpu_metrics.TEMPERATURE
+    card._files = [(metric, Lost() if metric is temperature else file, f) for metric, file, f in card._files]
     values, problems = read(collector)
     assert ("gpu.temperature", "3") not in values
     assert problems == ["gpu 3: the card is lost"]
@@ -190,7 +192,7 @@ def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
     machine.xe(3)
     machine.process(10, I915.format(render=0))
     collector = machine.collector(pid=10)
-    collector._share._clock = lambda: machine.now
+    collector._share.clients.clock = lambda: machine.now
     values, _ = read(collector)
     assert values["gpu.process.memory.used", "3"] == 2**20
     assert ("gpu.process.utilization", "3") not in values
@@ -275,14 +277,14 @@ def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):
     ("script", "said"),
     [
         ("exec sleep 60", "xpu-smi gave no answer in 0.3 s"),
-        ("echo Error: no device", "told of no GPU: 'Error: no device'"),
+        ("echo Error: no device", "reported no GPU: 'Error: no device'"),
         ("exec cat /dev/zero", "printed too much"),
     ],
 )
 def test_an_xpu_smi_of_no_use_delays_no_tick_and_costs_no_other_value(machine, until, script, said):
     machine.xe(3)
     machine.tool(script)
-    collector = machine.collector(patience=0.3 if "sleep" in script else 20)
+    collector = machine.collector(tool_timeout=0.3 if "sleep" in script else 20)
     collector._clock = time.monotonic_ns
     heard = []
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.monitor import RecordSplitter
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
-from agent.collectors.neuron.stream import Splitter
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Kind, Level
 from tests.doubles.fake_neuron_monitor import record
 
@@ -27,7 +27,7 @@ K8S = {"k8s_pod", "k8s_namespace", "k8s_container"}
 def seeds():
     yield json.loads((NEURON / "inf1_2022_article.json").read_bytes())
     for path in sorted(NEURON.glob("synthetic_*.jsonl")):
-        for line in Splitter(Trouble()).cut(path.read_bytes()):
+        for line in RecordSplitter(Problems()).split(path.read_bytes()):
             try:
                 yield json.loads(line)
             except ValueError:
@@ -110,12 +110,12 @@ def check(points, tagged):
     level=st.sampled_from(Level),
 )
 def test_mutated_records_do_no_harm(given, tagged, per_period, level):
-    trouble = Trouble()
-    records = Records(trouble, level, interval=1.0, tagged=tagged, ecc_per_period=per_period, boot=None)
+    problems = Problems()
+    records = Records(problems, level, interval=1.0, tagged=tagged, ecc_per_period=per_period, boot=None)
     counters = {}
     for n, data in enumerate([*given, GOOD], start=1):
         at = AT + n * 10**9
-        for line in Splitter(trouble).cut(data + b"\n"):
+        for line in RecordSplitter(problems).split(data + b"\n"):
             records.take(line, float(n), at, at - 10**9)
         points = [*records.points(at, float(n))]
         check(points, tagged)
@@ -125,7 +125,7 @@ def test_mutated_records_do_no_harm(given, tagged, per_period, level):
                 counters[point.metric.name, point.dims] = point.value
     whole = {p.dims["neuron_core"]: p.value for p in points if p.metric.name == "neuron.core.utilization"}
     assert whole == {"0": 31.25, "1": 32.25}
-    assert all(text.isprintable() and len(text) < 300 for text in trouble.take())
+    assert all(text.isprintable() and len(text) < 300 for text in problems.take())
 
 
 @settings(max_examples=200, deadline=None)
@@ -134,11 +134,11 @@ def test_records_are_the_same_however_the_pipe_cuts_them(data):
     pretty = json.dumps(record(), indent=1)
     parts = data.draw(st.lists(st.sampled_from(["{}", "text", "", "  ", '{"a": 1}', "{", "}", pretty]), max_size=6))
     whole = "\n".join(parts).encode()
-    one = Splitter(Trouble())
-    expected = [*one.cut(whole), one.rest()]
-    other, found, left = Splitter(Trouble()), [], whole
+    one = RecordSplitter(Problems())
+    expected = [*one.split(whole), one.take_rest()]
+    other, found, left = RecordSplitter(Problems()), [], whole
     while left:
         size = data.draw(st.integers(1, 400))
-        found += other.cut(left[:size])
+        found += other.split(left[:size])
         left = left[size:]
-    assert [*found, other.rest()] == expected
+    assert [*found, other.take_rest()] == expected

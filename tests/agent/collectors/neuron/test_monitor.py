@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.neuron import NeuronCollector, monitor, program
+from agent.collectors import neuron
+from agent.collectors.neuron import NeuronCollector, monitor
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
+from agent.host import supervised_process
 from agent.testing import check_collector
 
 FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
@@ -95,7 +97,7 @@ def gone(pid):
 
 def test_without_the_program_there_is_nothing_to_read(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(program, "INSTALLED", tmp_path / "absent")
+    monkeypatch.setattr(neuron, "INSTALLED", tmp_path / "absent")
     with pytest.raises(
         Unavailable, match=r"no neuron-monitor: neither in PATH nor .*/absent \(package aws-neuronx-tools\)"
     ):
@@ -104,12 +106,12 @@ def test_without_the_program_there_is_nothing_to_read(tmp_path, monkeypatch):
 
 def test_the_program_is_looked_for_in_the_path_and_then_where_its_package_puts_it(bench, monkeypatch):
     bench.script()
-    monkeypatch.setattr(program, "INSTALLED", Path("/bin/true"))
+    monkeypatch.setattr(neuron, "INSTALLED", Path("/bin/true"))
     monkeypatch.setenv("PATH", str(bench.folder))
-    assert program.find(None) == bench.path
+    assert neuron._find(None) == bench.path
     monkeypatch.setenv("PATH", "/nowhere")
-    assert program.find(None) == Path("/bin/true")
-    assert program.find(bench.path) == bench.path
+    assert neuron._find(None) == Path("/bin/true")
+    assert neuron._find(bench.path) == bench.path
 
 
 def test_a_program_that_is_configured_but_absent_is_named(tmp_path):
@@ -121,7 +123,7 @@ def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_nothing(bench, m
     monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
     bench.path.write_text("no program")
     collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
-    with pytest.raises(Unavailable, match="neuron-monitor every 5 s cannot be started: Permission denied"):
+    with pytest.raises(Unavailable, match="neuron-monitor cannot be started: Permission denied"):
         collector.open()
     assert list(bench.folder.glob("chipwatch-*")) == []
 
@@ -170,7 +172,7 @@ def test_it_keeps_the_contract(bench, until):
         """Begins when there is something to read."""
 
         def collect(self, at):
-            until(self._source._out.waits)
+            until(self._source._process.stdout.is_readable)
             yield from super().collect(at)
 
     collector.close()
@@ -211,7 +213,7 @@ def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
     bench.open("chatter")
     assert until(lambda: "neuron.core.utilization" in bench.names())
     assert bench.tick()[1] == []
-    assert len(bench.collector._source._tail) <= monitor.TAIL
+    assert len(bench.collector._source._process._tail) <= supervised_process.MAX_STDERR
 
 
 # -- trouble ----------------------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
         ("cut", None),  # what comes next stands on the same line
         ("text", "neuron-monitor said: Usage of neuron-monitor:"),
         ("json", "a line is JSON, but no record"),
-        ("huge", "a record above 16 MiB was passed over"),
+        ("huge", "a record above 16 MiB was skipped"),
     ],
 )
 def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, problem):
@@ -248,14 +250,16 @@ def test_blank_lines_are_no_trouble(bench, until):
 
 def test_a_monitor_that_ends_is_started_again_later_and_later(bench, until):
     bench.open("words", "exit3")
-    why = "neuron-monitor ended with 3; started again (it said: cannot open /dev/neuronN: permission denied)"
+    why = (
+        "neuron-monitor ended with 3; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
+    )
     waited = []
     for n in range(1, 12):
         until(lambda: why in bench.tick()[1])
         assert len(until(lambda n=n: len(bench.starts()) >= n and bench.starts())) == n
         begun = bench.clock.now
-        while bench.collector._source._child is None:
-            assert bench.tick()[1] == [why] or bench.collector._source._child
+        while bench.collector._source._process is None:
+            assert bench.tick()[1] == [why] or bench.collector._source._process
             bench.clock.now += 1
         waited.append(bench.clock.now - begun)
     assert waited[:4] == [3, 5, 9, 17]
@@ -269,9 +273,9 @@ def test_counters_go_on_over_restarts(bench, until):
         points, found = bench.tick()
         problems.update(found)
         counts += [(p.value, p.start_time) for p in points if p.dims.get("outcome") == "completed"]
-        if bench.collector._source._child is None:
+        if bench.collector._source._process is None:
             bench.clock.now += 1
-    assert problems == {"neuron-monitor ended with 0; started again"}
+    assert problems == {"neuron-monitor ended with 0; it is started again later"}
     assert len({start_time for _, start_time in counts}) == 1
     values = [value for value, _ in counts]
     assert values == sorted(values)
@@ -281,8 +285,8 @@ def test_counters_go_on_over_restarts(bench, until):
 def test_a_restart_after_a_success_does_not_wait_long(bench, until):
     bench.open(*["record"] * 12, "kill")
     for n in range(1, 4):
-        until(lambda: "neuron-monitor was ended by signal 9; started again" in bench.tick()[1])
-        assert bench.collector._source._failures == 1
+        until(lambda: "neuron-monitor was ended by signal 9; it is started again later" in bench.tick()[1])
+        assert bench.collector._source.failures == 1
         assert len(bench.starts()) == n
         bench.clock.now += 2
 
@@ -295,7 +299,9 @@ def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
     assert bench.tick()[1] == []
     assert not gone(first["pid"])
     bench.clock.now += 0.1
-    problem = "neuron-monitor says nothing; started again (it said: cannot open /dev/neuronN: permission denied)"
+    problem = (
+        "neuron-monitor says nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
+    )
     assert bench.tick()[1] == [problem]
     assert gone(first["pid"])
     bench.clock.now += 2
@@ -305,17 +311,17 @@ def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
 def test_the_first_record_may_take_a_while(bench, until):
     bench.open("silent")
     until(bench.starts)
-    bench.clock.now += 3 + monitor.STARTING - 0.1
+    bench.clock.now += 3 + supervised_process.STARTUP - 0.1
     assert bench.tick() == ([], [])
     bench.clock.now += 0.1
-    assert bench.tick()[1] == ["neuron-monitor says nothing; started again"]
+    assert bench.tick()[1] == ["neuron-monitor says nothing; it is started again later"]
 
 
 def test_a_monitor_that_prints_to_stderr_for_ever_hangs(bench, until):
     bench.open("record", "flood")
-    assert until(lambda: bench.tick() and len(bench.collector._source._tail) == monitor.TAIL)
+    assert until(lambda: bench.tick() and len(bench.collector._source._process._tail) == supervised_process.MAX_STDERR)
     bench.clock.now += 3
-    problem = "neuron-monitor says nothing; started again (it said: something is odd)"
+    problem = "neuron-monitor says nothing; it is started again later (it said: something is odd)"
     assert bench.tick()[1] == [problem]
 
 
@@ -323,26 +329,26 @@ def test_a_monitor_that_was_ended_by_sigterm_is_told_only_if_we_are_still_there(
     bench.open("record", "silent")
     assert until(bench.names)
     os.kill(bench.starts()[0]["pid"], signal.SIGTERM)
-    while bench.collector._source._child:
+    while bench.collector._source._process:
         assert bench.tick()[1] == []
-    assert bench.tick()[1] == ["neuron-monitor was ended by signal 15; started again"]
+    assert bench.tick()[1] == ["neuron-monitor was ended by signal 15; it is started again later"]
 
 
 def test_gauges_of_a_monitor_that_has_ended_end_too(bench, until):
     bench.open("record", "record", "exit0")
-    until(lambda: bench.collector._source._child is None or not bench.tick())
+    until(lambda: bench.collector._source._process is None or not bench.tick())
     assert "neuron.core.utilization" in bench.names()
     bench.collector._source._start_at = float("inf")
     bench.clock.now += 3.1
-    assert bench.tick() == ([], ["neuron-monitor ended with 0; started again"])
+    assert bench.tick() == ([], ["neuron-monitor ended with 0; it is started again later"])
 
 
 def test_a_monitor_that_cannot_be_started_again_is_tried_later(bench, until):
     bench.open("exit0")
-    until(lambda: bench.collector._source._child is None or bench.tick()[1])
+    until(lambda: bench.collector._source._process is None or bench.tick()[1])
     bench.path.chmod(0o600)
     bench.clock.now += 3
-    assert bench.tick()[1] == ["neuron-monitor cannot be started: Permission denied"]
+    assert bench.tick()[1] == ["neuron-monitor cannot be started: Permission denied; it is started again later"]
     bench.script("record")
     bench.clock.now += 5
     assert until(lambda: "neuron.runtimes" in bench.names())
@@ -350,14 +356,14 @@ def test_a_monitor_that_cannot_be_started_again_is_tried_later(bench, until):
 
 def test_a_full_disk_is_no_reason_to_fail(bench, until, monkeypatch):
     bench.open("exit0")
-    until(lambda: bench.collector._source._child is None or bench.tick()[1])
+    until(lambda: bench.collector._source._process is None or bench.tick()[1])
 
     def mkstemp(**_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(monitor.tempfile, "mkstemp", mkstemp)
     bench.clock.now += 3
-    assert bench.tick()[1] == ["neuron-monitor cannot be started: No space left on device"]
+    assert bench.tick()[1] == ["neuron-monitor cannot be started: No space left on device; it is started again later"]
 
 
 # -- the end ----------------------------------------------------------------------------------------------------
@@ -375,7 +381,7 @@ def test_close_ends_the_monitor_and_leaves_nothing(bench, until, monkeypatch):
 
 
 def test_a_monitor_that_will_not_end_is_killed(bench, until, monkeypatch):
-    monkeypatch.setattr(monitor, "PATIENCE", 0.05)
+    monkeypatch.setattr(supervised_process, "GRACE", 0.05)
     bench.path.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {bench.folder}/pid\nwhile :; do sleep 1; done\n")
     bench.path.chmod(0o755)
     bench.collector = NeuronCollector(NeuronCollector.Config(path=bench.path))

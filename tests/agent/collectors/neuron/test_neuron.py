@@ -141,7 +141,7 @@ def test_an_end_within_a_record_is_told(fed):
 
 
 def test_an_end_within_a_record_that_is_too_long_is_told(fed, monkeypatch):
-    fed.collector._source._stream._splitter._longest = 1000
+    fed.collector._source._splitter._max_size = 1000
     fed.write(b'{"x":"' + b"x" * 2000)
     fed.end()
     assert fed.tick()[1].clean is False

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.collectors.neuron import metrics
+from agent.collectors.neuron.monitor import RecordSplitter
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import PERIODS, Records
-from agent.collectors.neuron.stream import Splitter
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Dimensions, Kind, Level
 from tests.doubles.fake_neuron_monitor import record
 
@@ -29,9 +29,9 @@ class Feed:
     """Records in, values out, one tick a second."""
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
-        self.trouble = Trouble()
+        self.noted = Problems()
         self.records = Records(
-            self.trouble, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
+            self.noted, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
         )
         self.now = 0
 
@@ -51,7 +51,7 @@ class Feed:
         return found
 
     def problems(self):
-        return self.trouble.take()
+        return self.noted.take()
 
 
 def only(**changes):
@@ -480,7 +480,7 @@ def test_shares_that_are_left_out_of_record_after_record_are_said_once():
     assert said == [[], [], LEFT_OUT, *[[]] * 17]
 
 
-def test_shares_that_are_left_out_as_runtimes_start_are_no_trouble():
+def test_shares_that_are_left_out_as_runtimes_start_are_no_problems():
     feed = Feed()
     for pid in range(20):
         feed.tick(new_runtime(pid, 0.008))
@@ -644,7 +644,7 @@ def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
 
 def test_all_edge_cases_at_once():
     feed = Feed()
-    bad = [*Splitter(feed.trouble).cut((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
+    bad = [*RecordSplitter(feed.noted).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
     found = feed.tick(*bad[:-1])
     problems = feed.problems()
     assert {
@@ -755,6 +755,16 @@ def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
+def test_cores_are_of_other_devices_once_a_device_has_another_number_of_cores():
+    """Trn2's logical cores are regrouped by a setting, under an agent that goes on."""
+    feed = Feed()
+    for per_device, places in ((2, {"0 0", "1 0", "2 1", "3 1"}), (4, {"0 0", "1 0", "2 0", "3 0"}),
+                               (1, {"0 0", "1 1", "2 2", "3 3"}), (2, {"0 0", "1 0", "2 1", "3 1"})):  # fmt: skip
+        made = record(cores=4)
+        made["neuron_hardware_info"]["neuroncore_per_device_count"] = per_device
+        assert set(feed.tick(made)["neuron.core.utilization"]) == places
+
+
 @pytest.mark.parametrize("v3d", [7, [], {"x": 1}, {"nc_v3.x": {}}, {"nc_v3.0": {"neuroncore_utilization": "y"}}])
 def test_physical_cores_that_are_none_are_left_out(v3d):
     feed = Feed()
@@ -810,7 +820,7 @@ def test_an_unknown_group_is_said_once_for_good():
     assert feed.problems() == []
 
 
-def test_kinds_of_trouble_in_one_tick_are_bounded():
+def test_kinds_of_problems_in_one_tick_are_bounded():
     feed = Feed()
     feed.tick(*[f"line {chr(65 + n % 26)}{chr(65 + n // 26)}".encode() for n in range(500)])
     assert len(feed.problems()) <= 32

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from agent.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
+from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.sysfs import Devices
-from agent.collectors.neuron.trouble import Trouble
 from agent.datapoint import Dimensions
 
 EPOCH = 1781370720
@@ -17,8 +17,8 @@ class Tree:
     """A sysfs after the user guide."""
 
     def __init__(self, sys):
-        self.sys, self.trouble = sys, Trouble()
-        self.devices = Devices(sys, BOOT, self.trouble)
+        self.sys, self.problems = sys, Problems()
+        self.devices = Devices(sys, BOOT, self.problems)
 
     def write(self, device, power=None, repairable=None):
         folder = self.sys / f"devices/virtual/neuron_device/neuron{device}/stats"
@@ -52,7 +52,7 @@ def test_power_is_the_mean_of_the_last_minute_and_ecc_a_counter_since_the_boot(t
         for n in range(12)
         for point in (POWER.point(AT, n + 0.25, dims(n)), ECC_REPAIRABLE.point(AT, n, dims(n), start_time=BOOT))
     }
-    assert tree.trouble.take() == []
+    assert tree.problems.take() == []
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_power_is_the_mean_of_the_last_minute_and_ecc_a_counter_since_the_boot(t
 def test_power_that_is_not_valid_or_not_of_now_is_absent(tree, text, problem):
     tree.write(0, text)
     assert tree.read() == []
-    assert tree.trouble.take() == ([problem] if problem else [])
+    assert tree.problems.take() == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize("text", ["", "x\n", "-1\n", "9" * 30])
 def test_a_count_that_is_none_is_absent(tree, text):
     tree.write(0, repairable=text)
     assert tree.read() == []
-    assert tree.trouble.take() == ["stats/hardware/mem_ecc_repairable_uncorrected: no count"]
+    assert tree.problems.take() == ["stats/hardware/mem_ecc_repairable_uncorrected: no count"]
 
 
 def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afterwards(tree):
@@ -103,7 +103,7 @@ def test_there_may_be_nothing_and_then_something(tree):
     assert tree.read() == []
     tree.write(3, repairable="1\n")
     assert tree.read() == [ECC_REPAIRABLE.point(AT, 1, dims(3), start_time=BOOT)]
-    assert tree.trouble.take() == []
+    assert tree.problems.take() == []
 
 
 def test_a_device_that_is_gone_is_said_and_looked_for_again(tree):
@@ -113,7 +113,7 @@ def test_a_device_that_is_gone_is_said_and_looked_for_again(tree):
     file = tree.devices._devices[0]._repairable
     os.dup2(os.open(tree.sys, os.O_RDONLY), file._fd)  # as good as a driver that is gone: each read fails
     assert [p.dims for p in tree.read()] == [dims(1)]
-    assert tree.trouble.take() == [
+    assert tree.problems.take() == [
         f"a device in {tree.sys}/devices/virtual/neuron_device cannot be read: Is a directory"
     ]
     assert len(tree.read()) == 2

@@ -203,7 +203,7 @@ def test_a_metric_and_its_dimensions_are_made_once():
 def test_a_series_that_stands_twice_counts_once():
     points, problems = reader().read(answer('a{b="1",c="2"} 1\na{c="2",b="1"} 2\n'), NOW)
     assert [p.value for p in points] == [1]
-    assert problems == ["the page holds a series twice; the first is taken"]
+    assert problems == ["the page has a series twice; the first is used"]
 
 
 BAD = ["a", "a b", '{b="c"} 1', 'a{b="c" 1', "a{b=c} 1", 'a{b="c} 1', 'a{b="c",b="d"} 1', 'a{="c"} 1', 'a{b="c"}} 1', "a 1 x",
@@ -217,7 +217,7 @@ def test_one_bad_line_costs_itself_and_is_told_once(bad):
     for _ in range(2):
         points, problems = one.read(answer(f"a_1 1\n{bad}\nz 2\n"), NOW)
         assert told(points) == {("a_1", ()): 1, ("z", ()): 2}
-        assert problems == [f"lines that are no sample are left out; the first was {bad!r}"]
+        assert problems == [f"malformed lines are left out; the first was {bad!r}"]
 
 
 def test_the_same_trouble_is_told_in_the_same_words_while_it_lasts():
@@ -239,7 +239,7 @@ def test_a_page_that_was_cut_anywhere_never_gives_another_value(path):
 def test_openmetrics_that_lacks_its_end_loses_its_last_line_only_and_says_so():
     points, problems = reader().read(answer("a 1\nb 12", openmetrics=True), NOW)
     assert told(points) == {("a", ()): 1}
-    assert problems == ["the page lacks the # EOF of OpenMetrics, so it may have been cut"]
+    assert problems == ["the page lacks the # EOF of OpenMetrics; it may be incomplete"]
 
 
 def test_a_page_may_end_without_a_line_s_end():
@@ -278,7 +278,7 @@ def test_lines_are_limited_where_filters_leave_nothing():
     points, problems = reader(max_series=1, filters=("none",)).read(answer(text), NOW)
     assert (points, problems) == (
         [],
-        ["the page has more than 20 lines (20 x max_series); those after them are left out"],
+        ["the page has more than 20 lines (20 x max_series); the rest is left out"],
     )
 
 
@@ -303,7 +303,7 @@ def test_labels_that_change_for_ever_fill_no_memory():
     one = reader()
     for n in range(3000):
         one.read(answer(f'# TYPE a counter\na{{id="{n}"}} 1\na_created{{id="{n}"}} 1\n'), NOW + n)
-    assert len(one._texts) + len(one._series) + len(one._births) + len(one._born) < 5000
+    assert len(one._texts) + len(one._series) + len(one._created) + len(one._created_texts) < 5000
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_filters_have_the_two_forms_and_search(filters, taken):
 
 
 def test_a_filter_that_is_no_expression_is_refused():
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         Filter(("(",))
 
 

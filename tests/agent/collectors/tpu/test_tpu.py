@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, look, runtime
+from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, runtime
 from agent.collectors.tpu.message import decode, encode
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
@@ -149,11 +149,11 @@ def host(tmp_path):
 def test_every_kind_of_chip_is_known(host, ids, chip):
     plug(host, "0000:00:06.0", "0x1ae0", *ids)
     plug(host, "0000:00:07.0", "0x1AE0", *ids)
-    assert look(host / "bus/pci/devices") == (chip[0], 2, chip[1])
+    assert find_chips(host / "bus/pci/devices") == (chip[0], 2, chip[1])
 
 
 def test_network_cards_of_the_vendor_are_no_tpus(host):
-    assert look(host / "bus/pci/devices") is None
+    assert find_chips(host / "bus/pci/devices") is None
     with pytest.raises(Unavailable, match=r"no TPU: no such device of vendor 0x1ae0 in .*/bus/pci/devices"):
         TpuCollector(TpuCollector.Config(sys=host)).open()
 
@@ -161,7 +161,7 @@ def test_network_cards_of_the_vendor_are_no_tpus(host):
 def test_this_machine_can_be_looked_at():
     folder = Path("/sys/bus/pci/devices")
     ids = {(d / "vendor").read_text().strip() for d in folder.glob("*")} if folder.exists() else set()
-    assert look(folder) is None or "0x1ae0" in ids
+    assert find_chips(folder) is None or "0x1ae0" in ids
 
 
 # -- the fan-out ------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_the_duty_cycle_of_a_chip_is_that_of_its_devices(duty, devices, per_chip
     [({0: 1.0}, [0, 1, 2, 3], 2), ({7: 1.0}, [8, 9], 1), ({0: 1.0, 1: 2.0}, [0], 2), ({0: 1.0}, [], 2), ({0: 1.0, 1: 1.0}, [0, 1, 2], 2)],
 )  # fmt: skip
 def test_numbers_that_do_not_fit_are_no_reason_to_guess(duty, devices, per_chip):
-    with pytest.raises(ValueError, match="more or fewer chips"):
+    with pytest.raises(ValueError, match="expected a value for each chip"):
         fan_out(duty, devices, per_chip)
 
 
@@ -388,7 +388,7 @@ def test_a_message_that_is_none_costs_only_itself(v6e, service):
 
 @needs_grpc
 def test_a_runtime_that_hangs_is_waited_for_once_a_tick(v6e, service, monkeypatch):
-    monkeypatch.setattr(runtime, "CALL", 0.05)
+    monkeypatch.setattr(runtime, "CALL_TIMEOUT", 0.05)
     freed = threading.Event()
     service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
     service.start()

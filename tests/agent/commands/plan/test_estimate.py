@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import logging
@@ -10,8 +11,8 @@ import socket
 import pytest
 
 from agent import cli
-from agent.commands import inventory
-from agent.commands.inventory import PAUSE
+from agent.commands import discovery
+from agent.commands.discovery import PAUSE
 from agent.commands.plan import text as plan_text
 from agent.commands.plan.estimate import MONTH, PASSING, PER_HOST, make
 from agent.commands.plan.prices import Wishes
@@ -83,7 +84,7 @@ def _fakes(others, monkeypatch):
         collectors=[("fake", "Fake"), ("absent", "Absent"), ("broken", "Broken")],
         sinks=[("theirs", "Theirs")],
     )
-    monkeypatch.setattr(inventory, "PAUSE", 0.01)  # fakes have no rates
+    monkeypatch.setattr(discovery, "PAUSE", 0.01)  # fakes have no rates
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
 
@@ -369,7 +370,7 @@ def test_the_bytes_of_embedded_metrics_are_those_that_a_run_writes(agent, tmp_pa
 
 
 def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
-    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
     done = agent.run("--once", "--level", "all", "--format", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     names = [line["name"] for line in lines if not line["name"].startswith("agent.")]
@@ -381,7 +382,7 @@ def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
 
 
 def test_what_a_profile_has_twice_is_counted_twice(agent, monkeypatch):
-    monkeypatch.setattr(inventory, "PAUSE", PAUSE)
+    monkeypatch.setattr(discovery, "PAUSE", PAUSE)
     done = agent.run("--once", "--collector", "memory", "--format", "json", "--names", "wandb")
     lines = [json.loads(line)["name"] for line in done.stdout.splitlines()]
     (sink,) = whole(collector=["memory"], sink=["stdout"], names="wandb").sinks
@@ -413,6 +414,27 @@ def test_a_collector_that_fails_is_said_to_be_missing():
     plan = whole(collector=["fake", "broken"])
     assert plan.failed == {"broken": "RuntimeError: a bug"}
     assert "FAILED, so its series are missing below: broken: RuntimeError: a bug." in plan_text.as_text(plan)
+
+
+@pytest.mark.parametrize(("basic", "requests", "hosts"), [(900, 1, 15_000), (1800, 2, 7_500), (2700, 3, 5_000)])
+def test_the_quota_of_requests_is_enough_for_as_many_hosts_as_it_is(basic, requests, hosts):
+    """Hosts = requests that are allowed in a second x seconds between two sendings / requests at each of them."""
+    plan = whole(sink=["cloudwatch"], window=30.0, flush=30.0, collectors={"fake": {"basic": basic}},
+                 sinks={"cloudwatch": {"max_series": 0}})  # fmt: skip
+    (sink,) = plan.sinks
+    assert sink.requests_per_period == requests
+    quota = sink.prices.requests_per_second
+    assert f"enough for {int(quota * 30 / requests):,} such hosts" in " ".join(plan_text.as_text(plan).split())
+    assert int(quota * 30 / requests) == hosts
+
+
+def test_no_line_is_longer_than_a_hundred_columns_however_long_a_name_is():
+    plan = whole()
+    (sink,) = plan.sinks
+    long = dataclasses.replace(sink, metrics={"x" * 300: 3, "y": 12_345})
+    text = plan_text.as_text(dataclasses.replace(plan, sinks=(long,)))
+    table = [line for line in text.splitlines() if "…" in line]
+    assert [len(line) for line in table] == [100]
 
 
 def test_a_wrong_option_is_refused_before_anything_is_read():

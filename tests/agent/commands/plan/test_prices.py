@@ -58,6 +58,29 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
     )
 
 
+@pytest.mark.parametrize(
+    ("lacks", "known"),
+    [
+        ({}, None),
+        ({"requests": None}, "the first 10,000 metrics and for logs"),
+        ({"logs": None}, "the first 10,000 metrics"),
+        ({"metrics": [0.5]}, "the first 10,000 metrics and for logs"),
+    ],
+)
+def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known):
+    home = BOOK["cloudwatch"]["regions"][CLOUDWATCH.region]
+    own = {"date": home["date"], "source": "a list", "metrics": [0.5, 0.4, 0.3, 0.2], "requests": 0.7, "logs": 0.9}
+    book = {"cloudwatch": {**BOOK["cloudwatch"], "regions": {CLOUDWATCH.region: home, "mars-1": own | lacks}}}
+    found = find_prices(book, "cloudwatch", "mars-1", Wishes())
+    said = [note for note in found.notes if note.startswith("Known of this region")]
+    assert [f"is the price for {known};" in note for note in said] == [True] * bool(known)
+    assert found.requests == (home["requests"] if "requests" in lacks else 0.7)
+    assert found.logs == (home["logs"] if "logs" in lacks else 0.9)
+    assert [price for _, price in found.tiers] == (
+        [0.5, *home["metrics"][1:]] if "metrics" in lacks else own["metrics"]
+    )
+
+
 def test_an_unknown_region_has_another_ones_prices_and_says_so():
     found = find_prices(BOOK, "cloudwatch", "mars-north-1", Wishes())
     assert found.tiers == PRICES.tiers

@@ -1,4 +1,4 @@
-"""What this machine has to tell: every collector read twice, with nobody to send to."""
+"""Reads every collector twice, without sinks, to find the series of this machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from agent.config.load import Config
 from agent.datapoint import Datapoint, Dimensions, Level
-from agent.pipeline.build import build_collectors
+from agent.pipeline.build import build_collectors, build_processors
 from agent.pipeline.clock import PATIENCE, Pipeline
 from agent.pipeline.delivery import Worker
+from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
@@ -24,26 +25,27 @@ PAUSE: Final = 0.3
 
 
 class Discovery(NamedTuple):
-    """What two readings of every collector gave."""
+    """The points of the first and the second reading, and the state of the collectors."""
 
     before: list[Datapoint]
     points: list[Datapoint]
     series: dict[str, int]
-    """Collector -> series of any level."""
+    """Collector -> number of series at level `all`."""
     absent: dict[str, str]
-    """Collector -> why there is nothing to read."""
+    """Collector -> why it is not available."""
     failed: dict[str, str]
-    """Collector -> what went wrong, so that its series are missing."""
+    """Collector -> why its reading failed, so that its series are missing."""
 
 
 def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
-    """Read every collector twice at every level, the agent's own too; nothing is written and nothing is sent."""
+    """Read every collector, the agent's own too, twice at level `all`; write nothing and send nothing."""
     own = AgentCollector(start_time=time.time_ns())
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     collectors = {**build_collectors(config), "agent": own}
     samplers = [Sampler(name, collector, Level.ALL, readings) for name, collector in collectors.items()]
-    own.watch(samplers, [_outlet(name, sink) for name, sink in sinks.items()], int)
-    pipeline = Pipeline(samplers, (), readings, interval=8.0)
+    own.watch(samplers, [_idle_route(name, sink) for name, sink in sinks.items()], int)
+    derivations = [Derivation(name, processor, Level.ALL) for name, processor in build_processors(config).items()]
+    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     before = pipeline.gather(time.time_ns(), PATIENCE)
     time.sleep(PAUSE)
@@ -54,12 +56,12 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
         points,
         {s.name: s.yielded for s in samplers if s.unavailable is None and s.ok},
         {s.name: s.unavailable for s in samplers if s.unavailable is not None},
-        {s.name: s.trouble or "its reading does not come back" for s in samplers if s.unavailable is None and not s.ok},
+        {s.name: s.trouble or "its reading does not return" for s in samplers if s.unavailable is None and not s.ok},
     )
 
 
-def _outlet(name: str, sink: Sink) -> Route:
-    """Return an outlet that never starts, for the agent's own metrics of it: as after its first point."""
+def _idle_route(name: str, sink: Sink) -> Route:
+    """Return a route that never starts, in the state after its first point, for the agent's own metrics of it."""
     spool = Spool(name)
     spool.ledger.book({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)

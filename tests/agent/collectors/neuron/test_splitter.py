@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 
 import pytest
 
-from agent.collectors.neuron import stream
-from agent.collectors.neuron.stream import CLOSED, Splitter, Stream
-from agent.collectors.neuron.trouble import Trouble
+from agent.collectors.neuron import monitor
+from agent.collectors.neuron.monitor import Input, RecordSplitter
+from agent.collectors.neuron.problems import Problems
+from agent.host import pipe as host
 
 
 @pytest.fixture
@@ -15,28 +17,28 @@ def pipe():
     """The two ends of a pipe, and what reads from it."""
     reading, writing = os.pipe()
     ends = [reading, writing]
-    trouble = Trouble()
-    yield Stream(reading, trouble), writing, trouble, ends
+    problems = Problems()
+    yield Input(reading, problems), writing, problems, ends
     for fd in ends:
         os.close(fd)
 
 
 def test_a_record_is_a_line():
-    splitter = Splitter(Trouble())
-    assert [*splitter.cut(b'{"a":1}\n{"b"')] == [b'{"a":1}']
-    assert [*splitter.cut(b':2}\n\n  \r\n{"c":3}\n')] == [b'{"b":2}', b'{"c":3}']
-    assert splitter.rest() == b""
+    splitter = RecordSplitter(Problems())
+    assert [*splitter.split(b'{"a":1}\n{"b"')] == [b'{"a":1}']
+    assert [*splitter.split(b':2}\n\n  \r\n{"c":3}\n')] == [b'{"b":2}', b'{"c":3}']
+    assert splitter.take_rest() == b""
 
 
 def test_a_record_may_be_printed_for_people():
-    splitter = Splitter(Trouble())
+    splitter = RecordSplitter(Problems())
     text = b'{\n  "a": {\n    "b": 1\n  }\n}\n'
-    assert [*splitter.cut(text + b'{"c":1}\n' + text)] == [text[:-1], b'{"c":1}', text[:-1]]
+    assert [*splitter.split(text + b'{"c":1}\n' + text)] == [text[:-1], b'{"c":1}', text[:-1]]
 
 
 def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
-    splitter = Splitter(Trouble())
-    assert [*splitter.cut(b'{\n  "a": 1\n{"b":1}\n{\n{\n  "c": 1\n}\n')] == [
+    splitter = RecordSplitter(Problems())
+    assert [*splitter.split(b'{\n  "a": 1\n{"b":1}\n{\n{\n  "c": 1\n}\n')] == [
         b'{\n  "a": 1',
         b'{"b":1}',
         b"{",
@@ -45,47 +47,47 @@ def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
 
 
 def test_what_has_not_ended_is_the_rest():
-    splitter = Splitter(Trouble())
-    assert [*splitter.cut(b'{"a":1}\n{\n "b": 1')] == [b'{"a":1}']
-    assert splitter.rest() == b'{\n "b": 1'
-    assert splitter.rest() == b""
+    splitter = RecordSplitter(Problems())
+    assert [*splitter.split(b'{"a":1}\n{\n "b": 1')] == [b'{"a":1}']
+    assert splitter.take_rest() == b'{\n "b": 1'
+    assert splitter.take_rest() == b""
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_a_record_that_is_too_long_is_passed_over_to_its_end(size):
-    trouble = Trouble()
-    splitter = Splitter(trouble, longest=50)
+    problems = Problems()
+    splitter = RecordSplitter(problems, max_size=50)
     text = b"x" * 51 + b'\n{"a":1}\n' + b"y" * 50 + b"\n" + b"z" * 60 + b"\n{\n" + b'"a":1,\n' * 20 + b"}\n"
     found = []
     for n in range(0, len(text), size):
-        found += splitter.cut(text[n : n + size])
+        found += splitter.split(text[n : n + size])
     assert found[:2] == [b'{"a":1}', b"y" * 50]
-    assert trouble.take() == ["a record above 0 MiB was passed over"]
+    assert problems.take() == ["a record above 0 MiB was skipped"]
 
 
 def test_the_rest_of_a_record_that_is_too_long_is_a_record_that_was_cut():
-    splitter = Splitter(Trouble(), longest=10)
-    assert [*splitter.cut(b"x" * 11)] == []
-    assert splitter.rest() == b"{"
+    splitter = RecordSplitter(Problems(), max_size=10)
+    assert [*splitter.split(b"x" * 11)] == []
+    assert splitter.take_rest() == b"{"
 
 
 def test_memory_is_bounded_by_the_longest_record():
-    trouble = Trouble()
-    splitter = Splitter(trouble, longest=1 << 20)
+    problems = Problems()
+    splitter = RecordSplitter(problems, max_size=1 << 20)
     for _ in range(100):
-        assert [*splitter.cut(b"x" * (1 << 16))] == []
+        assert [*splitter.split(b"x" * (1 << 16))] == []
         assert sum(map(len, splitter._line)) <= 1 << 20
 
 
 def test_what_is_there_is_read_and_nobody_waits(pipe):
     reader, writing, _, _ = pipe
-    assert [*reader.records()] == []
+    assert [*reader.read(0.0)] == []
     os.write(writing, b'{"a":1}\n{"b"')
-    assert [*reader.records()] == [b'{"a":1}']
-    assert [*reader.records()] == []
+    assert [*reader.read(0.0)] == [b'{"a":1}']
+    assert [*reader.read(0.0)] == []
     os.write(writing, b":2}\n")
-    assert [*reader.records()] == [b'{"b":2}']
-    assert reader.ended is None
+    assert [*reader.read(0.0)] == [b'{"b":2}']
+    assert reader._pipe.ended is None
 
 
 def test_the_end_is_told_and_the_rest_with_it(pipe):
@@ -93,9 +95,9 @@ def test_the_end_is_told_and_the_rest_with_it(pipe):
     os.write(writing, b'{"a":1}\n{"b"')
     ends.remove(writing)
     os.close(writing)
-    assert [*reader.records()] == [b'{"a":1}', b'{"b"']
-    assert (reader.ended, reader.unfinished) == (CLOSED, True)
-    assert [*reader.records()] == []
+    assert [*reader.read(0.0)] == [b'{"a":1}', b'{"b"']
+    assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, True)
+    assert [*reader.read(0.0)] == []
 
 
 def test_an_end_between_records_is_no_rest(pipe):
@@ -103,12 +105,12 @@ def test_an_end_between_records_is_no_rest(pipe):
     os.write(writing, b'{"a":1}\n \n')
     ends.remove(writing)
     os.close(writing)
-    assert [*reader.records()] == [b'{"a":1}']
-    assert (reader.ended, reader.unfinished) == (CLOSED, False)
+    assert [*reader.read(0.0)] == [b'{"a":1}']
+    assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, False)
 
 
 def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, monkeypatch):
-    monkeypatch.setattr(stream, "MOST", 4 * stream.CHUNK)
+    monkeypatch.setattr(monitor, "MAX_READ", 4 * host.CHUNK)
     reader, writing, _, ends = pipe
     line = b'{"a":"' + b"x" * 99_991 + b'"}\n'
 
@@ -121,19 +123,19 @@ def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, mo
     writer = threading.Thread(target=write)
     writer.start()
     ticks = []
-    while reader.ended is None:
-        ticks.append([*reader.records()])
+    while reader._pipe.ended is None:
+        ticks.append([*reader.read(0.0)])
     writer.join()
     assert sum(map(len, ticks)) == 50
-    assert all(sum(map(len, found)) <= stream.MOST + stream.CHUNK + len(line) for found in ticks)
+    assert all(sum(map(len, found)) <= monitor.MAX_READ + host.CHUNK + len(line) for found in ticks)
     assert len([found for found in ticks if found]) > 1
 
 
-@pytest.mark.skipif(not hasattr(stream.fcntl, "F_SETPIPE_SZ"), reason="Linux only")
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="Linux only")
 def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until, monkeypatch):
-    monkeypatch.setattr(stream, "BREATH", 10_000)  # however busy this machine is
+    monkeypatch.setattr(monitor, "WAIT_MS", 10_000)  # however busy this machine is
     reader, writing, _, ends = pipe
-    stream.fcntl.fcntl(writing, stream.fcntl.F_SETPIPE_SZ, 4096)
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     line = b'{"a":"' + b"x" * 450_000 + b'"}\n'
 
     def write():
@@ -143,15 +145,15 @@ def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until,
     ends.remove(writing)
     writer = threading.Thread(target=write)
     writer.start()
-    until(reader.waits)
-    assert [*reader.records()] == [line[:-1]]
+    until(reader._pipe.is_readable)
+    assert [*reader.read(0.0)] == [line[:-1]]
     writer.join()
 
 
-@pytest.mark.skipif(not hasattr(stream.fcntl, "F_GETPIPE_SZ"), reason="Linux only")
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux only")
 def test_a_pipe_is_made_to_hold_the_largest_record_that_was_seen(pipe):
     _, writing, _, _ = pipe
-    if stream.fcntl.fcntl(writing, stream.fcntl.F_GETPIPE_SZ) < stream.PIPE:
+    if fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ) < monitor.PIPE_SIZE:
         pytest.skip("this user may not enlarge pipes")
     assert os.write(writing, b"x" * 450_000) == 450_000
 
@@ -159,7 +161,7 @@ def test_a_pipe_is_made_to_hold_the_largest_record_that_was_seen(pipe):
 def test_the_mode_of_the_pipe_which_others_share_stays_as_it_is(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b"x")
-    list(reader.records())
+    list(reader.read(0.0))
     assert os.get_blocking(ends[0])
 
 
@@ -167,15 +169,15 @@ def test_a_regular_file_is_read_to_its_end(tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b'{"a":1}\n' * 3)
     fd = os.open(path, os.O_RDONLY)
-    reader = Stream(fd, Trouble())
-    assert [*reader.records()] == [b'{"a":1}'] * 3
-    assert reader.ended == CLOSED
+    reader = Input(fd, Problems())
+    assert [*reader.read(0.0)] == [b'{"a":1}'] * 3
+    assert reader._pipe.ended == host.CLOSED
     os.close(fd)
 
 
 def test_what_cannot_be_read_has_ended(tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
-    reader = Stream(fd, Trouble())
-    assert [*reader.records()] == []
-    assert reader.ended == "Is a directory"
+    reader = Input(fd, Problems())
+    assert [*reader.read(0.0)] == []
+    assert reader._pipe.ended == "Is a directory"
     os.close(fd)

@@ -1,0 +1,168 @@
+"""The reader of the hardware as a child of the agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.apple import AppleCollector
+from agent.collectors.apple.source import Native
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+from tests.doubles.apple.mac import CannotBuild, build
+
+AT = 1_800_000_000_000_000_000
+ROOT = Path(__file__).parents[4]
+MAC = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from agent.collectors.apple import hardware
+from tests.doubles.apple.mac import Mac
+mac = Mac(Path(sys.argv[1]))
+read = hardware.Hardware.read
+def reading(self, problems):
+    mac.pass_by(1.0, 20.0, P1=0.5)
+    return read(self, problems)
+hardware.Hardware.read = reading
+hardware.main(mac.libraries)
+"""
+PRINTS = 'echo \'{"source": "a fake", "values": {"gpu.power": 7.5}, "problems": []}\''
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Bench:
+    """A collector whose reader is a program of the test's."""
+
+    def __init__(self):
+        self.clock, self.collector = Clock(), None
+
+    def open(self, *command):
+        self.collector = AppleCollector(AppleCollector.Config(), clock=self.clock, reader=command)
+        self.collector.open()
+        return self
+
+    def shell(self, body):
+        return self.open("sh", "-c", body)
+
+    def tick(self):
+        """Return values by name and what was wrong."""
+        found = {}
+        try:
+            for point in self.collector.collect(AT):
+                found[point.metric.name] = point.value
+        except PartlyCollected as partly:
+            return found, list(partly.problems)
+        return found, []
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where there is no macmon
+    made = Bench()
+    yield made
+    if made.collector:
+        made.collector.close()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    try:
+        return build(tmp_path_factory.mktemp("apple"))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+def test_a_mac_is_read_through_the_child(bench, library, until):
+    bench.open(sys.executable, "-c", MAC, library)
+    assert bench.collector.describe() == "IOReport, IOAccelerator, 3 sensors of the SMC"
+    found = until(lambda: (found := bench.tick()[0]) and "gpu.power" in found and found)
+    assert found.keys() == {
+        "gpu.utilization",
+        "gpu.memory.used",
+        "gpu.temperature",
+        "gpu.power",
+        "gpu.clock.graphics",
+    }
+    assert found["gpu.utilization"] == pytest.approx(50.0)
+
+
+def test_the_contract_is_kept(library):
+    command = [sys.executable, "-c", MAC, library]
+    assert check_collector(AppleCollector(AppleCollector.Config(), reader=command))
+
+
+def test_a_crash_in_the_child_costs_readings_and_it_is_started_again(bench, until, tmp_path):
+    pid = tmp_path / "pid"
+    bench.shell(f"echo $$ > {pid}; {PRINTS}; {PRINTS}; exec sleep 60")
+    assert bench.tick() == ({"gpu.power": 7.5}, [])
+    first = int(pid.read_text())
+    os.kill(first, signal.SIGSEGV)
+    why = f"sh was ended by signal {signal.SIGSEGV:d}; it is started again later"
+    assert until(lambda: why in bench.tick()[1])
+    assert bench.tick()[0] == {"gpu.power": 7.5}  # still recent
+    bench.clock.now += 2.0
+    assert until(lambda: bench.tick() and int(pid.read_text() or first) != first)
+
+
+def test_a_crash_at_the_start_is_no_gpu(bench):
+    with pytest.raises(Unavailable, match=r"the reader of Apple's GPU: sh was ended by signal 11"):
+        bench.shell("kill -SEGV $$")
+
+
+def test_what_the_reader_cannot_find_is_unavailable_and_leaves_no_process(bench):
+    with pytest.raises(Unavailable, match=r"^no Apple GPU: this is a virtual machine$"):
+        bench.shell('echo \'{"unavailable": "no Apple GPU: this is a virtual machine"}\'; exec sleep 60')
+    assert bench.collector._source is None
+
+
+def test_problems_of_the_reader_are_those_of_the_collector(bench, until):
+    odd = PRINTS.replace("[]", '["IOReport gives no sample"]')
+    bench.shell(f"{PRINTS}; {PRINTS}; read x; {odd}; exec sleep 60".replace("read x", "sleep 0.3"))
+    assert until(lambda: bench.tick() == ({"gpu.power": 7.5}, ["IOReport gives no sample"]))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="there macOS has them")
+def test_the_real_reader_starts_wherever_another_agent_stands(tmp_path, monkeypatch):
+    (tmp_path / "agent.py").write_text("raise SystemExit('the wrong agent')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
+        Native(5.0, Clock()).open()
+
+
+def test_the_agent_itself_loads_none_of_apples_libraries():
+    words = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from agent.collectors.apple import AppleCollector
+body = {PRINTS + "; " + PRINTS + "; exec sleep 60"!r}
+collector = AppleCollector(AppleCollector.Config(), reader=["/bin/sh", "-c", body])
+collector.open()
+assert list(collector.collect(1))
+collector.close()
+print({{"ctypes", "agent.collectors.apple.hardware", "agent.collectors.apple.foundation"}} & {{*sys.modules}})
+"""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout == "set()\n"
+
+
+def test_the_reader_ends_when_nobody_reads():
+    """After a SIGKILL of the agent."""
+    read, write = os.pipe()
+    os.close(read)
+    told = "from agent.collectors.apple.hardware import _print; print(_print({}), file=sys.stderr)"
+    words = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {told}"
+    ran = subprocess.run([sys.executable, "-c", words], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert ran.stderr.startswith("False")

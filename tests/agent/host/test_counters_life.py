@@ -1,0 +1,47 @@
+"""Counters of a driver, whose beginning nobody tells."""
+
+from __future__ import annotations
+
+from agent.host.counters import Life
+
+
+def taken(life: Life, *readings: float) -> list[bool]:
+    """Take readings, one a nanosecond from 1 on; return which of them are to be trusted."""
+    return [life.take(value, at) for at, value in enumerate(readings, 1)]
+
+
+def test_a_life_begins_with_its_first_reading():
+    life = Life()
+    assert life.start_time is None
+    assert taken(life, 5.0, 7.0, 9.0) == [True, True, True]
+    assert life.start_time == 1
+
+
+def test_a_value_that_stays_is_no_fall():
+    life = Life()
+    assert taken(life, 5.0, 5.0, 5.0) == [True, True, True]
+    assert life.start_time == 1
+
+
+def test_a_value_that_fell_for_a_moment_is_held_back_and_begins_nothing_anew():
+    life = Life()
+    assert taken(life, 500.0, 0.0, 501.0) == [True, False, True]
+    assert life.start_time == 1
+
+
+def test_a_value_that_stays_below_the_last_is_the_first_of_another_life():
+    life = Life()
+    assert taken(life, 500.0, 3.0, 4.0, 5.0) == [True, False, True, True]
+    assert life.start_time == 3
+
+
+def test_each_fall_is_held_back_once():
+    life = Life()
+    assert taken(life, 500.0, 0.0, 501.0, 0.0, 502.0) == [True, False, True, False, True]
+    assert life.start_time == 1
+    assert taken(life, 0.0, 1.0) == [False, True]
+    assert life.start_time == 2
+
+
+def test_after_a_new_life_began_the_next_fall_is_held_back_again():
+    assert taken(Life(), 500.0, 3.0, 4.0, 1.0, 5.0) == [True, False, True, False, True]

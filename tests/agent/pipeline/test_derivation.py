@@ -1,0 +1,136 @@
+"""Processors: what they see, and what one that fails costs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+
+import pytest
+
+from agent.datapoint import Dimensions, Level, gauge
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.derivation import Derivation, derive_all
+from agent.pipeline.sampler import Sampler
+from agent.processor import Processor
+
+READ = gauge("test.read", "1", "A reading.")
+DERIVED = gauge("test.derived", "1", "Derived.", dims=("of",))
+DETAIL = gauge("test.detail", "1", "Derived, in detail.", Level.DETAILED)
+
+
+class Sum(Processor):
+    """Yields the sum of all values that it sees."""
+
+    metrics = (DERIVED,)
+
+    def derive(self, tick, at):
+        yield DERIVED.point(at, sum(point.value for point in tick), Dimensions(of=str(len(tick))))
+
+
+class Calls(Processor):
+    """Does what it is told."""
+
+    def __init__(self, do):
+        self.do = do
+
+    def derive(self, tick, at):
+        return self.do(tick, at)
+
+
+def made(do, name="made", level=Level.BASIC):
+    return Derivation(name, do if isinstance(do, Sum) else Calls(do), level)
+
+
+def values(points):
+    return [point.value for point in points]
+
+
+def test_each_processor_sees_the_collectors_points_and_those_of_the_processors_before_it():
+    points = [READ.point(7, 1.0), READ.point(7, 2.0)]
+    derive_all([made(Sum()), made(Sum())], points, 7)
+    assert values(points) == [1.0, 2.0, 3.0, 6.0]
+
+
+def raising(tick, at):
+    yield READ.point(at, 1.0)
+    raise SystemExit("no luck")
+
+
+def test_one_that_fails_costs_its_own_points_of_this_tick_and_is_told_once(caplog):
+    broken, well = made(raising, "broken"), made(Sum(), "well")
+    for at in (7, 8):
+        points = [READ.point(at, 1.0)]
+        derive_all([broken, well], points, at)
+        assert values(points) == [1.0, 1.0]
+    assert (broken.ok, broken.failed, broken.trouble, broken.yielded) == (False, 2, "SystemExit: no luck", 0)
+    assert (well.ok, well.failed, well.trouble, well.yielded) == (True, 0, None, 1)
+    assert [r.getMessage() for r in caplog.records] == ["processor broken: failed: no luck"]
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_a_processor_cannot_change_what_the_others_and_the_sinks_see():
+    def clear(tick, at):
+        tick.clear()
+        return ()
+
+    points = [READ.point(7, 1.0)]
+    derive_all([made(clear), made(Sum())], points, 7)
+    assert values(points) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda at: READ.point(at, math.nan), lambda at: READ.point(at, "1"), lambda at: "a point"]
+)
+def test_a_malformed_point_is_left_out_alone_and_counted(bad):
+    derivation = made(lambda tick, at: [bad(at), READ.point(at, 2.0)])
+    assert values(derivation.run((), 7)) == [2.0]
+    assert derivation.validation.not_finite + derivation.validation.malformed.total() == 1
+
+
+def test_a_point_above_the_level_is_left_out():
+    def do(tick, at):
+        return [DETAIL.point(at, 1.0)]
+
+    assert made(do).run((), 7) == []
+    assert values(made(do, level=Level.DETAILED).run((), 7)) == [1.0]
+
+
+def test_a_trouble_that_is_over_is_not_shown():
+    results = iter([("a point",), ()])
+    derivation = made(lambda tick, at: next(results))
+    derivation.run((), 7)
+    assert "expected a Datapoint, got str" in derivation.trouble
+    derivation.run((), 8)
+    assert derivation.trouble is None
+
+
+class One:
+    """A collector of one reading."""
+
+    metrics = (READ,)
+
+    def open(self): ...
+
+    def identity(self):
+        return {}
+
+    def collect(self, at):
+        yield READ.point(at, 4.0)
+
+    def close(self): ...
+
+
+def test_the_clock_runs_processors_between_the_collectors_and_the_routes():
+    readings = queue.SimpleQueue()
+    sampler = Sampler("one", One(), Level.ALL, readings)
+    pipeline = Pipeline([sampler], (), readings, interval=1.0, derivations=[made(Sum())])
+    pipeline.start()
+    try:
+        points = pipeline.gather(7, 30.0)
+    finally:
+        pipeline.close(0)
+    assert [(point.metric.name, point.value, point.at) for point in points] == [
+        ("test.read", 4.0, 7),
+        ("test.derived", 4.0, 7),
+    ]

@@ -1,0 +1,353 @@
+"""A spool at its edges: taken over from another agent, in debt to its file, or with a file that rotted."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+import agent.spool.queue
+from agent.datapoint import gauge
+from agent.errors import Retryable
+from agent.spool.queue import POINT_BYTES, Spool
+
+LOAD = gauge("cpu.load", "1", "The load.")
+PAGE = 4096
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "sink.db"
+
+
+@pytest.fixture
+def spooled(path):
+    """Make a spool at `path`; what is still open at the end is closed."""
+    made = []
+
+    def make(**more):
+        spool = Spool("sink", path, **more)
+        made.append(spool)
+        return spool
+
+    yield make
+    for spool in made:
+        spool.close()
+
+
+def points(*ids, at=1):
+    return [LOAD.point(at, float(n)) for n in ids]
+
+
+def ids(taken):
+    return [int(point.value) for point in taken]
+
+
+def take(spool, most=10**6):
+    return ids(spool.take(most)[0])
+
+
+def drain(spool, most=7):
+    found = []
+    while taken := take(spool, most):
+        found += taken
+        spool.acknowledge({"sent": len(taken)})
+    return found
+
+
+def rows(path):
+    """Return what the file owes: key, points and how many of them have ended."""
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute("SELECT key, points, done FROM chunk ORDER BY key").fetchall()
+
+
+def ledger(path):
+    with closing(sqlite3.connect(path)) as db:
+        return dict(db.execute("SELECT entry, points FROM ledger"))
+
+
+@pytest.fixture
+def locked(path):
+    """Somebody else writes to the file: nothing can be written until the block ends."""
+
+    def lock(spool):
+        spool._file._store._db.execute("PRAGMA busy_timeout=0")
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("BEGIN IMMEDIATE")
+        return closing(db)
+
+    return lock
+
+
+# -- taken over ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_spool_is_taken_over_with_all_rows_that_the_other_agent_left_in_it(spooled, path):
+    first = spooled()
+    for n in range(0, 12, 2):
+        first.append(points(n, n + 1))
+    assert take(first, 5) == [0, 1, 2, 3, 4]
+    first.acknowledge({"sent": 5})  # two chunks are gone, and half of the third
+    first.release()
+    second = spooled()
+    second.append(points(100, 101))
+    second.append(points(102))
+    assert set(second.faults) == {"busy"}
+    first.close()
+    second.append(points(103))  # the file is free: now it is taken over
+    second.append(points(104))
+    assert [done for _, _, done in rows(path)] == [1, *[0] * 7]
+    assert (second.ledger.collected, second.ledger.sent, second.ledger.balance()) == (17, 5, 0)
+    assert take(second, 4) == [5, 6, 7, 8]
+    second.acknowledge({"sent": 4})
+    second.close()
+    third = spooled()
+    assert drain(third) == [9, 10, 11, 100, 101, 102, 103, 104]
+    assert (third.ledger.sent, third.ledger.balance(), third.bytes) == (17, 0, 0)
+    assert rows(path) == []
+
+
+def test_what_the_worker_has_in_hand_is_not_taken_over_until_it_is_given_back(spooled, path):
+    first = spooled()
+    first.append(points(0, 1))
+    second = spooled()
+    second.append(points(100, 101))
+    assert take(second) == [100, 101]
+    first.close()
+    second.append(points(102))
+    second.acknowledge({"sent": 1})
+    second.release()
+    second.append(points(103))
+    assert drain(second) == [0, 1, 101, 102, 103]
+    assert ledger(path) == {"collected": 6, "sent": 6}
+
+
+# -- in debt ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_ended_while_the_file_could_not_be_written_is_noted_in_order(spooled, path, locked):
+    spool = spooled()
+    for n in (0, 10, 20, 30):
+        spool.append(points(n, n + 1, n + 2, n + 3))
+    assert take(spool) == [n + m for n in (0, 10, 20, 30) for m in range(4)]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})  # of the first chunk
+        spool.acknowledge({"sent": 4})  # its rest, and the first of the second
+        spool.acknowledge({"rejected:odd": 2})
+        spool.acknowledge({"sent": 3})  # its rest, and half of the third
+        assert rows(path)[0] == (0, 4, 0)
+    spool.append(points(40))
+    assert rows(path) == [(2, 4, 2), (3, 4, 0), (4, 1, 0)]
+    assert ledger(path) == {"collected": 17, "sent": 8, "rejected:odd": 2}
+    assert "disk" in spool.faults
+    spool.close()
+    assert drain(spooled()) == [22, 23, 30, 31, 32, 33, 40]
+
+
+def test_nothing_is_written_before_the_debts_are_paid(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1))
+    assert take(spool) == [0, 1]
+    with locked(spool):
+        spool.acknowledge({"sent": 2})
+        spool.append(points(2))
+    assert rows(path) == [(0, 2, 0)]
+    spool.append(points(3))
+    assert [count for _, count, _ in rows(path)] == [1, 1]
+    assert drain(spool) == [2, 3]
+    assert ledger(path) == {"collected": 4, "sent": 4}
+
+
+def test_a_debt_is_paid_once(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    assert take(spool) == [0, 1, 2]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})
+    spool.acknowledge({"sent": 1})
+    assert ledger(path) == {"collected": 3, "sent": 2}
+    spool.append(points(3))
+    assert ledger(path) == {"collected": 4, "sent": 2}
+
+
+# -- rotten -------------------------------------------------------------------------------------------------------------
+
+
+def overwritten(path, word):
+    content = path.read_bytes()
+    assert word in content
+    path.write_bytes(content.replace(word, b"\xff" * len(word)))
+
+
+@pytest.mark.parametrize("when", ["at the start", "while it runs"])
+def test_bytes_return_to_zero_after_a_chunk_rotted(spooled, path, when):
+    spool = spooled()
+    for n in range(3):
+        spool.append([LOAD.point(1, float(n))._replace(metric=gauge(f"metric.{n}", "1", "Rots."))])
+    spool.close()
+    if when == "at the start":
+        overwritten(path, b"metric.1")
+        spool = spooled()
+    else:
+        spool = spooled()
+        spool._file._store._db.execute("UPDATE chunk SET body = x'ff' WHERE key = 1")
+    assert spool.bytes > 0
+    assert drain(spool) == [0, 2]
+    assert (spool.bytes, spool.ledger.balance()) == (0, 0)
+    assert spool.ledger.dropped == {"unreadable": 1}
+
+
+def test_bytes_are_those_in_memory_once_the_file_rotted_and_zero_when_all_is_sent(spooled, path):
+    spool = spooled()
+    for n in range(40):
+        spool.append(points(*range(50 * n, 50 * n + 50)))
+    spool.close()
+    spool = spooled()
+    db = spool._file._store._db
+    db.execute("PRAGMA cache_size=0")
+    (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'").fetchone()
+    spool.append(points(9000, 9001))
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek((root - 1) * PAGE)
+        file.write(b"\xff" * PAGE)
+    assert take(spool) == [9000, 9001]  # the file is set aside; only what was at hand is left
+    assert spool.faults == {"corrupt": 1}
+    assert spool.bytes == 2 * POINT_BYTES
+    spool.acknowledge({"sent": 2})
+    assert (spool.bytes, spool.ledger.balance()) == (0, 0)
+    spool.append(points(1))
+    assert drain(spool) == [1]
+    assert spool.bytes == 0
+
+
+# -- its bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_bytes_as_are_allowed_are_kept_and_one_more_costs_the_oldest(monkeypatch):
+    monkeypatch.setattr(agent.spool.queue, "MEMORY_BYTES", 4 * POINT_BYTES)
+    spool = Spool("mem")
+    spool.append(points(0, 1))
+    spool.append(points(2, 3))
+    assert (spool.bytes, spool.ledger.dropped) == (4 * POINT_BYTES, {})
+    spool.append(points(4))
+    assert spool.ledger.dropped == {"memory full": 2}
+    assert drain(spool) == [2, 3, 4]
+
+
+def test_a_point_just_as_old_as_is_allowed_is_sent():
+    now = 100 * 10**9
+    spool = Spool("mem", max_age=10, clock=lambda: now)
+    spool.append(points(0, at=now - 10 * 10**9 - 1))
+    spool.append(points(1, at=now - 10 * 10**9))
+    assert drain(spool) == [1]
+    assert spool.ledger.dropped == {"too old": 1}
+
+
+def test_a_chunk_is_as_young_as_its_newest_point():
+    now = 100 * 10**9
+    spool = Spool("mem", max_age=10, clock=lambda: now)
+    spool.append([*points(0, at=1), *points(1, at=now), *points(2, at=2)])
+    assert spool.oldest() == now
+    assert drain(spool) == [0, 1, 2]
+
+
+def test_a_chunk_that_the_disk_withholds_is_asked_for_ten_times(spooled, monkeypatch):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+    read = agent.spool.queue.Store.read
+
+    def withhold(store, key, *words):
+        if key == 0:
+            raise sqlite3.OperationalError("disk I/O error")
+        return read(store, key, *words)
+
+    monkeypatch.setattr(agent.spool.queue.Store, "read", withhold)
+    for _ in range(9):
+        with pytest.raises(Retryable):
+            spool.take(10)
+    assert drain(spool) == [1]
+    assert spool.ledger.dropped == {"unreadable": 1}
+
+
+def test_refused_points_are_counted_in_the_file_too(spooled, path):
+    spool = spooled()
+    spool.refuse(3, "over budget")
+    assert ledger(path) == {"collected": 3, "dropped:over budget": 3}
+    spool.close()
+    again = spooled()
+    assert (again.ledger.collected, again.ledger.dropped, again.ledger.balance()) == (3, {"over budget": 3}, 0)
+
+
+def test_points_that_a_memory_spool_still_holds_at_the_close_are_lost_and_said(caplog):
+    spool = Spool("mem")
+    spool.append(points(0, 1))
+    spool.append(points(2))
+    assert take(spool, 1) == [0]
+    spool.acknowledge({"sent": 1})
+    spool.close()
+    assert (spool.lost, spool.bytes, spool.is_due, spool.ledger.balance()) == (2, 0, False, 0)
+    assert "2 points are lost" in caplog.text
+    spool.close()
+    assert spool.lost == 2
+
+
+# -- its file -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_counted_as_lost_with_a_deleted_file_does_not_come_back_with_it(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.append(points(2, 3))
+    shutil.rmtree(path.parent)
+    path.parent.touch()  # a file where the folder should be
+    spool.append(points(4))
+    lost = spool.ledger.dropped["unreadable"]
+    path.parent.unlink()
+    spool.append(points(5))
+    assert spool.faults["lost"] == 1
+    spool.close()
+    found = drain(spooled())
+    assert found == [*range(lost, 4), 4, 5]
+
+
+def test_a_file_of_this_version_that_lost_its_columns_proves_nothing_and_is_set_aside(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.close()
+    with closing(sqlite3.connect(path)) as db:
+        for table, column in (("chunk", "rest"), ("chunk", "crc"), ("chunk", "destination"), ("memo", "crc")):
+            db.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO rotten_{column}")
+        db.commit()
+    again = spooled()
+    assert again.faults["corrupt"] == 1
+    assert path.with_suffix(".corrupt").exists()
+
+
+def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    spool.append(points(2))
+    spool.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE chunk SET done = points, rest = 0 WHERE key = 0")
+        db.commit()
+    again = spooled()
+    assert drain(again) == [2]
+    assert (again.ledger.balance(), again.bytes) == (0, 0)
+    assert rows(path) == []
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its numbers make no sense")]
+
+
+def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
+    spool = spooled()
+    spool.append([LOAD.point(1, 2**70), LOAD.point(1, 2**71)])
+    assert rows(path) == []
+    assert (spool.bytes, spool.is_due, spool.ledger.dropped) == (0, False, {"unwritable": 2})
+    spool.append(points(1))
+    assert drain(spool) == [1]
+    assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}

@@ -1,0 +1,133 @@
+"""The plugins that docs/ shows are whole: checked for types and style, built into wheels, and run."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests import wheels
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"entropy": "docs/writing-a-collector.md", "udp": "docs/writing-a-sink.md"}
+
+
+def shown(page, language):
+    """Return the blocks of code of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A folder for each example, with the files that its page shows."""
+    folder = tmp_path_factory.mktemp("examples")
+    for name, page in PAGES.items():
+        (folder / name).mkdir()
+        (source,), (project, *_) = shown(page, "python"), shown(page, "toml")
+        (folder / name / f"chipwatch_{name}.py").write_text(source)
+        (folder / name / "pyproject.toml").write_text(project)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(project, tmp_path_factory):
+    target = tmp_path_factory.mktemp("site")
+    for name in PAGES:
+        wheels.install({}, project / name, target)
+    return target
+
+
+@pytest.fixture
+def run(agent, installed):
+    return lambda *words, **options: agent.run(*words, env={"PYTHONPATH": installed}, **options)
+
+
+def checked(project, *words):
+    sources = sorted(project.glob("*/*.py"))
+    assert len(sources) == len(PAGES)
+    done = subprocess.run(
+        [sys.executable, "-m", *words, *map(str, sources)],
+        capture_output=True, text=True, cwd=project, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_they_import_nothing_of_ours_but_chipwatch(project):
+    for source in project.glob("*/*.py"):
+        ours = re.findall(r"^(?:from|import) ((?:agent|sinks|chipwatch)\b\S*)", source.read_text(), re.MULTILINE)
+        assert ours == ["chipwatch"]
+
+
+def test_their_types_are_right(project, tmp_path):
+    checked(project, "mypy", "--strict", "--cache-dir", str(tmp_path))
+
+
+def test_they_keep_to_the_style_of_the_house_but_for_docstrings_of_what_the_contract_documents(project):
+    checked(
+        project, "ruff", "check", "--no-cache", "--config", str(ROOT / "pyproject.toml"), "--ignore", "D102,D107,INP"
+    )
+    checked(project, "ruff", "format", "--check", "--no-cache", "--config", str(ROOT / "pyproject.toml"))
+
+
+def test_the_collector_is_listed_and_read(run, tmp_path):
+    rows = json.loads(run("list", "--format", "json").stdout)
+    assert [row["collector"] for row in rows if row["name"] == "entropy.available"] == ["entropy"]
+    random = tmp_path / "sys/kernel/random"
+    random.mkdir(parents=True)
+    words = ("--once", "--interval", "0.1", "--collector", "entropy", "--proc", tmp_path)
+    assert "entropy_avail is absent" in run("check", *words[3:]).stdout
+    (random / "entropy_avail").write_text("256\n")
+    done = run(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["value"] == 256
+
+
+def test_both_sinks_of_the_page_send_under_their_own_names(run, tmp_path):
+    (instances,) = shown(PAGES["udp"], "toml")[1:]
+    assert {table["type"] for table in tomllib.loads(instances)["sinks"].values()} == {"udp"}
+    file = tmp_path / "agent.toml"
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as near,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far,
+    ):
+        ports = []
+        for one in (near, far):
+            one.bind(("127.0.0.1", 0))
+            one.settimeout(30)
+            ports.append(f"port = {one.getsockname()[1]}\n")
+        text = (
+            instances.replace('host = "192.0.2.7"\n', "").replace('type = "udp"\n', 'type = "udp"\n{}').format(*ports)
+        )
+        file.write_text('collector = ["memory"]\n' + text)
+        done = run("--once", "--interval", "0.1", "--config", file, "--spool", tmp_path / "spool")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        for one in (near, far):
+            assert re.search(r"^memory\.used \d", one.recv(65536).decode(), re.MULTILINE)
+    assert sorted(path.name for path in (tmp_path / "spool").glob("*.db")) == ["far.db", "near.db"]
+
+
+def test_the_checks_that_ship_find_no_fault_in_them(project, monkeypatch, tmp_path):
+    from chipwatch import Dimensions, check_collector, check_sink, gauge
+
+    for name in PAGES:
+        monkeypatch.syspath_prepend(project / name)
+    import chipwatch_entropy
+    import chipwatch_udp
+
+    random = tmp_path / "sys/kernel/random"
+    random.mkdir(parents=True)
+    (random / "entropy_avail").write_text("256\n")
+    config = chipwatch_entropy.EntropyCollector.Config(proc=tmp_path)
+    assert {point.value for point in check_collector(chipwatch_entropy.EntropyCollector(config))} == {256}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.bind(("127.0.0.1", 0))
+        config = chipwatch_udp.UdpSink.Config(port=there.getsockname()[1])
+        point = gauge("a.b", "1", "A thing.").point(1, 2.5, Dimensions(c="d"))
+        assert check_sink(chipwatch_udp.UdpSink(config), [point]) == ()
+        assert there.recv(100) == b"a.b 2.5"

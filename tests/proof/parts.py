@@ -1,0 +1,36 @@
+"""
+The heavier real parts of `make proof`: installs each into an environment of its own in .proof, pinned by hash, and finds it.
+
+`make proof` runs this file. No part is required: where one cannot be installed, its tests are skipped with the reason.
+To add one: requirements/proof-NAME.in, its name in PARTS, `make constraints`, and a test that calls `python(NAME)`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.deploy.tools import ROOT, environment, install_parts
+
+FOLDER = ROOT / ".proof"
+PARTS = ("wandb", "mlflow")
+
+
+def python(name: str) -> Path:
+    """Return the Python that can import the part; skip the test where the part is not installed."""
+    import pytest  # a test calls this, the installer does not
+
+    if not (FOLDER / f"{name}.stamp").exists():
+        pytest.skip(
+            f"{name} is not installed: `make proof` installs it where an index can be reached; see {FOLDER / name}.log"
+        )
+    return FOLDER / name / "bin/python"
+
+
+def install() -> None:
+    """Install each part that is not there as pinned; print which cannot be, and go on."""
+    pins = ROOT / "requirements"
+    install_parts(FOLDER, [environment(name, FOLDER, pins / f"constraints-proof-{name}.txt") for name in PARTS])
+
+
+if __name__ == "__main__":
+    install()
