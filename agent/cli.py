@@ -367,7 +367,7 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
 def _check(config: Config, _: argparse.Namespace) -> int:
     from agent.commands import check as report  # noqa: PLC0415  # loaded on demand
 
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)  # each line of the report says what is wrong
     fit = True
     for good, line in report.check(config):
         fit &= good

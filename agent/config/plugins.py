@@ -10,7 +10,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from agent.config.convert import ConfigError
+from agent.datapoint import Metric
 from agent.errors import text_of
+from agent.sink import Limits
 
 COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
@@ -56,8 +58,21 @@ def check(group: str, name: str, cls: Any) -> None:
     else:
         with blamed(group, name, "its Config cannot be read"):
             typing.get_type_hints(shape)
+        with blamed(group, name, "its hints cannot be read"):
+            "".join(getattr(cls, "hints", ()))
         return
     raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
+
+
+def build(group: str, name: str, cls: Any, config: Any) -> Any:
+    """Return a plugin of a class that was checked; raise ConfigError."""
+    with blamed(group, name, "it cannot be built"):
+        made = cls(config)
+        if group == SINKS and not isinstance(made.limits, Limits):
+            raise TypeError(f"limits: expected Limits, got {made.limits!r}")
+        if group == COLLECTORS and (odd := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
+            raise TypeError(f"metrics: expected Metric, got {odd[0]!r}")
+    return made
 
 
 @contextlib.contextmanager
@@ -65,8 +80,8 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
     """Raise ConfigError, which says `what` failed of a plugin, for whatever its code raises but what is `spared`."""
     try:
         yield
-    except (Exception, SystemExit) as bug:
-        if isinstance(bug, (ConfigError, MemoryError, *spared)):
+    except BaseException as bug:
+        if isinstance(bug, (ConfigError, MemoryError, KeyboardInterrupt, *spared)):
             raise
         raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
 

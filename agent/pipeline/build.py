@@ -65,8 +65,7 @@ def load_plugin(group: str, name: str, config: Config) -> Any:
 def build_plugin(group: str, name: str, config: Config) -> Any:
     """Import and build one plugin; raise ConfigError, or NotLoaded."""
     cls = load_plugin(group, name, config)
-    with plugins.blamed(group, name, "it cannot be built"):
-        return cls(configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+    return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
 
 def build_collectors(config: Config) -> dict[str, Collector]:

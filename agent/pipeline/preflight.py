@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from agent.config import plugins
 from agent.datapoint import Datapoint, Dimensions, Metric, gauge
 from agent.sink import Sink
 
@@ -25,12 +26,17 @@ def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str 
     """Yield a sentence for each dimension of every point, and each set of them, that the sink `name` never takes."""
     alone = False
     for key, value in dims.items():
-        if why := sink.refuses(SAMPLE, Dimensions({key: value})):
+        if why := _refuses(name, sink, SAMPLE, Dimensions({key: value})):
             alone = True
             place = f"{where}.{key if key.isprintable() else repr(key)} = {value[:60]!r}"
             yield Fault(f"{place}: {name} rejects every point that has it: {why}; change it, or leave it out")
-    if not alone and (why := sink.refuses(SAMPLE, Dimensions(dims))):
+    if not alone and (why := _refuses(name, sink, SAMPLE, Dimensions(dims))):
         yield Fault(f"{where}: {name} rejects every point that has these {len(dims)}: {why}; leave some out")
+
+
+def _refuses(name: str, sink: Sink, metric: Metric, dims: Dimensions) -> str | None:
+    with plugins.blamed(plugins.SINKS, name, "refuses fails"):
+        return sink.refuses(metric, dims)
 
 
 def faults(
@@ -58,7 +64,7 @@ def faults(
         point = metric.point(0, 0.0, Dimensions(under | dict.fromkeys(metric.dims, "0")))
         point = rename(point) if rename else point
         asked += 1
-        if why := sink.refuses(point.metric, point.dims):
+        if why := _refuses(name, sink, point.metric, point.dims):
             refused.setdefault(point.metric.name, why)
     if refused:
         names, why = ", ".join([*refused][:NAMED]), next(iter(refused.values()))

@@ -199,15 +199,17 @@ class Window:
 
         Where the window is short, they are stamped with the first moment that is far enough from the last window.
         """
-        done, moved = [], 0
-        if self._ended is not None and self.is_short:
-            moved = self._last = self._ended + self._spacing
+        done, earliest = [], 0
+        if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:
+            earliest = self._ended + self._spacing - self._slack  # also for a reading that came late
+            if self.is_short:
+                earliest = self._last = self._ended + self._spacing
         for first, _, samples in self._gauges.values():
             total = summarise(samples)
             mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
         self._gauges, self.samples = {}, 0
-        done += self._end_counters(moved)
+        done += self._end_counters(earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
             self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there

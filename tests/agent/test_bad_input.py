@@ -55,6 +55,55 @@ class Empty:
     Config = Raises.Config
 
 thing = 5
+
+class Odd(Raises):
+    metrics = 5
+
+    def __init__(self, config):
+        pass
+"""
+SINKS = """
+from dataclasses import dataclass
+from agent.sink import Limits, Sink
+
+class Mute(BaseException):
+    def __str__(self):
+        raise ValueError
+
+class Good(Sink):
+    limits = Limits(max_points=10, window=0, flush=0)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def write(self, batch):
+        return []
+
+class Opens(Good):
+    def open(self):
+        raise Mute
+
+class Exits(Good):
+    def open(self):
+        raise SystemExit(0)
+
+class Shows(Good):
+    def describe(self):
+        raise GeneratorExit("a\\n\x1b[2J")
+
+class Refuses(Good):
+    def refuses(self, metric, dims):
+        raise Mute
+
+class Unlimited(Good):
+    limits = 5
+
+class Hints(Good):
+    hints = (5,)
 """
 
 
@@ -137,6 +186,7 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ("Bare", "not a plugin: <class 'theirs.Bare'> has no dataclass Config"),
         ("Empty", "not a plugin: <class 'theirs.Empty'> has no metrics and no collect"),
         ("thing", "not a plugin: 5 is no class"),
+        ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
         ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
     ],
 )
@@ -144,6 +194,53 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
     others.add("theirs", PLUGINS, collectors=[("odd", name)])
     told = line_of(here("--once"), 2)
     assert told == f"collectors.odd: {line}" or re.fullmatch(f"collectors.odd: {line}", told)
+
+
+@pytest.mark.parametrize("command", ["check", "--once"])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Refuses", "refuses fails: Mute: its __str__ raises"),
+        ("Unlimited", "it cannot be built: TypeError: limits: expected Limits, got 5"),
+        ("Hints", "its hints cannot be read: TypeError: sequence item 0: expected str instance, int found"),
+    ],
+)
+def test_a_sink_that_is_not_as_the_contract_says_is_refused_by_name(agent, others, *, name, line, command):
+    others.add("theirs", SINKS, sinks=[("odd", name)])
+    done = agent.run(command, *FEW, "--sink", "odd", "--dim", "a=b", env={"PYTHONPATH": others.folder})
+    assert line_of(done, 2) == f"sinks.odd: {line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("Opens", "Mute: its __str__ raises"), ("Exits", "SystemExit: 0"), ("Shows", r"GeneratorExit: a\n\x1b[2J")],
+)
+def test_whatever_a_sink_raises_in_a_check_is_one_line(agent, others, name, line):
+    others.add("theirs", SINKS, sinks=[("odd", name)])
+    done = agent.run("check", *FEW, "--sink", "odd", env={"PYTHONPATH": others.folder})
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [row for row in done.stdout.splitlines() if row.startswith("sink")] == [
+        f"sink       odd          FAILED   sinks.odd: it fails: {line}"
+    ]
+
+
+def test_whatever_a_collector_raises_in_a_check_is_one_line(agent, others):
+    module = (
+        PLUGINS.replace('raise RuntimeError("no\\n way \\x1b[2J")', "pass") + "    def open(self):\n        1 / 0\n"
+    )
+    others.add("theirs", module.replace("metrics = 5", "metrics = ()"), collectors=[("odd", "Odd")])
+    done = agent.run("check", "--collector", "odd", env={"PYTHONPATH": others.folder})
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "collector  odd          FAILED   ZeroDivisionError: division by zero\n" in done.stdout
+
+
+def test_a_credential_process_that_is_missing_is_one_line(agent, tmp_path):
+    (tmp_path / "config").write_text("[default]\ncredential_process = /no/such/program\n")
+    env = {"AWS_CONFIG_FILE": tmp_path / "config", "AWS_EC2_METADATA_DISABLED": "true"}
+    done = agent.run("check", *FEW, "--sink", "cloudwatch", "--region", "eu-west-1", env=env)
+    assert (done.returncode, done.stderr) == (1, "")
+    line = next(row for row in done.stdout.splitlines() if row.startswith("sink"))
+    assert line.endswith("FAILED   AWS credentials: /no/such/program: No such file or directory")
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,10 @@ def test_outages_kills_and_restarts_in_mid_series_lose_nothing_and_break_no_seri
         assert all(later.end - earlier.end >= 10 * S for earlier, later in pairwise(points))
     (counted,) = (points for key, points in series.items() if key.type.endswith("test/total"))
     assert {point.start for point in counted} == {lives.begun - 2 * child.AGO}, "the start moved"
-    assert [point.value for point in counted] == [
-        child.total(point.end, lives.begun - 2 * child.AGO) for point in counted
-    ]
+    assert len(counted) > 60
+    for before, point in pairwise([counted[0]._replace(end=0), *counted]):
+        late = child.total(point.end, lives.begun - 2 * child.AGO) - point.value  # ms
+        assert 0 <= late <= (10_000 if point.end - before.end == 10 * S else 0)  # moved to where Google takes it
 
 
 def test_a_run_delivers_its_last_reading_at_whatever_second_it_is_stopped():

@@ -18,6 +18,7 @@ from agent.commands.check import sample_config
 from agent.config import load as config
 from agent.config import plugins
 from agent.config.convert import ConfigError
+from agent.logs.text import one_line
 from agent.pipeline import build
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
@@ -102,9 +103,9 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
                 config.sink_options(name, loaded)
             build.validate(loaded)
         except ConfigError as problem:
-            code, said = 2, f"{problem}\n"
+            code, said = 2, f"{one_line(str(problem))}\n"
         except build.NotLoaded as problem:
-            code, said = 1, f"{problem}\n"
+            code, said = 1, f"{one_line(str(problem))}\n"
         except SystemExit as end:
             code = end.code
     said = (said + told.getvalue()).encode(errors="backslashreplace").decode()  # as standard error does

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import psutil
 import pytest
 
+from agent.collectors.cpu import CpuCollector
+from agent.collectors.disk import DiskCollector
+from agent.collectors.memory import MemoryCollector
+from agent.collectors.network import NetworkCollector
+from agent.datapoint import Level
 from agent.host import procfs
 from agent.host.procfs import KeptFile, boot_time
 
@@ -51,6 +57,32 @@ def test_reading_ends_at_the_limit(monkeypatch, tmp_path):
 def test_a_file_that_is_not_there_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         KeptFile(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"x 1", b"1 x", b"cpu", b"9" * 5000])
+@pytest.mark.parametrize(
+    ("collector", "name"),
+    [(CpuCollector, "stat"), (CpuCollector, "loadavg"), (MemoryCollector, "meminfo"), (DiskCollector, "diskstats"),
+     (NetworkCollector, "net/dev")],
+)  # fmt: skip
+def test_a_file_that_is_not_as_linux_writes_it_is_an_os_error_that_names_it(tmp_path, collector, name, content):
+    for path in PROC.rglob("*"):
+        if path.is_file() and str(path.relative_to(PROC)) in {"stat", "loadavg", "meminfo", "diskstats", "net/dev"}:
+            (tmp_path / path.relative_to(PROC)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, tmp_path / path.relative_to(PROC))
+    (tmp_path / "loadavg").write_text("0.1 0.2 0.3 1/2 3\n")
+    paths = {"paths": ("/",), "sys": tmp_path / "none"} if collector is DiskCollector else {}
+    reading = collector(collector.Config(proc=tmp_path, **paths))
+    reading.level = Level.ALL
+    reading.open()
+    (tmp_path / name).write_bytes(content)
+    told = []
+    try:
+        list(reading.collect(7))
+    except OSError as problem:
+        told = [str(problem)]
+    reading.close()
+    assert all(text.startswith(f"{tmp_path / name} is not as Linux writes it: ") for text in told)
 
 
 def test_closing_twice_is_safe_and_reading_afterwards_is_an_os_error(tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, counter, gauge
 from agent.pipeline.window import FORGET, MOST_VALUES, Window, summarise
+from agent.sink import SLACK
 
 S = 10**9
 HOUR = 3600 * S
@@ -508,3 +509,15 @@ def test_a_window_that_held_nothing_does_not_keep_the_next_one_open():
     assert window.add([LOAD.point(1260 * S, 2.0)], 1260 * S) == []
     assert not window.is_short
     assert [point.value for point in window.close()] == [2.0]
+
+
+def test_a_reading_of_a_counter_that_came_late_is_not_sent_too_near_the_last_window():
+    total, second = counter("test.total", "By", "A total."), 10**9
+    window = Window(20, born=0, spacing=10)
+    for at in (1, 10, 19):
+        window.add([total.point(at * second, float(at), start_time=0)], at * second)
+    (first,) = window.add([total.point(20 * second, 20.0, start_time=0)], 20 * second)
+    window.add([], 39 * second)  # no reading came since
+    (later,) = window.add([total.point(40 * second, 40.0, start_time=0)], 40 * second)
+    assert later.at - first.at >= (10 - SLACK) * second
+    assert later.value == 20.0

@@ -94,3 +94,10 @@ def test_a_redirection_takes_no_credentials_elsewhere(make_sink, points):
                 with pytest.raises(Refused, match="answers 30"):
                     sink.write(points())
     assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("length", ["1", "3", "9999"])
+def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, length):
+    answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
+    with RawServer([answer]) as server, pytest.raises(Retryable):
+        make_sink(endpoint_url=server.url).write(points())
