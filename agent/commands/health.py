@@ -93,7 +93,7 @@ def _file(path: str | Path | None) -> dict[str, Any]:
     except ValueError as problem:
         raise WrongUsage(f"{path}: not TOML: {problem}") from problem
     except RecursionError:
-        raise WrongUsage(f"{path}: its values are nested too deep") from None
+        raise WrongUsage(f"{path}: not a configuration: its values are nested too deep") from None
     spool = tables.get("spool", "")
     if not isinstance(spool, str) or "\0" in spool:
         raise WrongUsage(f"spool: expected a path, got {spool!r}")

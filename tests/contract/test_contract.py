@@ -69,7 +69,11 @@ def test_there_is_something_to_ask():
 
 def test_what_is_installed_is_what_the_project_declares():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    assert {(group, name) for group, points in declared.items() for name in points} == set(OURS), "run `make` once more"
+    installed = {
+        (group, name) for group in declared for name, point in plugins.installed(group).items()
+        if point.value.startswith(("agent.", "sinks."))
+    }  # fmt: skip
+    assert {(group, name) for group, points in declared.items() for name in points} == installed, "run `make` once more"
 
 
 @every_plugin
@@ -277,7 +281,7 @@ plugins.load(plugins.SINKS, sys.argv[1])
 print(*sorted({m.split(".")[1] for m in sys.modules if m.startswith("sinks.")}))
 """
     done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.split() == [name]
+    assert {*done.stdout.split()} - {"common"} == {name}
 
 
 def test_a_run_with_the_standard_output_loads_no_cloud(agent):

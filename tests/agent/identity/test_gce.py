@@ -102,7 +102,7 @@ def test_the_id_is_a_text_to_its_last_digit(source, gce, identity, text):
 def test_what_is_not_said_is_not_made_up(source, gce, document):
     gce.document = document
     answer = source.ask(["gcp_zone", "region"])
-    assert answer == ({}, f"{gce.url}/computeMetadata/v1 lacks gcp_zone, region", False)
+    assert answer == ({}, f"{gce.url}/computeMetadata/v1 lacks region, gcp_zone", False)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,9 @@ def test_on_aws_a_word_of_googles_ends_it_at_once(imds, beside, nitro):
 def test_on_google_a_word_of_awss_ends_it_at_once_even_if_its_server_is_silent(gce, beside, google):
     gce.trouble = "hang"
     begun = time.monotonic()
-    with pytest.raises(UnknownIdentity, match=r"no value found for account_id .*sys_vendor says Google, not Amazon EC2"):
+    with pytest.raises(
+        UnknownIdentity, match=r"no value found for account_id .*sys_vendor says Google, not Amazon EC2"
+    ):
         identify(["account_id"], beside(gce), google)
     assert seconds_since(begun) < 0.5
 

@@ -116,7 +116,7 @@ def test_a_resource_that_cannot_be_named_says_what_is_missing():
 
 
 def test_nothing_at_all_makes_no_resource():
-    with pytest.raises(Unfit, match="not even the host's name"):
+    with pytest.raises(Unfit, match="not even the host name is known"):
         choose_resource("auto", {"location": "global", "namespace": "x", "hostname": ""})
 
 

@@ -236,10 +236,10 @@ def test_a_machine_without_nvidia_is_told_so_without_loading_anything(tmp_path, 
     ("code", "sentence"),
     [
         (9, "the kernel module is not loaded"),
-        (18, "of different versions, as after an upgrade"),
+        (18, "have different versions, as after an upgrade"),
         (4, "this user may not open /dev/nvidia"),
         (17, "systemctl daemon-reload"),
-        (999, "must be started anew"),
+        (999, "restart the container"),
         (11, r"NVML: Interrupt Request Issue \(NVML 11\)$"),
     ],
 )
