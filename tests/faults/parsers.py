@@ -19,7 +19,8 @@ from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.collectors.tpu import message, readings
+from agent.collectors.tpu import message
+from agent.collectors.tpu import readings as tpu_readings
 from agent.commands import health
 from agent.commands.check import sample_config
 from agent.config import load as config
@@ -133,7 +134,7 @@ def tpu(data: bytes) -> Iterator[object]:
     from agent.collectors import tpu as collector
 
     names = (collector.USED, collector.TOTAL, collector.DUTY, collector.CORE)
-    for metric, _, value in readings(dict.fromkeys(names, values), 1, problems):
+    for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):
         yield metric, value
 
 
