@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 import queue
 import signal
@@ -12,6 +11,7 @@ import time
 from pathlib import Path
 
 from agent.datapoint import Dimensions, Kind, Level
+from agent.logs.formats import to_stderr
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import Filter, Route
@@ -68,7 +68,7 @@ def google_shown(point, _common):
 def _begin(folder: Path, life: int) -> None:
     """Give this process its log and the environment of a client of the doubles."""
     os.dup2(os.open(folder / f"log.{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    to_stderr("warning")  # as the agent logs: one line a record, and bounded
     wanted = environment(AWS_SDK_UA_APP_ID=f"life{life}")
     os.environ.clear()
     os.environ.update(wanted)
