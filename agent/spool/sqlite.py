@@ -181,7 +181,7 @@ class Store:
             "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
         )
         for key, points, done, rest, newest, size, destination in rows.fetchall():
-            if key <= before:
+            if type(key) is not int or key <= before:
                 raise sqlite3.DatabaseError(f"chunk {key} makes no sense")
             before, label = key, unsealed(destination)
             whole = all(type(n) is int for n in (points, done, rest, newest, size))

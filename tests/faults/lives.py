@@ -66,7 +66,8 @@ def google_shown(point, _common):
 
 
 def _begin(folder: Path, life: int) -> None:
-    """Give this process its log and the environment of a client of the doubles."""
+    """Give this process its log and the environment of a client of the doubles; a SIGTERM waits until it can stop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.dup2(os.open(folder / f"log.{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     to_stderr("warning")  # as the agent logs: one line a record, and bounded
     wanted = environment(AWS_SDK_UA_APP_ID=f"life{life}")
@@ -76,6 +77,7 @@ def _begin(folder: Path, life: int) -> None:
 
 def _run(pipeline: Pipeline) -> None:
     signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     pipeline.start()
     pipeline.run()
     pipeline.close(deadline=20.0)

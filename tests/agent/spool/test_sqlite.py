@@ -250,3 +250,15 @@ def test_a_note_that_is_no_bytes_is_none(path):
     with closing(Store(path)) as store:
         store._db.execute("INSERT INTO memo (name, body) VALUES ('sink', 5)")
         assert store.noted("sink") == b""
+
+
+def test_a_chunk_without_a_key_is_a_database_error(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    with closing(sqlite3.connect(path)) as db, db:
+        columns = ", ".join(row[1] for row in db.execute("PRAGMA table_info(chunk)"))
+        db.execute("ALTER TABLE chunk RENAME TO former")
+        db.execute(f"CREATE TABLE chunk AS SELECT {columns} FROM former")  # its key may be NULL now, as after rot
+        db.execute("UPDATE chunk SET key = NULL")
+    with closing(Store(path)) as store, pytest.raises(sqlite3.DatabaseError, match="makes no sense"):
+        store.chunks()
