@@ -97,7 +97,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [share.client({key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [share.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:

@@ -147,7 +147,7 @@ def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) ->
         if 0 <= value < math.inf:
             yield MEMORY_USED, index, value
             if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
-                yield MEMORY_UTILIZATION, index, 100 * value / whole
+                yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
     try:
         duty = fan_out(found.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
     except ValueError as problem:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, runtime
+from agent.collectors.tpu import CHIPS, TOTAL, USED, TpuCollector, fan_out, find_chips, readings, runtime
 from agent.collectors.tpu.message import decode, encode
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
@@ -583,3 +583,9 @@ def test_libtpu_is_never_touched_where_there_is_no_tpu(host, sdk):
     sdk({}, error="raise SystemExit('it aborts here')")
     with pytest.raises(Unavailable, match="no TPU"):
         TpuCollector(TpuCollector.Config(sys=host)).open()
+
+
+def test_a_full_memory_is_100_percent_however_its_quotient_is_rounded():
+    full = 449491064789.28864  # 100 * full / full is a little more than 100
+    found = {runtime_name: {0: full} for runtime_name in (USED, TOTAL)}
+    assert {m.name: v for m, _, v in readings(found, 1, [])}["tpu.memory.utilization"] == 100
