@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.tpu import CHIPS, TOTAL, USED, TpuCollector, fan_out, find_chips, readings, runtime
+from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
 from agent.collectors.tpu.message import decode, encode
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
@@ -587,5 +587,5 @@ def test_libtpu_is_never_touched_where_there_is_no_tpu(host, sdk):
 
 def test_a_full_memory_is_100_percent_however_its_quotient_is_rounded():
     full = 449491064789.28864  # 100 * full / full is a little more than 100
-    found = {runtime_name: {0: full} for runtime_name in (USED, TOTAL)}
+    found = {name: {0: full} for name in (runtime.USED, runtime.TOTAL)}
     assert {m.name: v for m, _, v in readings(found, 1, [])}["tpu.memory.utilization"] == 100
