@@ -26,30 +26,11 @@ from agent.spool.backlog import PATIENCE, POINT_BYTES
 from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
 from agent.testing import Clock
+from tests.agent.spool.draining import drain, ids, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
 UNLIMITED = 1 << 30  # pages
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state" / "sink.db"
-
-
-@pytest.fixture
-def spooled(path):
-    """Make a spool at `path`; what is still open at the end is closed."""
-    made = []
-
-    def make(**more):
-        spool = Spool("sink", path, **more)
-        made.append(spool)
-        return spool
-
-    yield make
-    for spool in made:
-        spool.close()
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -60,23 +41,6 @@ def spool(request, path):
 
 def points(ids, at=1):
     return [LOAD.point(at, float(n)) for n in ids]
-
-
-def ids(taken):
-    return [int(point.value) for point in taken]
-
-
-def take(spool, most=10**6):
-    return ids(spool.take(most)[0])
-
-
-def drain(spool, most=7):
-    """Deliver everything, as a worker would; return the ids in the order of delivery."""
-    found = []
-    while taken := take(spool, most):
-        found += taken
-        spool.acknowledge({"sent": len(taken)})
-    return found
 
 
 def in_file(path):

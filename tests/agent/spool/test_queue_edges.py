@@ -14,49 +14,14 @@ from agent.errors import Retryable
 from agent.spool.backlog import POINT_BYTES
 from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
+from tests.agent.spool.draining import drain, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
 PAGE = 4096
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state" / "sink.db"
-
-
-@pytest.fixture
-def spooled(path):
-    """Make a spool at `path`; what is still open at the end is closed."""
-    made = []
-
-    def make(**more):
-        spool = Spool("sink", path, **more)
-        made.append(spool)
-        return spool
-
-    yield make
-    for spool in made:
-        spool.close()
-
-
 def points(*ids, at=1):
     return [LOAD.point(at, float(n)) for n in ids]
-
-
-def ids(taken):
-    return [int(point.value) for point in taken]
-
-
-def take(spool, most=10**6):
-    return ids(spool.take(most)[0])
-
-
-def drain(spool, most=7):
-    found = []
-    while taken := take(spool, most):
-        found += taken
-        spool.acknowledge({"sent": len(taken)})
-    return found
 
 
 def rows(path):

@@ -1,0 +1,20 @@
+"""Take points out of a spool, as a worker would."""
+
+from __future__ import annotations
+
+
+def ids(taken):
+    return [int(point.value) for point in taken]
+
+
+def take(spool, most=10**6):
+    return ids(spool.take(most)[0])
+
+
+def drain(spool, most=7):
+    """Deliver everything, as a worker would; return the ids in the order of delivery."""
+    found = []
+    while taken := take(spool, most):
+        found += taken
+        spool.acknowledge({"sent": len(taken)})
+    return found
