@@ -29,7 +29,8 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 """Exit code of a shell after Ctrl-C."""
 PLAN_OPTIONS: Final = ("hosts", "price_per_metric", "price_per_1000_requests", "free_tier")
-COMMANDS: Final = ("run", "check", "plan", "dashboard", "health", "status", "list", "sample-config", "version")
+COMMANDS: Final = ("run", "check", "plan", "dashboard", "top", "health", "status", "list", "sample-config", "version")
+TOP_OPTIONS: Final = ("colors", "ascii", "replay")
 
 
 class NotPrinted(Exception):
@@ -104,6 +105,7 @@ def parser() -> Parser:
         commands, "dashboard", "print a cloud's dashboard, or alarms, for what would be sent, as JSON", options
     )
     dashboards.add_options(board)
+    _add_top_options(_add(commands, "top", "show this machine on a full screen until q is pressed", options))
     health = _add(commands, "health", "check the running agent: exits with 0 (healthy) or 1", None)
     probe.add_options(health)
     status = _add(commands, "status", "print what the running agent collects and delivers", None)
@@ -173,6 +175,12 @@ def _add_plan_options(to: Parser) -> None:
     to.add_argument("--free-tier", action="store_true", help="subtract an account's free tier")
 
 
+def _add_top_options(to: Parser) -> None:
+    to.add_argument("--colors", choices=("dark", "light", "color-blind", "none"), help="colours (the terminal's)")
+    to.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    to.add_argument("--replay", type=Path, metavar="FILE", help="show a recording: JSON lines of the agent, also gzipped")
+
+
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the parsed arguments and the command after `--`; on wrong usage, print a line and exit with 2."""
     words, command = list(argv), []
@@ -201,7 +209,7 @@ def flags(given: argparse.Namespace) -> dict[str, Any]:
     from agent.config.convert import ConfigError  # noqa: PLC0415  # see `_work`
 
     layer = dict(vars(given))
-    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS, *dashboards.OPTIONS):
+    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS, *dashboards.OPTIONS, *TOP_OPTIONS):
         layer.pop(key, None)
     if _is_form_of_plan(given):
         del layer["format"]
@@ -288,7 +296,7 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
         formats.to_stderr(loaded.log_level)
         if given.command == "run":
             return run.run(loaded, command, once=given.once, duration=given.duration)
-        return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
+        return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](loaded, given)
     except convert.ConfigError as problem:
         return _report(problem, USAGE)
     except (instances.NotLoaded, resolver.UnknownIdentity) as problem:
@@ -361,6 +369,14 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
         _report(note, OK)
     _print(made.text)
     return OK
+
+
+def _top(config: Config, given: argparse.Namespace) -> int:
+    from agent.commands.top import program  # noqa: PLC0415  # loads rich
+
+    interval = config.interval if hasattr(given, "interval") and config.interval else 1.0
+    asked = {key: getattr(given, key) for key in TOP_OPTIONS if hasattr(given, key)}
+    return program.run(config, program.Options(interval=interval, **asked))
 
 
 def _check(config: Config, _: argparse.Namespace) -> int:

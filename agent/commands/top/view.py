@@ -1,0 +1,94 @@
+"""What the user has chosen to see, changed by keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+SORTS: Final = ("number", "utilization", "memory", "power", "temperature")
+STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
+"""Seconds of one dot of the graphs."""
+HELP: Final = (
+    ("q", "quit"), ("? h", "this help"), ("↑ ↓", "scroll"), ("PgUp PgDn", "scroll by pages"), ("Home End", "first, last"),
+    ("/", "filter: a word of a number, a model, a state, a user or a command; Esc clears it"),
+    ("s", "sort by number, utilization, memory, power or temperature"), ("r", "reverse the order"),
+    ("space", "pause, and go on"), ("p", "processes"), ("g", "graphs"), ("1", "each logical CPU"),
+    ("+ -", "zoom the time axis"), ("← →", "earlier and later times; in a recording ten seconds back and forth"),
+    ("[ ] < >", "in a recording a minute back and forth, slower and faster"),
+    ("w", "write a snapshot as JSON into the current folder"),
+)  # fmt: skip
+LETTERS: Final = (
+    "Flags: what holds the clocks down: P power, T temperature, H hardware, S sync boost, B board limit, R reliability"
+)
+
+
+@dataclass
+class View:
+    """The choices; `press` changes them."""
+
+    sort: int = 0
+    reverse: bool = False
+    filter: str = ""
+    typing: bool = False
+    paused: bool = False
+    processes: bool = True
+    graphs: bool = True
+    cores: bool = False
+    help: bool = False
+    offset: int = 0
+    """First row that is shown."""
+    page: int = 1
+    """Rows of a page, as of the last drawing."""
+    last: int = 0
+    """Largest useful offset, as of the last drawing."""
+    zoom: int = 1
+    back: float = 0
+    """Seconds from the end of the graphs to now."""
+    message: str = ""
+    """What happened after the last key."""
+    orders: list[str] = field(default_factory=list)
+    """What the program is to do: quit, snapshot, or a key of a player."""
+
+    @property
+    def step(self) -> int:
+        """Seconds of one dot of the graphs."""
+        return STEPS[self.zoom]
+
+    def press(self, key: str) -> None:
+        """Take a key, named as in `terminal.keys`."""
+        self.message = ""
+        if self.typing:
+            self._type(key)
+            return
+        moves = {"up": -1, "down": 1, "pageup": -self.page, "pagedown": self.page, "home": -self.last, "end": self.last}
+        switches = {"?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused"}
+        if key in moves:
+            self.offset = min(max(self.offset + moves[key], 0), self.last)
+        elif key in switches:
+            setattr(self, switches[key], not getattr(self, switches[key]))
+        elif key in ("q", "\x03"):
+            self.orders.append("quit")
+        elif key == "w":
+            self.orders.append("snapshot")
+        elif key == "s":
+            self.sort = (self.sort + 1) % len(SORTS)
+        elif key == "/":
+            self.typing, self.filter = True, ""
+        elif key == "escape":
+            self.filter, self.help, self.back = "", False, 0
+        elif key in "+=-":
+            self.zoom = min(max(self.zoom + (-1 if key != "-" else 1), 0), len(STEPS) - 1)
+        else:
+            self.orders.append(key)
+            if key in ("left", "right"):
+                self.back = max(0, self.back + (30 if key == "left" else -30) * self.step)
+
+    def _type(self, key: str) -> None:
+        """Take a key of the filter's text."""
+        if key in ("enter", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable() and len(self.filter) < 40:
+            self.filter += key
