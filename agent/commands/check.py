@@ -23,7 +23,7 @@ from agent.commands.advisors import advisor_of
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import SHARED, TABLES, Config, SinkOptions
+from agent.config.load import SHARED, TABLES, CollectorOptions, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
@@ -261,7 +261,7 @@ def sample_config() -> str:
     """Return a TOML file with every option of the installed plugins, commented out, at its default."""
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
     parts += _options(Config, skip=TABLES)
-    for group, shared in (("collectors", None), ("processors", None), ("sinks", SinkOptions)):
+    for group, shared in (("collectors", CollectorOptions), ("processors", None), ("sinks", SinkOptions)):
         for name, cls, problem in _loaded(group):
             if cls is None:
                 parts.append(f"\n# {group}.{name} is left out: {problem}")
