@@ -24,6 +24,7 @@ from agent.config.load import Config
 from agent.errors import text_of
 from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
@@ -146,7 +147,13 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
         open_now.callback(alive.close)
         pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
+        recent = Recent()
+        logging.getLogger().addHandler(recent)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "log": lambda: {"lines": [*recent.lines]},
+        }
+        if served := socket.serve(folder, answers):
             open_now.callback(served.close)
     return open_now
 

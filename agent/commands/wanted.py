@@ -21,8 +21,6 @@ PROC: Final = ("stat", "meminfo", "self", "mounts", "version", "cpuinfo", "net",
 """Names of which each /proc has at least one."""
 SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
 """Names of which each /sys has at least one."""
-RETRY: Final = 60.0
-"""Seconds after which a collector that was asked for is tried again: its driver may be installed right now."""
 
 
 def check_places(config: Config) -> None:
@@ -63,7 +61,7 @@ class Wanted:
             self._pending = asked
         waited_for = {name for names in self._pending for name in names}
         for name in {name for names in asked for name in names} - waited_for:
-            self._samplers[name].absence_level, self._samplers[name].retry = logging.WARNING, RETRY
+            self._samplers[name].absence_level = logging.WARNING
         self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
         self.missing = False
         """Whether something was not there."""
@@ -87,6 +85,6 @@ class Wanted:
             if ledger.collected:
                 yield f"{route.name}: nothing was delivered: {ledger}"
             elif absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
-                yield f"{route.name}: nothing was delivered, since no collector finds anything to read: see `agent check`"
+                yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `agent check`"
             else:
                 yield f"{route.name}: nothing was delivered: no reading passes its level, include and exclude"

@@ -55,6 +55,8 @@ class CollectorOptions:
 
     required: bool = False
     """End with an error at the start where this collector finds nothing to read; unless set it is tried again."""
+    retry: Annotated[float, msgspec.Meta(ge=1, le=86400)] | None = None
+    """Seconds after which a collector that finds nothing to read is tried again: 60 if it was asked for, else 300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +266,17 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
 
 
+def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
+    """Return what the frame is to do for the collector `name`."""
+    table = {k: v for k, v in config.collectors.get(name, {}).items() if k in FRAME_KEYS["collectors"]}
+    given = merge(table, _own_environment(CollectorOptions, "collectors", name, env))
+    return convert(CollectorOptions, given, f"collectors.{name}")
+
+
 def required_collectors(config: Config) -> list[tuple[str, ...]]:
     """Return the collectors without which the agent is not to run, each alone in a tuple."""
-    found = []
-    for name in plugins.installed(plugins.COLLECTORS):
-        table = {k: v for k, v in config.collectors.get(name, {}).items() if k in FRAME_KEYS["collectors"]}
-        given = merge(table, _own_environment(CollectorOptions, "collectors", name, None))
-        if convert(CollectorOptions, given, f"collectors.{name}").required:
-            found.append((name,))
-    return found
+    names = plugins.installed(plugins.COLLECTORS)
+    return [(name,) for name in names if collector_options(name, config).required]
 
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:

@@ -125,7 +125,7 @@ class Sampler(Source):
         super().__init__("collector", name, level)
         self.collector, self._readings = collector, readings
         collector.level = level
-        self.retry, self._retry_at = retry, -math.inf
+        self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """The level of the record that says that there is nothing to read."""
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -187,7 +187,7 @@ class Sampler(Source):
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
         try:
             if not self._open:
-                self._retry_at = time.monotonic() + self.retry
+                self._retry_at = time.monotonic() + self._retry
                 self.collector.open()
                 self._open, self.unavailable = True, None
                 self._logger.resolved("unavailable", "available now")
@@ -199,7 +199,7 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
-            text = f"nothing to read: {reason}; tried again every {self.retry:g} s"
+            text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
             self._partly(partly.problems)
