@@ -17,7 +17,7 @@ from agent.pipeline.sampler import Sampler
 
 log = logging.getLogger(__name__)
 
-PROC: Final = ("stat", "meminfo", "self", "mounts", "version", "cpuinfo", "net", "loadavg", "driver")
+PROC: Final = ("stat", "sys", "meminfo", "self", "mounts", "version", "cpuinfo", "net", "loadavg", "driver")
 """Names of which each /proc has at least one."""
 SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
 """Names of which each /sys has at least one."""
