@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from agent.config.convert import ConfigError
 from agent.config.load import Config, asked_collectors, required_collectors
 from agent.pipeline.clock import Pipeline
@@ -34,7 +32,11 @@ def check_places(config: Config) -> None:
 
 
 def _is_there(pid: int, proc: Path) -> bool:
-    return (proc / str(pid)).is_dir() if sys.platform == "linux" else psutil.pid_exists(pid)
+    if sys.platform == "linux":
+        return (proc / str(pid)).is_dir()
+    import psutil  # noqa: PLC0415  # Linux does without
+
+    return psutil.pid_exists(pid)
 
 
 def absent(samplers: Mapping[str, Sampler], names: tuple[str, ...]) -> str | None:
