@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from agent.collectors.apple import AppleCollector
-from agent.collectors.apple.foundation import LIBRARIES, Libraries, bind
+from agent.collectors.apple.foundation import Libraries, bind
 from agent.collectors.apple.hardware import Hardware
 from agent.collectors.apple.registry import frequencies
 from agent.collectors.apple.report import shares
@@ -61,7 +61,7 @@ class Watch:
             self.clock.now += seconds
             self.mac.pass_by(seconds, watts, **busy)
         problems = []
-        return {metric.name: value for metric, value in self.hardware.read(problems)}, problems
+        return {metric.name: value for metric, value in self.hardware.read(problems).items()}, problems
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_a_function_that_is_not_there_is_said(library):
 @pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
 def test_where_macos_has_its_libraries_is_nothing_elsewhere():
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
-        Hardware(LIBRARIES, Clock())
+        Hardware(Libraries(), Clock())
 
 
 # -- ownership, and calls that fail -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ LINE = json.dumps(RECORD).encode()
 ALIASES = {"ecpu_usage": [1100, 0.08], "pcpu_usage": [1800, 0.015], "gpu_usage": [461, 0.021497859]}
 OLD = {k: RECORD[k] for k in ("timestamp", "temp", "memory", "gpu_power", "all_power", "sys_power")} | ALIASES
 AT = 1_800_000_000_000_000_000
-EXPECTED = [(UTILIZATION, 9.0), (TEMPERATURE, 36.95167), (POWER, 0.017451683), (CLOCK_GRAPHICS, 461)]
+EXPECTED = {UTILIZATION: 9.0, TEMPERATURE: 36.95167, POWER: 0.017451683, CLOCK_GRAPHICS: 461}
 
 
 def line(record):
@@ -87,20 +87,20 @@ def test_a_record_of_0_8_1_with_the_old_names_beside_the_new_ones_says_the_same(
 
 
 def test_an_old_record_says_the_share_that_is_weighted_by_the_clock():
-    assert parse(line(OLD)) == [(UTILIZATION, pytest.approx(2.1497859)), *EXPECTED[1:]]
+    assert parse(line(OLD)) == EXPECTED | {UTILIZATION: pytest.approx(2.1497859)}
 
 
 def test_a_gpu_that_does_nothing_is_at_zero_without_a_clock():
     idle = RECORD | {"gpu_active_ratio": 0.0, "gpu_freq_mhz": 0, "gpu_power": 0.0}
-    assert parse(line(idle)) == [(UTILIZATION, 0.0), (TEMPERATURE, 36.95167), (POWER, 0.0)]
+    assert parse(line(idle)) == {UTILIZATION: 0.0, TEMPERATURE: 36.95167, POWER: 0.0}
 
 
 def test_a_mean_of_no_sensors_is_no_temperature():
-    assert TEMPERATURE not in dict(parse(line(RECORD | {"temp": {"gpu_temp_avg": 0.0}})))
+    assert TEMPERATURE not in parse(line(RECORD | {"temp": {"gpu_temp_avg": 0.0}}))
 
 
 def test_rounding_never_makes_more_than_the_whole():
-    assert parse(line(RECORD | {"gpu_active_ratio": 1.0000001}))[0] == (UTILIZATION, 100.0)
+    assert parse(line(RECORD | {"gpu_active_ratio": 1.0000001}))[UTILIZATION] == 100.0
 
 
 def test_a_virtual_machine_has_no_value():
@@ -123,13 +123,13 @@ def test_what_is_no_reading_is_absent_and_costs_only_itself(bad):
             text = line(record)
         except ValueError:  # json of this Python writes no such number
             continue
-        assert parse(text) == [pair for pair in EXPECTED if pair[0] is not metric]
-    assert dict(parse(json.dumps(RECORD | {"temp": bad}, default=str).encode() if bad != 10**400 else LINE))[POWER]
+        assert parse(text) == {other: value for other, value in EXPECTED.items() if other is not metric}
+    assert parse(json.dumps(RECORD | {"temp": bad}, default=str).encode() if bad != 10**400 else LINE)[POWER]
 
 
 @pytest.mark.parametrize("bad", ["N/A", None, 7, [0.1], ["a", "b"], {}])
 def test_an_old_pair_of_another_shape_is_absent(bad):
-    assert parse(line(OLD | {"gpu_usage": bad})) == EXPECTED[1:3]
+    assert parse(line(OLD | {"gpu_usage": bad})) == {metric: EXPECTED[metric] for metric in (TEMPERATURE, POWER)}
 
 
 def test_nothing_at_all_of_a_gpu_is_said():
@@ -139,7 +139,7 @@ def test_nothing_at_all_of_a_gpu_is_said():
 
 @pytest.mark.parametrize("bad", [b"[]", b"7", b"Error: no IOReport", b"\xff\xfe", b"[" * 100_000, b"null"])
 def test_what_is_no_record_is_refused(bad):
-    with pytest.raises(ValueError, match="macmon printed what is no record"):
+    with pytest.raises(ValueError, match="macmon printed a line that is no record"):
         parse(bad)
 
 
@@ -151,7 +151,7 @@ def test_a_record_that_is_cut_anywhere_is_refused():
 
 def test_the_first_reading_waits_for_the_first_record(bench):
     bench.open(f"sleep 0.3; echo '{LINE.decode()}'; exec sleep 60")
-    assert bench.tick() == ([metric.point(AT, value, GPU) for metric, value in EXPECTED], [])
+    assert bench.tick() == ([metric.point(AT, value, GPU) for metric, value in EXPECTED.items()], [])
     assert bench.collector.describe() == f"{bench.path} every 5 s"
 
 
@@ -164,8 +164,8 @@ echo '{line(RECORD | {"gpu_power": 30}).decode()}'; exec sleep 60""",
         interval=2.5,
     )
     points, problems = bench.tick()
-    assert [point.value for point in points] == [value for _, value in EXPECTED]
-    assert problems == ["macmon printed what is no record: warning"]
+    assert [point.value for point in points] == list(EXPECTED.values())
+    assert problems == ["macmon printed a line that is no record: warning"]
     assert bench.tick() == (points, [])
     asked = sorted(Path(f"{bench.path}.args").read_text().splitlines())
     assert asked == ["--interval 2500 pipe", "--interval 500 pipe --samples 1"]
@@ -220,7 +220,7 @@ def test_a_warning_before_the_record_costs_nothing_but_a_word(bench, until):
         return points
 
     assert len(until(heard)) == 4
-    assert said == ["macmon printed what is no record: warning: N sensors"]
+    assert said == ["macmon printed a line that is no record: warning: N sensors"]
 
 
 def test_a_macmon_that_fails_is_said_with_its_last_words(bench, until):
@@ -301,7 +301,7 @@ exec sleep 60""")
     done = agent.run("--once", "--level", "all", "--format", "json", *words)
     assert done.returncode == 0
     names = {json.loads(text)["name"] for text in done.stdout.splitlines()}
-    assert {metric.name for metric, _ in EXPECTED} <= names
+    assert {metric.name for metric in EXPECTED} <= names
     assert until(lambda: all(map(gone, pids(tmp_path))))
 
 
