@@ -55,7 +55,7 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     amd = seeds("amd/*.json", 8_000)
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
     yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
-    yield "amd list", amd, lambda data: [*tools.located(data)], (QueryFailed,)
+    yield "amd list", amd, lambda data: [*tools.pci_addresses(data)], (QueryFailed,)
     yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
     yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.amd.tools import located
+from agent.collectors.amd.tools import pci_addresses
 from agent.datapoint import Level
 from agent.testing import check_collector
 
@@ -103,9 +103,9 @@ def settled(read, collector, until):
         told, said = read(collector)
         values.update(told)
         problems.extend(said)
-        tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
+        tools = [source.tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
+            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answer) is not None for tool in tools
         )
 
     read(collector)
@@ -422,7 +422,7 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
     read(collector)
     until(lambda: smi.runs)
     (source,) = collector._gaps._sources
-    child = source._tool._oneshot._process
+    child = source.tool._oneshot._process
     collector.close()
     assert child.child.poll() is not None
 
@@ -430,9 +430,9 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
 def test_addresses_are_read_from_every_form_of_a_list():
     rows = [{"gpu": 0, "bdf": "0000:0A:00.0"}, {"gpu": 1, "bdf": "N/A"}, {"gpu": 2, "bdf": 7}, {"bdf": "0000:0b:00.0"}]
     expected = {"0": "0000:0a:00.0", "1": "", "2": ""}
-    assert located(json.dumps(rows).encode()) == expected
-    assert located(b"WARNING: x\n" + json.dumps({"gpu_data": rows}).encode()) == expected
-    assert located(b'{"card4": {"PCI Bus": "0000:C3:00.0"}, "card5": {}, "system": {}}') == {
+    assert pci_addresses(json.dumps(rows).encode()) == expected
+    assert pci_addresses(b"WARNING: x\n" + json.dumps({"gpu_data": rows}).encode()) == expected
+    assert pci_addresses(b'{"card4": {"PCI Bus": "0000:C3:00.0"}, "card5": {}, "system": {}}') == {
         "4": "0000:c3:00.0",
         "5": "",
     }

@@ -162,4 +162,4 @@ def test_the_reader_ends_when_the_agent_has_been_killed(library):
     os.close(read)
     ran = subprocess.run([sys.executable, "-c", MAC, library, "1"], stdout=write, timeout=60, check=False)
     os.close(write)
-    assert ran.returncode >= 0
+    assert ran.returncode in (0, 120)  # 120: Python could not flush its output at the end
