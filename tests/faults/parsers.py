@@ -56,9 +56,9 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
     yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
     yield "amd list", amd, lambda data: [*tools.pci_addresses(data)], (QueryFailed,)
-    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
+    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.parse_dump(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
-    yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
+    yield "intel discovery", [discovery], lambda data: [*xpu_smi.parse_discovery(data)]
     fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.

@@ -121,7 +121,7 @@ class AmdCollector(Collector):
         if self._gaps:
             problems += self._gaps.problems
         if slow and self._share:
-            yield from self._share.read(at, self._cards.values())
+            yield from self._share.points(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
 

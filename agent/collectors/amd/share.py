@@ -28,21 +28,22 @@ def client(pid: int, fields: dict[str, str]) -> Client:
     return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
-class Share:
+class Share(TreeClients):
     """The tree's share of each card."""
 
     def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
         """Take where the host's /sys and /proc are, and the tree."""
-        self._sys, self._slots, self.clients = sys, _slots(sys), TreeClients(proc, tree, client)
+        super().__init__(proc, tree, client)
+        self._sys, self._slots = sys, _slots(sys)
 
-    def read(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
-        self.clients.read()
-        computing = self._computing(self.clients.pids)
+        self.read()
+        computing = self._computing(self.pids)
         for card in cards:
             queues = computing.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
-            for one in self.clients.of(card.slot):
+            for one in self.of(card.slot):
                 if one.memory is not None:
                     used[one.pid] = used.get(one.pid, 0) + one.memory + (one.gtt if card.is_apu else 0)
             # fdinfo and KFD may count the same memory: take the larger number of each process.
@@ -52,7 +53,7 @@ class Share:
                 if card.total:
                     yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.dims)
             # The engine times of fdinfo do not include work in KFD's queues: a share of 0 would be false.
-            if not queues and (share := self.clients.utilization(card.slot)) is not None:
+            if not queues and (share := self.utilization(card.slot)) is not None:
                 yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
 
     def _computing(self, pids: frozenset[int]) -> dict[str, dict[int, int]]:

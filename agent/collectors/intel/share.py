@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from agent.collectors.intel.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
 from agent.host.drm import Client, Engine, TreeClients, size
-from agent.host.process_tree import ProcTree
 
 ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
 RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 
 def client(pid: int, fields: dict[str, str]) -> Client:
-    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError for another one."""
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
     if fields["drm-driver"] not in {"i915", "xe"}:
         raise KeyError("drm-driver")
     sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
@@ -34,19 +32,15 @@ def client(pid: int, fields: dict[str, str]) -> Client:
     return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
 
 
-class Share:
+class Share(TreeClients):
     """The tree's share of each card."""
 
-    def __init__(self, proc: Path, tree: ProcTree) -> None:
-        """Take the tree."""
-        self.clients = TreeClients(proc, tree, client)
-
-    def read(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
-        self.clients.read()
+        self.read()
         for card in cards:
-            memory = [one.memory for one in self.clients.of(card.slot) if one.memory is not None]
+            memory = [one.memory for one in self.of(card.slot) if one.memory is not None]
             if memory:
                 yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
-            if (share := self.clients.utilization(card.slot)) is not None:
+            if (share := self.utilization(card.slot)) is not None:
                 yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)

@@ -249,8 +249,7 @@ def test_the_tree_has_the_sum_of_its_uses_and_the_busier_engine(machine, read):
     )
     machine.process(99, 1, FDINFO.format(client=9, kib=4096, gfx=0, compute=0))
     collector = opened(machine.collector(pid=10))
-    share = collector._share
-    share.clients.clock = lambda: machine.now
+    collector._share.clock = lambda: machine.now
     values, _ = read(collector)
     assert values["gpu.process.memory.used", "1"] == 3 * 2**20
     assert values["gpu.process.memory.utilization", "1"] == pytest.approx(100 * 3 * 2**20 / 12868124672)

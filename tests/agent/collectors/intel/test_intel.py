@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.intel import IntelCollector
 from agent.collectors.intel.card import Card
-from agent.collectors.intel.xpu_smi import discovered, dumped
+from agent.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
@@ -192,7 +192,7 @@ def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
     machine.xe(3)
     machine.process(10, I915.format(render=0))
     collector = machine.collector(pid=10)
-    collector._share.clients.clock = lambda: machine.now
+    collector._share.clock = lambda: machine.now
     values, _ = read(collector)
     assert values["gpu.process.memory.used", "3"] == 2**20
     assert ("gpu.process.utilization", "3") not in values
@@ -215,7 +215,7 @@ def test_the_tree_of_xe_has_its_share_of_the_cycles_of_all_such_engines(machine)
 
 
 def test_a_captured_dump_is_read_by_its_header():
-    found = dumped((FIXTURES / "xpu_smi_v1_dump.csv").read_bytes())
+    found = parse_dump((FIXTURES / "xpu_smi_v1_dump.csv").read_bytes())
     assert {n: {m.name: v for m, v in readings.items()} for n, readings in found.items()} == {
         0: {"gpu.utilization": 0, "gpu.power": 14.61, "gpu.clock.graphics": 0}
     }
@@ -225,13 +225,13 @@ def test_a_dump_that_is_cut_anywhere_says_nothing_false():
     data = (FIXTURES / "xpu_smi_v1_dump.csv").read_bytes()
     true = {("gpu.utilization", 0), ("gpu.power", 14.61), ("gpu.power", 14.59), ("gpu.clock.graphics", 0)}
     for end in range(len(data)):
-        for readings in dumped(data[:end]).values():
+        for readings in parse_dump(data[:end]).values():
             assert {(metric.name, value) for metric, value in readings.items()} <= true
 
 
 def test_columns_that_moved_or_are_empty_are_no_matter():
     data = b"Warning: old\nGPU Memory Used (MiB), DeviceId, Xe Link Throughput (kB/s), GPU Power (W)\n24, 1, , N/A\n , 2, 5, 7.5\nhalf"
-    assert {n: {m.name: v for m, v in r.items()} for n, r in dumped(data).items()} == {
+    assert {n: {m.name: v for m, v in r.items()} for n, r in parse_dump(data).items()} == {
         1: {"gpu.memory.used": 24 * 2**20},
         2: {"gpu.power": 7.5},
     }
@@ -239,8 +239,8 @@ def test_columns_that_moved_or_are_empty_are_no_matter():
 
 @given(st.binary(max_size=200))
 def test_any_output_is_read_or_ignored(data):
-    assert isinstance(dumped(b"DeviceId, GPU Power (W)\n" + data), dict)
-    assert isinstance(discovered(b"{" + data), dict)
+    assert isinstance(parse_dump(b"DeviceId, GPU Power (W)\n" + data), dict)
+    assert isinstance(parse_discovery(b"{" + data), dict)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_any_output_is_read_or_ignored(data):
     ],
 )
 def test_output_beyond_all_measure_is_ignored(data):
-    assert (dumped(data), discovered(data)) == ({}, {})
+    assert (parse_dump(data), parse_discovery(data)) == ({}, {})
 
 
 def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):
@@ -306,7 +306,7 @@ def test_what_cannot_be_true_of_xpu_smi_s_answer_is_absent(machine, cell):
     machine.xe(3)
     card = Card("3", machine.sys / "class/drm/card3")
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
-    told = dumped(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
+    told = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
     assert len(told) == 4
     assert list(card.points(7, dict(told))) == []
     card.close()
