@@ -24,6 +24,8 @@ ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5):
 """Where energy_accumulator is, by format and content revision: gpu_metrics_v1_* of Linux's kgd_pp_interface.h."""
 CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 """`1: 700Mhz *`."""
+ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
+"""The RAS counts of the memory: `ue: 0` and `ce: 0`."""
 NORTH_BRIDGE: Final = "vddnb"
 """The label of in1: APUs alone have it, but not MI300A, with VRAM of its own: hwmon_attributes_visible of Linux."""
 APU_FORMATS: Final = (b"\2", b"\3")
@@ -119,7 +121,8 @@ class Card(CardFiles):
         if answered or self.lost:
             readings[gpu_metrics.STATE] = 1 if answered else 0
         if answered and slow:
-            self._read_errors(readings)
+            for kind, count in ERRORS.findall((self._ras and self.data(self._ras)) or b""):
+                readings[gpu_metrics.ECC_UNCORRECTED if kind == b"ue" else gpu_metrics.ECC_CORRECTED] = int(count)
             if (steps := self.number(self._table, _energy)) is not None:
                 readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
         self._compare(readings if answered else None, slow=slow)
@@ -159,13 +162,6 @@ class Card(CardFiles):
             if wanted and (file := self.kept(self.device / name.format_map(names))):
                 opened.add(metric)
                 yield file, metric, factor
-
-    def _read_errors(self, readings: Readings) -> None:
-        """Read the RAS counts of the memory: `ue: 0` and `ce: 0`."""
-        data = (self._ras and self.data(self._ras)) or b""
-        for key, metric in (b"ue", gpu_metrics.ECC_UNCORRECTED), (b"ce", gpu_metrics.ECC_CORRECTED):
-            if found := re.search(rb"^%s:\s*(\d{1,19})\s*$" % key, data, re.MULTILINE):
-                readings[metric] = int(found[1])
 
 
 def _number(data: bytes) -> float | None:

@@ -18,12 +18,14 @@ from agent.errors import Unavailable
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long
 """CFIndex, and CFTypeID, which is unsigned, but small."""
+Functions = Mapping[str, tuple[Any, ...]]
+"""Names of functions, each with the types of its result and of its arguments."""
 UTF8: Final = 0x08000100
 INT64: Final = 4
 """kCFNumberSInt64Type."""
 MAX_TEXT: Final = 256
 """Bytes of a text; the longest one needed has 29."""
-CORE: Final[Mapping[str, tuple[Any, ...]]] = {
+CORE: Final[Functions] = {
     "CFRelease": (None, REF),
     "CFGetTypeID": (INDEX, REF),
     "CFStringGetTypeID": (INDEX,),
@@ -44,12 +46,7 @@ CORE: Final[Mapping[str, tuple[Any, ...]]] = {
     "CFDictionaryCreateMutableCopy": (REF, REF, INDEX, REF),
     "CFDictionarySetValue": (None, REF, REF, REF),
 }
-POOL: Final[Mapping[str, tuple[Any, ...]]] = {
-    "objc_autoreleasePoolPush": (REF,),
-    "objc_autoreleasePoolPop": (None, REF),
-}
-
-Own = Callable[[int | None], int | None]
+POOL: Final[Functions] = {"objc_autoreleasePoolPush": (REF,), "objc_autoreleasePoolPop": (None, REF)}
 
 
 class Libraries(NamedTuple):
@@ -62,7 +59,7 @@ class Libraries(NamedTuple):
     system: str = "/usr/lib/libSystem.B.dylib"
 
 
-def bind(path: str, functions: Mapping[str, tuple[Any, ...]]) -> Any:
+def bind(path: str, functions: Functions) -> Any:
     """Return the typed functions of a library; raise Unavailable if it or one of them is absent."""
     try:
         library = ctypes.CDLL(path)
@@ -91,7 +88,7 @@ class Foundation:
         self._buffer = ctypes.create_string_buffer(MAX_TEXT)
 
     @contextmanager
-    def scope(self) -> Iterator[Own]:
+    def scope(self) -> Iterator[Callable[[int | None], int | None]]:
         """
         Yield a function that returns its argument, NULL too, and has it released at the end of the block.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from itertools import islice, pairwise
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from agent.collectors.apple.foundation import REF, Foundation, Libraries, bind
+from agent.collectors.apple.foundation import REF, Foundation, Functions, Libraries, bind
 
+T = TypeVar("T")
 PORT: Final = ctypes.c_uint32
 """mach_port_t, io_object_t and similar types."""
 CODE: Final = ctypes.c_int32
 """kern_return_t; 0 is success."""
 TEXT, SIZE = ctypes.c_char_p, ctypes.c_size_t
-IOKIT: Final[Mapping[str, tuple[Any, ...]]] = {
+IOKIT: Final[Functions] = {
     "IOServiceMatching": (REF, TEXT),
     "IOServiceGetMatchingServices": (CODE, PORT, REF, ctypes.POINTER(PORT)),
     "IOIteratorNext": (PORT, PORT),
@@ -27,7 +27,7 @@ IOKIT: Final[Mapping[str, tuple[Any, ...]]] = {
     "IOServiceClose": (CODE, PORT),
     "IOConnectCallStructMethod": (CODE, PORT, ctypes.c_uint32, TEXT, SIZE, TEXT, ctypes.POINTER(SIZE)),
 }
-SYSTEM: Final[Mapping[str, tuple[Any, ...]]] = {
+SYSTEM: Final[Functions] = {
     "mach_task_self": (PORT,),
     "sysctlbyname": (ctypes.c_int, TEXT, REF, ctypes.POINTER(SIZE), REF, SIZE),
 }
@@ -56,38 +56,39 @@ class Registry:
 
     def statistics(self, *keys: str) -> list[int | None]:
         """Return the values of `keys` in the GPU driver's PerformanceStatistics."""
-        with closing(self.services("IOAccelerator")) as entries:
-            for entry in entries:
-                with self._foundation.scope() as own:
-                    table = own(self._property(entry, "PerformanceStatistics"))
-                    values = [self._foundation.number(self._foundation.value(table, key)) for key in keys]
-                if any(value is not None for value in values):
-                    return values
-        return [None for _ in keys]
+
+        def read(entry: int) -> list[int | None] | None:
+            with self._foundation.scope() as own:
+                table = own(self._property(entry, "PerformanceStatistics"))
+                values = [self._foundation.number(self._foundation.value(table, key)) for key in keys]
+            return None if values == [None for _ in keys] else values
+
+        return self.first("IOAccelerator", read) or [None for _ in keys]
 
     def clocks(self) -> list[int]:
         """Return the clocks (Hz) of the GPU's performance states, slowest first; [] if unknown."""
-        with closing(self.services("AppleARMIODevice", "pmgr")) as entries, self._foundation.scope() as own:
-            for entry in entries:
-                return frequencies(self._foundation.data(own(self._property(entry, "voltage-states9"))))
-        return []
 
-    def services(self, kind: str, name: str = "") -> Generator[int]:
-        """Yield each service of a class, or those of a name; each is released when the next one is taken."""
+        def read(entry: int) -> list[int]:
+            with self._foundation.scope() as own:
+                return frequencies(self._foundation.data(own(self._property(entry, "voltage-states9"))))
+
+        return self.first("AppleARMIODevice", read, "pmgr") or []
+
+    def first(self, kind: str, read: Callable[[int], T | None], name: str = "") -> T | None:
+        """Return the first result that is not None of `read` on the services of a class, or on those of a name."""
         io, matching, iterator = self.io, self.io.IOServiceMatching(kind.encode()), PORT(0)
         # The call takes ownership of the dictionary, even if it fails.
         if not matching or io.IOServiceGetMatchingServices(0, matching, ctypes.byref(iterator)) or not iterator.value:
-            return
-        found = ctypes.create_string_buffer(MAX_NAME)
-        try:
-            for entry in islice(iter(lambda: io.IOIteratorNext(iterator.value), 0), MAX_ENTRIES):
-                try:
-                    if not name or (io.IORegistryEntryGetName(entry, found) == 0 and found.value == name.encode()):
-                        yield entry
-                finally:
-                    io.IOObjectRelease(entry)
-        finally:
-            io.IOObjectRelease(iterator.value)
+            return None
+        found, result = ctypes.create_string_buffer(MAX_NAME), None
+        for entry in islice(iter(lambda: io.IOIteratorNext(iterator.value), 0), MAX_ENTRIES):
+            if not name or (io.IORegistryEntryGetName(entry, found) == 0 and found.value == name.encode()):
+                result = read(entry)
+            io.IOObjectRelease(entry)
+            if result is not None:
+                break
+        io.IOObjectRelease(iterator.value)
+        return result
 
     def _property(self, entry: int, key: str) -> int | None:
         string = self._foundation.string(key)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from agent.collectors.apple.foundation import REF, Foundation, Libraries, bind
+from agent.collectors.apple.foundation import REF, Foundation, Functions, Libraries, bind
 from agent.datapoint import Metric
 from agent.errors import Unavailable
 from agent.host.gpu_metrics import CLOCK_GRAPHICS, POWER, UTILIZATION
 
 WORD, INT32, INT64 = ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
-REPORT: Final[Mapping[str, tuple[Any, ...]]] = {
+REPORT: Final[Functions] = {
     "IOReportCopyChannelsInGroup": (REF, REF, REF, WORD, WORD, WORD),
     "IOReportMergeChannels": (None, REF, REF, REF),
     "IOReportCreateSubscription": (REF, REF, REF, ctypes.POINTER(REF), WORD, REF),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from bisect import bisect_left
-from contextlib import closing
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -45,13 +44,14 @@ class Smc:
 
     def __init__(self, registry: Registry) -> None:
         """Find the sensors; raise Unavailable where there is none."""
-        self._io, self._connection = registry.io, 0
-        connection = PORT(0)
-        with closing(registry.services("AppleSMC", "AppleSMCKeysEndpoint")) as entries:
-            for entry in entries:
-                code = self._io.IOServiceOpen(entry, registry.system.mach_task_self(), 0, ctypes.byref(connection))
-                self._connection = 0 if code else connection.value
-                break
+        self._io = registry.io
+
+        def connect(entry: int) -> int:
+            connection = PORT(0)
+            code = self._io.IOServiceOpen(entry, registry.system.mach_task_self(), 0, ctypes.byref(connection))
+            return 0 if code else connection.value
+
+        self._connection = registry.first("AppleSMC", connect, "AppleSMCKeysEndpoint") or 0
         self._sensors = self._find_sensors() if self._connection else []
         if not self._sensors:
             self.close()
