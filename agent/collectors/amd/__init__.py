@@ -1,4 +1,4 @@
-"""AMD GPUs, from sysfs and, for the rest, AMD's own tools; docs/amd.md."""
+"""AMD GPUs, from sysfs and AMD's own tools; docs/amd.md."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AmdCollector(Collector):
         self._share: Share | None = None
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable where there is none."""
+        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, SlowPath()
         self._cards.search(self._clock(), force=True)
@@ -83,11 +83,11 @@ class AmdCollector(Collector):
                 self._share = Share(config.sys, config.proc, ProcTree(config, config.pid, detailed=False))
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what can be read now; the tree's share, errors and energy on the slow path."""
+        """Yield the current values; the tree's share, errors and energy every ten seconds."""
         return self._from_tool(at) if self._tool else self._from_sysfs(at)
 
     def describe(self) -> str:
-        """Return the number of cards and what they are read by."""
+        """Return the number of cards, and the tools in use."""
         if self._tool:
             return f"{len(self._points)} GPUs, {self._tool}"
         asleep = sum(card.suspended for card in self._cards.values())
@@ -95,7 +95,7 @@ class AmdCollector(Collector):
         return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
 
     def close(self) -> None:
-        """Close the files, or end the tool."""
+        """Close the files, and end the tools."""
         self._cards.close()
         for tool in (self._tool, self._gaps):
             if tool:

@@ -60,7 +60,7 @@ LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
 WANTED: Final = COUNTERS | {metric for _, metric, _ in FILES if metric is not HOTSPOT}
 """Metrics that a card should have."""
 FAN: Final = ("pwm1", "fan1_input", "fan1_max")
-"""Where the hwmon has none of these, there is no fan."""
+"""A hwmon without these files has no fan."""
 
 
 def find(sys: Path) -> Iterator[tuple[str, Path]]:
@@ -76,7 +76,7 @@ class Card(CardFiles):
     expected = EXPECTED
 
     def __init__(self, index: str, device: Path, level: Level) -> None:
-        """Open the files of `level`; raise LookupError where there is none."""
+        """Open the files of `level`; raise LookupError if there is none."""
         super().__init__(index, device)
         self.points = CardPoints(self.dims)
         self.total: float | None = None
@@ -105,7 +105,7 @@ class Card(CardFiles):
             self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
 
     def read(self, *, slow: bool) -> Readings | None:
-        """Return what can be read now, counters too if `slow`; None while the card sleeps."""
+        """Return the current readings, with counters if `slow`; None while the card sleeps."""
         self.suspended = not self.begin()
         if self.suspended:
             return None
@@ -136,7 +136,7 @@ class Card(CardFiles):
             readings[gpu_metrics.MEMORY_TOTAL] = self.total
 
     def _compare(self, readings: Readings | None, *, slow: bool) -> None:
-        """Find what is missing; nothing if no file could be read: the card is in a reset, or falls asleep."""
+        """Find the missing metrics; none if no file could be read: the card is in a reset, or falls asleep."""
         if readings is None:
             self.gaps = self._missing = frozenset()
             return
@@ -165,7 +165,7 @@ class Card(CardFiles):
 
 
 def _number(data: bytes) -> float | None:
-    """Return the number in a file, or in the line of a table of clocks that is marked; raise ValueError."""
+    """Return the number in a file, or in the marked line of a table of clocks; raise ValueError."""
     if b":" not in data:
         return float(int(data))
     found = CURRENT.search(data)
@@ -173,7 +173,7 @@ def _number(data: bytes) -> float | None:
 
 
 def _energy(data: bytes) -> int | None:
-    """Return the count of energy steps in a gpu_metrics table, or None where it has none; raise struct.error."""
+    """Return the count of energy steps in a gpu_metrics table, or None if it has none; raise struct.error."""
     _, form, content = struct.unpack_from("<HBB", data)
     offset = ENERGY_OFFSETS.get((form, content))
     if offset is None:

@@ -1,4 +1,4 @@
-"""Fills what sysfs lacks from AMD's tools, matched by PCI address."""
+"""Fills values that sysfs lacks from AMD's tools; cards are matched by PCI address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Source:
         """Whether it has ever filled a gap."""
 
     def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
-        """Return the gaps that it may fill."""
+        """Return the gaps that the tool may be able to fill."""
         return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if now >= self._retry_at else set()
 
     def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
@@ -58,7 +58,7 @@ class Source:
 
 class Gaps:
     """
-    Fills gaps from the library amdsmi, then amd-smi, then rocm-smi: each gets what the ones before it lack.
+    Fills gaps from the library amdsmi, then amd-smi, then rocm-smi: each is asked for what the ones before it lack.
 
     No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
     hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
@@ -69,10 +69,10 @@ class Gaps:
         self._config, self._library = config, library
         self._sources: list[Source] | None = None
         self.problems: list[str] = []
-        """Of the last call."""
+        """Errors of the last call."""
 
     def fill(self, missing: Mapping[str, Iterable[Metric]], now: float) -> Mapping[str, Readings]:
-        """Return new readings of what is `missing`, both by PCI address; `now` in monotonic s."""
+        """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
         self.problems = []
         gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
         if self._sources is None:

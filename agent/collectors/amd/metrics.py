@@ -46,7 +46,7 @@ class CardPoints:
         self._lives = {metric: Life() for metric in COUNTERS}
 
     def restart(self, metric: Metric) -> None:
-        """Start a counter anew: it comes from another source from now on."""
+        """Restart a counter: from now on it comes from another source."""
         self._lives[metric] = Life()
 
     def make(self, at: int, readings: Readings) -> Iterator[Datapoint]:

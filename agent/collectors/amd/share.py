@@ -1,4 +1,4 @@
-"""What the watched process tree uses of AMD GPUs, by fdinfo and by the compute driver (KFD)."""
+"""The use of AMD GPUs by the watched process tree, from fdinfo and the compute driver (KFD)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMD's own programs, for what sysfs lacks; each is run at intervals."""
+"""AMD's own programs, run at intervals for values that sysfs lacks."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def pci_addresses(data: bytes) -> Mapping[str, str]:
 
 
 def not_empty(cards: Mapping[str, T]) -> Mapping[str, T]:
-    """Return what is known of each card; raise QueryFailed if that is nothing."""
+    """Return `cards`; raise QueryFailed if none has a value."""
     if not any(cards.values()):
         raise QueryFailed("reported no GPU")
     return cards
@@ -173,7 +173,7 @@ class Program:
         return None
 
     def close(self) -> None:
-        """End what runs."""
+        """End the program if it runs."""
         self._oneshot.close()
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ class Program:
         cards = self._parse(data)
         if not self._listing:
             self.slots = pci_addresses(data)
-        elif cards.keys() != self.slots.keys():  # one has gone: the others may have other numbers
+        elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
             self.slots = {}
             raise QueryFailed("reported other GPUs than it had listed")
         return cards

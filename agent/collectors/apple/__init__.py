@@ -48,7 +48,7 @@ class AppleCollector(Collector):
         self._source: Source | None = None
 
     def open(self) -> None:
-        """Start macmon or the reader; raise Unavailable where there is neither."""
+        """Start macmon or the reader; raise Unavailable if neither can be used."""
         self.close()
         if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
@@ -69,7 +69,7 @@ class AppleCollector(Collector):
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Return the program and its interval, or what the reader reads."""
+        """Return macmon and its interval, or the sources of the reader."""
         return self._source.description if self._source else ""
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 """
-Calls functions of macOS through ctypes, and releases what they return.
+Calls functions of macOS through ctypes, and releases the objects that they return.
 
 We own the result of a function with Create or Copy in its name. The result of one with Get in its name lives as long
 as the object it came from. NULL, or an object of another type, as an argument ends the process: both are checked for.
@@ -114,7 +114,7 @@ class Foundation:
             self._cf.CFRelease(ref)
 
     def close(self) -> None:
-        """Release what was kept; safe to call twice."""
+        """Release the kept objects; safe to call twice."""
         self._strings.clear()
         while self._kept:
             self.release(self._kept.pop())

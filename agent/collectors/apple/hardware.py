@@ -2,8 +2,8 @@
 A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
 
 It is a process of its own, since a wrong call into these libraries ends the process. Apple documents none of the
-three, and this has never run on a Mac: it was written from what other open programs do, and is tested with a fake of
-the functions that it calls.
+three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
+that it calls.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STATISTICS: Final = "Device Utilization %", "In use system memory"
 
 
 class Hardware:
-    """Reads the three sources; what one of them lacks is absent."""
+    """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable where there is no GPU."""
+        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable if there is no GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:

@@ -72,13 +72,13 @@ class Report:
             before, since = self._sample, self._at
             sample = self._take_sample()
             if not sample:
-                problems.append("IOReport gives no sample")
+                problems.append("IOReport returned no sample")
                 return {}
             own(before)
             self._sample = sample
             change = own(self._io.IOReportCreateSamplesDelta(before, sample, None))
             if not change:
-                problems.append("IOReport gives no difference of two samples")
+                problems.append("IOReport returned no difference of two samples")
             return self._values(change, self._at - since, problems)
 
     def close(self) -> None:

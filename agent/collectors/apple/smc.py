@@ -43,7 +43,7 @@ class Smc:
     """A connection to the SMC, and the keys of the GPU's sensors, whose names differ from chip to chip."""
 
     def __init__(self, registry: Registry) -> None:
-        """Find the sensors; raise Unavailable where there is none."""
+        """Find the sensors; raise Unavailable if there is none."""
         self._io = registry.io
 
         def connect(entry: int) -> int:

@@ -27,7 +27,7 @@ Values = dict[Metric, float]
 
 
 class Source:
-    """Runs a program; its values are those of the last record."""
+    """Runs a program that prints records; its values are those of the last record."""
 
     name = ""
     """Of the program, for messages."""
@@ -66,7 +66,7 @@ class Source:
         raise NotImplementedError
 
     def _listen(self, problems: list[str]) -> bool:
-        """Read what has been printed; return True if all values are there, or none are expected for a while."""
+        """Read the printed lines; return True if all values are there, or the program failed."""
         if self._closed:
             return True
         now, process = self._clock(), self._processes[0]

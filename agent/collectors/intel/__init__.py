@@ -72,7 +72,7 @@ class IntelCollector(Collector):
         self._slow = SlowPath()
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable where there is none."""
+        """Find the cards; raise Unavailable if there is none."""
         self.close()
         config, self._slow = self._config, SlowPath()
         self._cards.search(self._clock(), force=True)
@@ -90,7 +90,7 @@ class IntelCollector(Collector):
                 self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what can be read now; rates from the second reading on, the share of the tree every ten seconds."""
+        """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""
         now = self._clock()
         self._cards.search(now)
         awake = [card for card in self._cards.values() if card.begin()]
@@ -112,7 +112,7 @@ class IntelCollector(Collector):
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Return the number of cards and what they are read by."""
+        """Return the number of cards, and the tool in use."""
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class Card(CardFiles):
     """One card."""
 
     def __init__(self, index: str, folder: Path) -> None:
-        """Open what there is; raise LookupError where nothing is."""
+        """Open the files; raise LookupError if there is none."""
         super().__init__(index, device := folder / "device")
         chip = self.temperatures.get("pkg") or ("temp1_input" if not self.temperatures else "none")
         engines = sorted(path for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
@@ -48,7 +48,7 @@ class Card(CardFiles):
             raise LookupError(folder)
 
     def read(self, now: int) -> Readings:
-        """Return what can be read at `now` (monotonic ns), after `begin`; rates over the time since the last call."""
+        """Return the readings at `now` (monotonic ns), after `begin`; rates over the time since the last call."""
         readings: Readings = {}
         for metric, file, factor in self._files:
             value = self.number(file)

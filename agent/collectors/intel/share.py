@@ -1,4 +1,4 @@
-"""What the watched process tree uses of Intel GPUs, by fdinfo: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
+"""The use of Intel GPUs by the watched process tree: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
 
 from __future__ import annotations
 

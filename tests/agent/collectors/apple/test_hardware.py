@@ -340,8 +340,8 @@ def test_the_reading_after_a_failed_call_is_complete(opened, mac):
         found, problems = opened.read(1.0, watts=6.0, P1=0.5)
         assert (len(found), problems) == (5, []), nth
     assert messages == {
-        "IOReport gives no sample",
-        "IOReport gives no difference of two samples",
+        "IOReport returned no sample",
+        "IOReport returned no difference of two samples",
         "IOReport counts the energy in nothing",
     }
 

@@ -127,9 +127,9 @@ def test_a_reader_that_finds_no_gpu_is_unavailable_and_leaves_no_process(bench):
 
 
 def test_the_collector_reports_the_problems_of_the_reader(bench, until):
-    odd = PRINTS.replace("[]", '["IOReport gives no sample"]')
+    odd = PRINTS.replace("[]", '["IOReport returned no sample"]')
     bench.shell(f"{PRINTS}; {PRINTS}; read x; {odd}; exec sleep 60".replace("read x", "sleep 0.3"))
-    assert until(lambda: bench.tick() == ({"gpu.power": 7.5}, ["IOReport gives no sample"]))
+    assert until(lambda: bench.tick() == ({"gpu.power": 7.5}, ["IOReport returned no sample"]))
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there macOS has them")
