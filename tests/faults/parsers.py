@@ -13,7 +13,7 @@ from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import CardPoints
 from agent.collectors.apple import registry, source
-from agent.collectors.intel import share, xpu_smi
+from agent.collectors.intel import card, xpu_smi
 from agent.collectors.neuron.monitor import RecordSplitter
 from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
@@ -97,7 +97,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [share.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [card.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.collector import Collector
-from agent.collectors.intel.card import INTEL, Card, Readings
+from agent.collectors.intel.card import INTEL, Card, Readings, Share, client
 from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
@@ -19,7 +19,6 @@ from agent.host.drm import SECOND, Cards, SlowPath, cards
 from agent.host.oneshot import QueryFailed
 
 if TYPE_CHECKING:
-    from agent.collectors.intel.share import Share
     from agent.collectors.intel.xpu_smi import XpuSmi
 
 
@@ -83,8 +82,7 @@ class IntelCollector(Collector):
 
             self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
         if config.pid is not None:
-            from agent.collectors.intel.share import Share, client  # noqa: PLC0415  only where a tree is watched
-            from agent.host.process_tree import ProcTree  # noqa: PLC0415  the same
+            from agent.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)

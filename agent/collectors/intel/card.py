@@ -1,15 +1,16 @@
-"""An Intel GPU in sysfs, as i915 or xe shows it."""
+"""An Intel GPU: its files in sysfs, by i915 or xe, and its use by processes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from agent.datapoint import Datapoint, Metric
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, CardFiles, text
+from agent.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size, text
 from agent.host.procfs import KeptFile
 
 INTEL: Final = "0x8086"
@@ -19,6 +20,8 @@ CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0
 """i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps."""
 ROUNDING: Final = 5
 """Percent below 0 that count as 0: the idle time increases in steps, and is not read exactly at `now`."""
+ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
+RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
 
 Readings = dict[Metric, float]
 """What was read of one card, in the metrics' units."""
@@ -96,3 +99,34 @@ class Card(CardFiles):
             return None
         self._last[file] = now, value
         return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
+
+
+def client(pid: int, fields: dict[str, str]) -> Client:
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
+    if fields["drm-driver"] not in {"i915", "xe"}:
+        raise KeyError("drm-driver")
+    sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
+    engines = {}
+    for name, value in fields.items():
+        if found := ENGINES.fullmatch(name):
+            kind, engine = found.groups()
+            total = int(fields[f"drm-total-cycles-{engine}"]) if kind == "cycles" else None
+            engines[engine] = Engine(
+                int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
+            )
+    memory = sum(sizes) if sizes else None
+    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
+
+
+class Share(TreeClients):
+    """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
+
+    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+        """Yield the share of each card that the tree uses; utilization from the second reading on."""
+        self.read()
+        for card in cards:
+            memory = [one.memory for one in self.of(card.slot) if one.memory is not None]
+            if memory:
+                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
+            if (share := self.utilization(card.slot)) is not None:
+                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
