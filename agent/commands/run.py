@@ -19,7 +19,7 @@ from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
 from agent.config.load import Config
 from agent.errors import text_of
-from agent.identity.records import Records
+from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, hints, spool_folder, validate

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
@@ -91,7 +90,6 @@ class Dmi(Source):
     """The instance's id and type from the DMI tables."""
 
     name = "DMI"
-    words = known_by(name)
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware

@@ -11,7 +11,7 @@ import pytest
 
 from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from agent.identity.dmi import Hardware
-from agent.identity.imds import DISABLED, ENDPOINT
+from agent.identity.ec2 import DISABLED, ENDPOINT
 from agent.identity.metadata import NoAnswer
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from agent.identity.dmi import Hardware
-from agent.identity.ec2 import Ec2
-from agent.identity.imds import DISABLED, DOCUMENT, ENDPOINT
+from agent.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, Ec2
 
 
 @pytest.fixture

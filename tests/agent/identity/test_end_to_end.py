@@ -12,8 +12,9 @@ import pytest
 
 from agent.commands.run import identify
 from agent.config.load import Config
+from agent.identity.autoscaling import TAGS
+from agent.identity.ec2 import DOCUMENT, ENDPOINT
 from agent.identity.ecs import VARIABLE
-from agent.identity.imds import DOCUMENT, ENDPOINT, TAGS
 from agent.identity.resolver import UnknownIdentity
 from tests.doubles.ecs import Ecs
 from tests.doubles.gce import POD, SECRET, Gce

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from agent.identity.autoscaling import AutoScaling
 from agent.identity.dmi import Hardware
-from agent.identity.ec2 import Ec2
+from agent.identity.ec2 import ENDPOINT, Ec2
 from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _words
-from agent.identity.imds import ENDPOINT
 from agent.identity.metadata import MAX_BYTES
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from tests.doubles.gce import POD, SECRET, VM

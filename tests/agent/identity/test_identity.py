@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agent.config.load import load
 from agent.datapoint import NO_DIMENSIONS, Dimensions
 from agent.identity import resolver
+from agent.identity.ec2 import DISABLED, ENDPOINT
 from agent.identity.gce import OFF
-from agent.identity.imds import DISABLED, ENDPOINT
 from agent.identity.names import OF_POINTS, WORDS
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.identity.source import Answer, Source, Word

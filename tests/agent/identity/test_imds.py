@@ -3,7 +3,7 @@ import re
 import pytest
 
 from agent.identity.dmi import Hardware
-from agent.identity.imds import DISABLED, DOCUMENT, ENDPOINT, MODE, Imds
+from agent.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Imds
 from agent.identity.metadata import NoAnswer, NoService
 
 MEND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"

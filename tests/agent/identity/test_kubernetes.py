@@ -1,9 +1,9 @@
 import pytest
 
-from agent.identity.kubernetes import VARIABLES, Kubernetes
+from agent.identity.local import KUBERNETES, Kubernetes
 
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.100.0.1", "HOSTNAME": "chipwatch-x7k2p"}
-ALL = list(VARIABLES)
+ALL = list(KUBERNETES)
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def test_the_downward_api_tells_all(account):
 
 @pytest.mark.parametrize("word", ALL)
 def test_every_variable_of_a_word_counts_and_the_first_wins(word, account):
-    for name in VARIABLES[word]:
+    for name in KUBERNETES[word]:
         assert values(ask(INSIDE | {name: "it"}, account))[word] == "it"
-    names = VARIABLES[word]
+    names = KUBERNETES[word]
     assert values(ask(INSIDE | {name: name for name in reversed(names)}, account))[word] == names[0]
 
 

@@ -116,19 +116,19 @@ def test_the_path_of_the_address_comes_first(answering):
         seen.append((http.path, http.headers["X-Key"]))
         body(b"yes")(http)
 
-    assert answering(handle).request("GET", "/task", {"X-Key": "value"}) == (200, b"yes")
+    assert answering(handle).request("GET", "/task", {"X-Key": "value"})[:2] == (200, b"yes")
     assert seen == [("/base/task", "value")]
 
 
 def test_a_redirection_is_an_answer_and_not_followed(answering):
     service = answering(body(b"", 302, Location="http://127.0.0.1:1/"))
-    assert service.request("GET", "", {}) == (302, b"")
+    assert service.request("GET", "", {})[:2] == (302, b"")
 
 
 def test_proxies_are_not_used(answering, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert answering(body(b"direct")).request("GET", "", {}) == (200, b"direct")
+    assert answering(body(b"direct")).request("GET", "", {})[:2] == (200, b"direct")
 
 
 def test_a_body_of_the_most_is_read_and_one_byte_more_is_not(answering):
@@ -199,7 +199,7 @@ def test_an_ipv6_address_is_asked(answering):
     except OSError:
         pytest.skip("no IPv6 loopback here")
     with double:
-        assert Service(double.url, "X").request("GET", "/", {}) == (401, b"")
+        assert Service(double.url, "X").request("GET", "/", {})[:2] == (401, b"")
         assert double.url.startswith("http://[::1]:")
 
 

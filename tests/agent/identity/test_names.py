@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from agent.identity import kubernetes, slurm
+from agent.identity import local
+from agent.identity.local import Records
 from agent.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
-from agent.identity.records import Records
 from agent.identity.resolver import sources
 
 
@@ -13,8 +13,8 @@ def test_each_name_is_there_once_and_its_sources_are_sources():
 
 
 def test_what_is_read_from_variables_is_in_the_table():
-    assert set(kubernetes.VARIABLES) == {*known_by("Kubernetes")}
-    assert set(slurm.VARIABLES) == {*known_by("Slurm")}
+    assert set(local.KUBERNETES) == {*known_by("Kubernetes")}
+    assert set(local.SLURM) == {*known_by("Slurm")}
 
 
 def test_which_values_hosts_share_and_which_are_new_at_each_start():

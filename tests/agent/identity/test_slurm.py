@@ -1,4 +1,4 @@
-from agent.identity.slurm import Slurm
+from agent.identity.local import Slurm
 
 
 def test_a_job_has_its_number_and_rank():

@@ -1,6 +1,6 @@
 import os
 
-from agent.identity.static import Static
+from agent.identity.local import Static
 
 
 def test_the_host_has_a_name_and_a_run_an_id_of_its_own():
