@@ -54,14 +54,7 @@ CONTAINER = re.compile(
 class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
-    metrics = (
-        CPU_UTILIZATION,
-        CPU_THROTTLED,
-        MEMORY_USED,
-        MEMORY_LIMIT,
-        MEMORY_UTILIZATION,
-        OOM_KILLS,
-    )
+    metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
@@ -29,18 +29,17 @@ from agent.host.supervised_process import StartupWait, SupervisedProcess, find_p
 
 IPU: Final = ("ipu",)
 ATTRIBUTES: Final = {
-    "average board temp": (gauge("ipu.board.temperature", "Cel", "Mean of the board's sensors.", dims=IPU), "C"),
-    "average die temp": (gauge("ipu.die.temperature", "Cel", "Mean of the chip's sensors.", dims=IPU), "C"),
-    "clock": (gauge("ipu.clock", "MHz", "Clock of the IPU.", dims=IPU), "MHz"),
-    "ipu power": (gauge("ipu.power", "W", "Power of the IPU.", dims=IPU), "W"),
-    "ipu utilisation": (gauge("ipu.utilization", "%", "Share of time in which the IPU worked.", dims=IPU), "%"),
-    "ipu utilisation (session)": (
-        gauge("ipu.session.utilization", "%", "The same, since a process attached to the IPU.", dims=IPU),
-        "%",
+    "average board temp": gauge("ipu.board.temperature", "Cel", "Mean of the board's sensors.", dims=IPU),
+    "average die temp": gauge("ipu.die.temperature", "Cel", "Mean of the chip's sensors.", dims=IPU),
+    "clock": gauge("ipu.clock", "MHz", "Clock of the IPU.", dims=IPU),
+    "ipu power": gauge("ipu.power", "W", "Power of the IPU.", dims=IPU),
+    "ipu utilisation": gauge("ipu.utilization", "%", "Share of time in which the IPU worked.", dims=IPU),
+    "ipu utilisation (session)": gauge(
+        "ipu.session.utilization", "%", "The same, since a process attached to the IPU.", dims=IPU
     ),
-    "link speed": (gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU), "GT/s"),
+    "link speed": gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU),
 }
-"""Attribute -> metric and unit."""
+"""Attribute -> metric, which has the same unit; only degrees are written C."""
 USER: Final = "user process id"
 VALUE: Final = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(C|MHz|W|%|GT/s)\s*")
 STALE: Final = 3
@@ -57,17 +56,6 @@ MAX_DEPTH: Final = 8
 Devices = list[Mapping[str, object]]
 
 
-class Source(Protocol):
-    """A source of the attributes."""
-
-    def read(self, problems: list[str]) -> Devices:
-        """Return the attributes of each device; add errors to `problems`."""
-        ...
-
-    def close(self) -> None:
-        """Release it."""
-
-
 class Library:
     """The module gcipuinfo in this process; a call that hangs blocks only this collector's thread."""
 
@@ -79,7 +67,7 @@ class Library:
             raise LookupError("no device")
 
     def read(self, problems: list[str]) -> Devices:
-        """Return all devices."""
+        """Return the attributes of each device; add errors to `problems`."""
         try:
             devices = self._info.getDevices()
         except RuntimeError as problem:
@@ -167,12 +155,12 @@ class IpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics = tuple(metric for metric, _ in ATTRIBUTES.values())
+    metrics = tuple(ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
-        self._source: Source | None = None
+        self._source: Library | Monitor | None = None
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
@@ -219,7 +207,7 @@ class IpuCollector(Collector):
         self._source = self._tree = None
         self._dims = {}
 
-    def _find(self) -> Source:
+    def _find(self) -> Library | Monitor:
         config, why = self._config, "not used"
         if config.path is None:
             try:
@@ -239,13 +227,13 @@ class IpuCollector(Collector):
 
 def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[Metric, float]]:
     """Yield the values of a device's attributes; a text without digits means N/A and is skipped."""
-    for name, (metric, unit) in ATTRIBUTES.items():
+    for name, metric in ATTRIBUTES.items():
         text = device.get(name)
         if text is None or (isinstance(text, str) and not any(map(str.isdigit, text))):
             continue
         match = VALUE.fullmatch(text) if isinstance(text, str) else None
-        value = float(match[1]) if match and match[2] == unit else None
-        if value is None or (value < 0 and unit != "C") or abs(value) > MOST.get(metric.unit, MAX_OUTPUT):
+        value = float(match[1]) if match and match[2] == metric.unit.replace("Cel", "C") else None
+        if value is None or (value < 0 and metric.unit != "Cel") or abs(value) > MOST.get(metric.unit, MAX_OUTPUT):
             problems.append(f"{name} is {quoted(repr(text).encode())}")
         else:
             yield metric, value
