@@ -13,7 +13,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,7 +34,7 @@ from agent.host.gpu_metrics import (
 )
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
-VENDOR: Final = b"0x1da3"
+VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
 COLUMNS: Final = {
     "memory.total": ("MiB", MEMORY_TOTAL),
@@ -87,8 +86,9 @@ class GaudiCollector(Collector):
     def open(self) -> None:
         """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
-        if not _has_device(folder := self._config.sys / "bus/pci/devices"):
-            raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
+        folder = self._config.sys / "bus/pci/devices"
+        if not any(_vendor(device) == VENDOR for device in folder.glob("*")):
+            raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
         path = find_program("hl-smi", self._config.path, PLACE)
         child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
         child.open(self._clock())
@@ -97,12 +97,12 @@ class GaudiCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the last row of each device until it is stale; wait a while for the first rows."""
         problems: list[str] = []
-        self._first.wait(lambda: not self._listen(problems) and bool(self._rows))
+        self._first.wait(lambda: not self._read_lines(problems) and bool(self._rows))
         if not self._rows and not problems and self._first.is_over:
             problems.append("hl-smi has printed nothing yet")
         now = self._clock()
-        for heard, dims, row in list(self._rows.values()):
-            if now - heard < STALE * self._period:
+        for read_at, dims, row in list(self._rows.values()):
+            if now - read_at < STALE * self._period:
                 for metric, value in values(row):
                     yield metric.point(at, value, dims)
         if problems:
@@ -119,7 +119,7 @@ class GaudiCollector(Collector):
             child.close()
         self._rows, self._columns = {}, []
 
-    def _listen(self, problems: list[str]) -> bool:
+    def _read_lines(self, problems: list[str]) -> bool:
         """Read the rows printed so far; return whether there were any lines."""
         child, now = self._child, self._clock()
         if child is None:
@@ -147,16 +147,16 @@ class GaudiCollector(Collector):
         if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
             problems.append(f"hl-smi printed a line that is not a row: {quoted(line)}")
             return
-        read: dict[Metric, float] = {}
+        row: dict[Metric, float] = {}
         for (name, unit), cell in zip(columns, cells, strict=True):
             if name in COLUMNS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
                 expected, metric = COLUMNS[name]
                 try:
-                    read[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
+                    row[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
                 except ValueError:
                     problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
         dims = self._rows[index][1] if index in self._rows else Dimensions(gpu=index)
-        self._rows[index] = now, dims, read
+        self._rows[index] = now, dims, row
 
 
 def header(cells: Sequence[str]) -> Columns:
@@ -183,10 +183,8 @@ def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
     return ((metric, value) for metric, value in found.items() if possible(metric, value))
 
 
-def _has_device(folder: Path) -> bool:
-    """Return whether a Gaudi is on the PCI bus."""
-    for file in folder.glob("*/vendor"):
-        with suppress(OSError):  # the device was removed
-            if file.read_bytes().strip() == VENDOR:
-                return True
-    return False
+def _vendor(device: Path) -> str:
+    try:
+        return (device / "vendor").read_text().strip()
+    except OSError:  # the device was removed
+        return ""

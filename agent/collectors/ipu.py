@@ -83,7 +83,7 @@ class Library:
 
 
 class Monitor:
-    """The program gc-monitor, which prints once and ends; it is run periodically, and only the first run is awaited."""
+    """The program gc-monitor, which prints once and ends; it runs periodically, and only the first run is awaited."""
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         """Start it; it runs every `interval` seconds, at least every MIN_PERIOD. Raise Unavailable."""
@@ -92,22 +92,22 @@ class Monitor:
         self._child = SupervisedProcess([path, "--json"], timeout=self._stale, interval=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
-        self._heard = clock()
+        self._read_at = clock()
         self._ran = self._closed = False
         self._why = ""
         """Why the last run gave no values, if so."""
-        self._child.open(self._heard)
+        self._child.open(self._read_at)
         self._first = StartupWait(interval)
 
     def read(self, problems: list[str]) -> Devices:
         """Return the values of the last run until they are stale."""
-        self._first.wait(lambda: self._listen(problems))
+        self._first.wait(lambda: self._read_output(problems))
         if not (self._ran or self._lines or problems) and self._first.is_over:
             problems.append("gc-monitor has printed nothing yet")
         problems += filter(None, [self._why])
-        return self._devices if self._clock() - self._heard < self._stale else []
+        return self._devices if self._clock() - self._read_at < self._stale else []
 
-    def _listen(self, problems: list[str]) -> bool:
+    def _read_output(self, problems: list[str]) -> bool:
         """Read the output so far; return whether a run has ended."""
         if self._closed:
             return self._ran
@@ -117,7 +117,7 @@ class Monitor:
         problems += self._child.problems()
         if self._child.finished:
             try:
-                self._devices, self._heard, self._why = parsed(b"\n".join(self._lines)), now, ""
+                self._devices, self._read_at, self._why = parsed(b"\n".join(self._lines)), now, ""
             except ValueError as problem:
                 self._why = str(problem)
         if large := sum(map(len, self._lines)) > MAX_OUTPUT:
@@ -143,7 +143,7 @@ class IpuCollector(Collector):
         """Which IPUs to read, and how."""
 
         path: Path | None = None
-        """The program gc-monitor; if set, it is used instead of the library, else it is searched in PATH."""
+        """The program gc-monitor, used instead of the library if set; searched in PATH otherwise."""
         watched: bool = False
         """Read only the IPUs that the process tree of --pid, or of the wrapped command, uses."""
         pid: int | None = None
