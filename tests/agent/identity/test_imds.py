@@ -27,7 +27,7 @@ def test_one_token_serves_many_requests(session, imds):
     assert session.has_token
 
 
-def test_what_is_not_there_is_none(session):
+def test_a_missing_value_is_none(session):
     assert session.get("/latest/meta-data/tags/instance") is None
 
 
@@ -38,7 +38,7 @@ def test_an_old_token_is_renewed_once(session, imds):
     assert [request.split()[0] for request in imds.requests] == ["PUT", "GET", "GET", "PUT", "GET"]
 
 
-def test_a_service_that_takes_no_token_is_not_asked_for_ever(session, imds):
+def test_a_service_that_refuses_every_token_is_asked_twice(session, imds):
     imds.answers[DOCUMENT] = (401, {}, b"")
     with pytest.raises(NoAnswer, match="answers 401"):
         session.get(DOCUMENT)
@@ -46,7 +46,7 @@ def test_a_service_that_takes_no_token_is_not_asked_for_ever(session, imds):
 
 
 @pytest.mark.parametrize("lost", ["hang", "reset"])
-def test_a_hop_too_few_is_explained_with_the_command_that_mends_it(session, imds, lost):
+def test_the_message_about_the_hop_limit_has_the_command_to_raise_it(session, imds, lost):
     imds.hops = lost
     with pytest.raises(NoAnswer) as silent:
         session.get(DOCUMENT)
@@ -57,19 +57,19 @@ def test_a_hop_too_few_is_explained_with_the_command_that_mends_it(session, imds
 
 
 @pytest.mark.parametrize("lost", ["hang", "reset"])
-def test_where_nothing_says_ec2_no_hop_limit_is_blamed(stranger, imds, lost):
+def test_the_hop_limit_is_not_mentioned_outside_ec2(stranger, imds, lost):
     imds.hops = lost
     with pytest.raises(NoAnswer, match=r"http://127.0.0.1:\d+ (does not answer|cannot be reached: [\w ]+)$"):
         stranger.get(DOCUMENT)
 
 
-def test_a_service_that_is_switched_off_is_told_with_the_command_that_switches_it_on(session, imds):
+def test_the_message_about_a_disabled_service_has_the_command_to_enable_it(session, imds):
     imds.enabled = False
     with pytest.raises(NoAnswer, match=re.escape(f"`{MEND} --http-endpoint enabled`")):
         session.get(DOCUMENT)
 
 
-def test_a_403_where_nothing_says_ec2_is_just_that(stranger, imds):
+def test_status_403_outside_ec2_has_no_advice(stranger, imds):
     imds.enabled = False
     with pytest.raises(NoAnswer, match=r"gives no token \(403\)$"):
         stranger.get(DOCUMENT)
@@ -78,21 +78,21 @@ def test_a_403_where_nothing_says_ec2_is_just_that(stranger, imds):
 @pytest.mark.parametrize(
     ("status", "body"), [(404, b""), (405, b""), (200, b""), (200, b"<html>\n log in"), (200, b"x" * 1025), (302, b"x")]
 )
-def test_what_is_no_token_is_not_taken_for_one(session, imds, status, body):
+def test_an_invalid_token_is_refused(session, imds, status, body):
     imds.answers["/latest/api/token"] = (status, {}, body)
     with pytest.raises(NoAnswer, match=rf"gives no token \({status}\)"):
         session.get(DOCUMENT)
     assert not session.has_token
 
 
-def test_a_failing_service_is_silence(session, imds):
+def test_an_error_status_raises_no_answer(session, imds):
     imds.answers[DOCUMENT] = (503, {}, b"busy")
     with pytest.raises(NoAnswer, match=f"{imds.url}{DOCUMENT} answers 503"):
         session.get(DOCUMENT)
     assert session.has_token
 
 
-def test_a_token_is_in_no_message(session, imds):
+def test_messages_do_not_contain_the_token(session, imds):
     session.get(DOCUMENT)
     imds.answers[DOCUMENT] = (500, {}, imds.tokens()[0].encode())
     with pytest.raises(NoAnswer) as silent:
@@ -109,17 +109,17 @@ def test_a_token_is_in_no_message(session, imds):
         ({MODE: "IPv6", ENDPOINT: "http://127.0.0.1:1338/"}, "http://127.0.0.1:1338"),
     ],
 )
-def test_the_address_is_the_one_that_the_sdks_take(env, url, nitro):
+def test_the_address_is_that_of_the_sdks(env, url, nitro):
     assert Imds(env, Hardware(nitro, {})).url == url
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE"])
-def test_it_can_be_switched_off_here(word, nitro):
+def test_the_environment_can_disable_the_service(word, nitro):
     with pytest.raises(NoService, match="AWS_EC2_METADATA_DISABLED is set"):
         Imds({DISABLED: word}, Hardware(nitro, {}))
     Imds({DISABLED: "false"}, Hardware(nitro, {}))
 
 
-def test_an_address_elsewhere_is_refused(nitro):
+def test_a_remote_address_is_refused(nitro):
     with pytest.raises(NoService, match=f"{ENDPOINT}: expected http"):
         Imds({ENDPOINT: "http://imds.example"}, Hardware(nitro, {}))

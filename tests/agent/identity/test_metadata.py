@@ -65,7 +65,7 @@ def body(data, status=200, **headers):
         "http://[fd00:ec2::23]/v1",
     ],
 )
-def test_what_is_next_to_the_machine_may_be_asked(url):
+def test_loopback_and_link_local_addresses_are_allowed(url):
     Service(url, "X")
 
 
@@ -83,7 +83,7 @@ def test_what_is_next_to_the_machine_may_be_asked(url):
         ("169.254.169.254", "''"),
     ],
 )
-def test_anything_else_is_refused_and_named(url, named):
+def test_other_addresses_are_refused_and_named(url, named):
     with pytest.raises(NoService) as refused:
         Service(url, "SOME_VARIABLE")
     text = "SOME_VARIABLE: expected http:// and a loopback or link-local address, got host "
@@ -91,25 +91,25 @@ def test_anything_else_is_refused_and_named(url, named):
 
 
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:port", "http://127.0.0.1:99999"])
-def test_what_is_no_address_is_refused(url):
+def test_an_invalid_address_is_refused(url):
     with pytest.raises(NoService, match="X is not an address"):
         Service(url, "X")
 
 
 @given(st.text())
-def test_a_text_is_an_address_next_door_or_refused(url):
+def test_any_text_is_a_local_address_or_refused(url):
     with suppress(NoService):
         assert Service(url, "X").url.startswith("http://")
 
 
-def test_a_password_in_the_address_is_not_told():
+def test_messages_do_not_contain_a_password_of_the_address():
     with pytest.raises(NoService) as refused:
         Service("http://user:secret@evil.example", "X")
     assert "secret" not in str(refused.value)
     assert "secret" not in Service("http://user:secret@127.0.0.1", "X").url
 
 
-def test_the_path_of_the_address_comes_first(answering):
+def test_the_path_of_the_address_is_a_prefix(answering):
     seen = []
 
     def handle(http):
@@ -120,7 +120,7 @@ def test_the_path_of_the_address_comes_first(answering):
     assert seen == [("/base/task", "value")]
 
 
-def test_a_redirection_is_an_answer_and_not_followed(answering):
+def test_redirects_are_not_followed(answering):
     service = answering(body(b"", 302, Location="http://127.0.0.1:1/"))
     assert service.request("GET", "", {})[:2] == (302, b"")
 
@@ -131,20 +131,20 @@ def test_proxies_are_not_used(answering, monkeypatch):
     assert answering(body(b"direct")).request("GET", "", {})[:2] == (200, b"direct")
 
 
-def test_a_body_of_the_most_is_read_and_one_byte_more_is_not(answering):
+def test_a_body_of_the_maximum_size_is_read_and_one_byte_more_is_refused(answering):
     assert answering(body(b"x" * MAX_BYTES)).request("GET", "", {})[1] == b"x" * MAX_BYTES
     with pytest.raises(NoAnswer, match="too large"):
         answering(body(b"x" * (MAX_BYTES + 1))).request("GET", "", {})
 
 
-def test_nobody_there_is_silence():
+def test_a_closed_port_has_a_message():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(NoAnswer, match=f"http://127.0.0.1:{port} cannot be reached: Connection refused"):
         Service(f"http://127.0.0.1:{port}", "X").request("GET", "", {})
 
 
-def test_no_answer_is_silence_after_a_second(answering):
+def test_a_server_without_an_answer_times_out_after_a_second(answering):
     ended = threading.Event()
     service = answering(lambda http: ended.wait(10))
     begun = time.monotonic()
@@ -155,7 +155,7 @@ def test_no_answer_is_silence_after_a_second(answering):
     ended.set()
 
 
-def test_an_answer_by_drops_is_silence(answering, monkeypatch):
+def test_an_answer_that_arrives_too_slowly_times_out(answering, monkeypatch):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 0.3)
 
     def drip(http):
@@ -173,7 +173,7 @@ def test_an_answer_by_drops_is_silence(answering, monkeypatch):
     assert seconds_since(begun) < 2
 
 
-def test_what_is_no_http_is_silence():
+def test_an_answer_that_is_not_http_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         service = Service(f"http://127.0.0.1:{server.getsockname()[1]}", "X")
 
@@ -189,7 +189,7 @@ def test_what_is_no_http_is_silence():
         talker.join()
 
 
-def test_an_ipv6_address_is_asked(answering):
+def test_an_ipv6_address_works(answering):
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     from tests.doubles.imds import Imds
@@ -256,7 +256,7 @@ def raw():
 
 
 @pytest.mark.parametrize("name", DROPS)
-def test_an_answer_of_which_any_part_comes_by_drops_is_silence_by_the_deadline(raw, monkeypatch, name):
+def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 0.5)
     service = raw(*DROPS[name], 0.05)
     begun = time.monotonic()
@@ -266,7 +266,7 @@ def test_an_answer_of_which_any_part_comes_by_drops_is_silence_by_the_deadline(r
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_an_answer_of_which_any_part_has_no_end_is_silence_long_before_the_deadline(raw, monkeypatch, name):
+def test_any_endless_part_of_an_answer_is_refused_before_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 60.0)
     with pytest.raises(NoAnswer, match=r"gives an answer that is too large|does not speak HTTP"):
         raw(*FLOODS[name], 0).request("GET", "/", {})

@@ -3,7 +3,7 @@ import os
 from agent.identity.local import Static
 
 
-def test_the_host_has_a_name_and_a_run_an_id_of_its_own():
+def test_the_host_name_is_stable_and_each_run_id_is_new():
     first, second = Static().ask(["hostname"]), Static().ask(["run_id"])
     assert first.words["hostname"].value == second.words["hostname"].value == os.uname().nodename
     assert len({answer.words["run_id"].value for answer in (first, second)}) == 2
