@@ -33,7 +33,10 @@ MEMORY_UTILIZATION = gauge(
     "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
 )
 OOM_KILLS = counter(
-    "container.memory.oom_kills", "{kill}", "Processes of the container killed for want of memory.", Level.DETAILED
+    "container.memory.oom_kills",
+    "{kill}",
+    "Processes of the container killed for lack of memory.",
+    Level.DETAILED,
 )
 
 REFRESH = 60 * 10**9

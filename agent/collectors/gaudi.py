@@ -71,7 +71,9 @@ class GaudiCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics = (*(metric for _, metric in COLUMNS.values()), MEMORY_UTILIZATION, POWER_UTILIZATION)
+    metrics = (
+        UTILIZATION, MEMORY_UTILIZATION, MEMORY_USED, MEMORY_TOTAL, TEMPERATURE, POWER, POWER_UTILIZATION, POWER_LIMIT
+    )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration and a monotonic clock (s)."""

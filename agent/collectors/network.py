@@ -24,10 +24,10 @@ INTERFACE_RECEIVED: Final = counter(
 )
 _KEYS: Final = ("interface", "direction")
 ERRORS: Final = counter(
-    "network.interface.errors", "{packet}", "Packets that an interface could not send or receive for a fault.",
+    "network.interface.errors", "{packet}", "Packets that an interface could not send or receive due to errors.",
     Level.DETAILED, _KEYS)  # fmt: skip
 DROPS: Final = counter(
-    "network.interface.drops", "{packet}", "Packets that an interface threw away for lack of room or of a taker.",
+    "network.interface.drops", "{packet}", "Packets that an interface discarded, for lack of a buffer or a receiver.",
     Level.DETAILED, _KEYS)  # fmt: skip
 
 

@@ -18,7 +18,7 @@ FLAVOR: Final = {"Metadata-Flavor": "Google"}
 """Header of requests and of Google's answers; AWS uses the same address without it."""
 ADDRESS: Final = "169.254.169.254"
 NAME: Final = "metadata.google.internal"
-"""Host name of that address; replaced by the address, because looking it up elsewhere may take long."""
+"""Host name of that address; replaced by the address, since a DNS lookup may take long outside Google Cloud."""
 HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
 """Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
 OFF: Final = "NO_GCE_CHECK"
@@ -68,7 +68,7 @@ class Gce(RemoteSource):
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
         self._env, self._hardware, self._clock = env, hardware, clock
-        self._begun: float | None = None
+        self._first_request: float | None = None
         self._has_answered = False
         self.remote = not (hardware.is_fargate or env.get(OFF) == "true")
 
@@ -82,7 +82,7 @@ class Gce(RemoteSource):
             raise NoService(self._hardware.why)
         if not self.remote or self._hardware.is_ec2:
             raise NoService("this is an EC2 instance" if self.remote else f"{OFF} is set")
-        self._begun = self._clock() if self._begun is None else self._begun
+        self._first_request = self._clock() if self._first_request is None else self._first_request
         service = _service(self._env)
         try:
             status, body, headers = service.request("GET", DOCUMENT, FLAVOR, MAX_BYTES)
@@ -92,7 +92,7 @@ class Gce(RemoteSource):
             why = f"{problem}{policy if is_pod and self.is_here() else ''}"
             # A new GKE pod, if the hardware is hidden and a value is wanted that only Google has.
             may_start = is_pod and self._hardware.is_hidden and not {*wanted} <= ELSEWHERE
-            raise NoAnswer(why, retry=may_start and self._clock() - self._begun < STARTING) from None
+            raise NoAnswer(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
         if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
             raise NoAnswer(f"{service.url} is not Google's metadata server")
         self._has_answered = True

@@ -29,7 +29,7 @@ GIB = 1 << 30
 
 
 class Box:
-    """A process in a cgroup, on a machine of 4 CPUs and 16 GiB, in a folder."""
+    """A folder with a process in a cgroup, on a machine of 4 CPUs and 16 GiB."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Box:
         self.write("proc/self/mountinfo", f"30 23 0:26 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 
     def inside(self, path: str, directory: str | None = None) -> Path:
-        """Put the process into `path`, which a captured cgroup stands for."""
+        """Move the process to the cgroup `path`, a copy of a captured one."""
         self.write("proc/self/cgroup", f"0::{path}\n")
         folder = self.folder / "sys/fs/cgroup" / (path if directory is None else directory).strip("/")
         shutil.copytree(FIXTURES / "v2", folder, dirs_exist_ok=True)

@@ -32,7 +32,7 @@ def host(tmp_path):
 
 @pytest.fixture
 def opened(host):
-    """Open a collector on a first reading."""
+    """Open a collector with this first reading."""
     collectors = []
 
     def make(first: str, level: Level = Level.ALL) -> CpuCollector:

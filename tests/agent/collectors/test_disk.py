@@ -69,7 +69,7 @@ def opened():
 
 
 def write(proc: Path, **disks: tuple[int, int]) -> None:
-    """Write a diskstats of disks that read and wrote so many sectors."""
+    """Write a diskstats with the sectors read and written by each disk."""
     lines = [f"   8       0 {name} 1 0 {read} 1 1 0 {written} 1 0 1 1\n" for name, (read, written) in disks.items()]
     (proc / "diskstats").write_text("".join(lines))
 
@@ -80,7 +80,7 @@ def sums(collector: DiskCollector) -> tuple[float, float] | None:
 
 
 def partly(collector: DiskCollector):
-    """Return the points and the problems of a reading that fails in part."""
+    """Return the points and the problems of a reading that fails partly."""
     points = []
     with pytest.raises(PartlyCollected) as caught:
         points.extend(collector.collect(at=7))

@@ -47,7 +47,7 @@ WITHOUT_LIMIT = {
 
 
 def reordered(row):
-    """Return a captured row as our own query would have it."""
+    """Return a captured row with the columns of our query."""
     cells = dict(zip(NAMES, row.split(", "), strict=True))
     return ", ".join(cells[name] for name in ASKED)
 
@@ -97,7 +97,7 @@ class Bench:
         return by_device(points), []
 
     def take(self, *lines):
-        """Return what the collector makes of lines, without a child, and what was wrong."""
+        """Return the values that the collector reads from lines, and the problems."""
         problems = []
         collector = self.made()
         for line in lines:
@@ -110,7 +110,7 @@ class Bench:
 
 
 def took(bench):
-    """Return the seconds of a reading."""
+    """Return the duration of a reading in seconds."""
     begun = time.monotonic()
     bench.tick()
     return time.monotonic() - begun

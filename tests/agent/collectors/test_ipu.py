@@ -95,7 +95,7 @@ class Bench:
 
 
 def took(bench):
-    """Return the seconds of a reading."""
+    """Return the duration of a reading in seconds."""
     begun = time.monotonic()
     bench.tick()
     return time.monotonic() - begun
@@ -363,7 +363,7 @@ def test_too_much_output_is_discarded_and_reported(bench):
     assert said == ["gc-monitor printed more than 4 MiB, which are ignored"]
 
 
-# -- neither ----------------------------------------------------------------------------------------------------
+# -- neither of both ----------------------------------------------------------------------------------------------------
 
 
 def test_missing_library_and_program_are_both_named(bench, monkeypatch):

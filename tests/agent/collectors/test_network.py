@@ -53,7 +53,7 @@ def opened():
 
 
 def write(proc: Path, **interfaces: tuple[int, int]) -> None:
-    """Write a net/dev of interfaces that sent and received so many bytes."""
+    """Write a net/dev with the bytes sent and received by each interface."""
     lines = [
         f"{name:>6}: {received} 9 0 0 0 0 0 0 {sent} 9 0 0 0 0 0 0\n" for name, (sent, received) in interfaces.items()
     ]

@@ -19,7 +19,7 @@ SOME, FULL = Dimensions(kind="some"), Dimensions(kind="full")
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A monotonic clock that moves when it is told to: `clock[0]` seconds."""
+    """A monotonic clock of `clock[0]` seconds, set by the test."""
     now = [1000.0]
     monkeypatch.setattr(pressure.time, "monotonic_ns", lambda: int(now[0] * 1e9))
     return now

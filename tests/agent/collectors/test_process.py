@@ -41,7 +41,7 @@ KIB = 1024
 
 
 class Machine:
-    """A /proc in a folder: 2 CPUs, 1 GiB; a process of it is a folder with `stat`, `io` and `fd`."""
+    """A /proc in a folder, with 2 CPUs and 1 GiB; a process is a folder with `stat`, `io` and `fd`."""
 
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
@@ -89,7 +89,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def watch(machine):
-    """Collect; return by metric. Each call is a second after the last."""
+    """Collect one second after the last call; return the points by metric."""
     collector = None
 
     def look(seconds=1):
@@ -104,7 +104,7 @@ def watch(machine):
 
 
 def share(ticks, seconds=1):
-    """Of 2 CPUs."""
+    """Return the share of 2 CPUs (%)."""
     return pytest.approx(100 * ticks / TICKS / seconds / 2)
 
 
@@ -476,11 +476,11 @@ class Life:
 
 @dataclass
 class Kernel:
-    """Processes in memory. Pid 1 is no member; pid 10 is watched, never ends, and adopts the orphans."""
+    """Processes in memory: pid 1 is not in the tree; pid 10 is watched, never ends and adopts orphans."""
 
     lives: dict[int, Life] = field(default_factory=lambda: {1: Life(0, 0), 10: Life(1, 1)})
     used: int = 0
-    """By the tree, ever: what is to be found."""
+    """Time used by the tree so far: the expected value."""
     clock: int = 1
     reuse: bool = False
     heirs: bool = True
@@ -512,7 +512,7 @@ class SimulatedTree(ProcTree):
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.race: list[tuple[str, int, int]] = []
-        """What happens while a reading lasts: one action before each look at a process."""
+        """Actions during a reading: one before each process is read."""
         super().__init__(ProcessCollector.Config(proc=Path("/nowhere")), 10, detailed=False)
 
     def _list(self):
@@ -532,7 +532,7 @@ ACTIONS = st.lists(
 
 
 def readings(kernel, intervals):
-    """Yield the CPU time found and the time used, after each interval of actions and of a reading with races."""
+    """Yield the CPU time found and the time used after each interval of actions and a reading with races."""
     tree = SimulatedTree(kernel)
     begin = tree.read(rescan=True).cpu - kernel.used
     for actions, race in intervals:
@@ -643,7 +643,7 @@ def test_real_processes_use_the_time_that_they_report(workload):
 
 @pytest.fixture
 def family():
-    """A process with three children, all asleep."""
+    """A process with three sleeping children."""
     code = "import os, time\nfor _ in range(3):\n    if not os.fork(): time.sleep(60)\nprint('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
         process.stdout.readline()
@@ -756,7 +756,7 @@ def test_with_psutil_unsupported_values_are_absent(family, monkeypatch):
 
 @LINUX
 def test_one_reading_of_a_large_tree_is_fast():
-    """A guard against a change of order, not a benchmark: 100 processes, ten times the cost that is expected."""
+    """Read 100 processes within ten times the expected cost."""
     code = "import os, time\nfor _ in range(99):\n    if not os.fork(): time.sleep(60)\nprint('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
         process.stdout.readline()

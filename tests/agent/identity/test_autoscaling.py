@@ -28,7 +28,7 @@ DENIED = (
 
 
 class Ec2Api:
-    """EC2's API on loopback, as far as DescribeTags goes: it checks the signature by hand and notes what was asked."""
+    """DescribeTags of EC2's API on loopback; checks the signature and keeps the requests."""
 
     def __init__(self):
         self.answer = (200, FOUND)
@@ -54,7 +54,7 @@ class Ec2Api:
 
 
 def is_signed(headers, raw):
-    """Compute the signature anew (AWS, "Create a signed AWS API request")."""
+    """Check the signature (AWS, "Create a signed AWS API request")."""
     found = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/us-west-2/ec2/aws4_request, SignedHeaders=([\w;-]+), Signature=(\w+)",
         headers["Authorization"],
@@ -92,7 +92,7 @@ def api(monkeypatch, tmp_path):
 
 @pytest.fixture
 def ask(imds, nitro):
-    """Ask on a Nitro instance, in an environment with more."""
+    """Ask the source on a Nitro instance; `more` is added to the environment."""
 
     def ask(**more):
         env = {ENDPOINT: imds.url, **more}

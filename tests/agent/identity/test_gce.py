@@ -28,13 +28,13 @@ class Clock:
 
 @pytest.fixture
 def source(gce, google):
-    """Ask on an instance of Google's."""
+    """A source on a Google instance."""
     return Gce({HOST: gce.host}, Hardware(google, {}))
 
 
 @pytest.fixture
 def stranger(gce, elsewhere):
-    """Ask on a machine that shows no sign of Google."""
+    """A source on a machine that is not detected as Google."""
     return Gce({HOST: gce.host}, Hardware(elsewhere, {}))
 
 
@@ -42,7 +42,7 @@ def values(answer):
     return {word: found.value for word, found in answer.words.items()}
 
 
-# -- what it says -----------------------------------------------------------------------------------------------
+# -- values -----------------------------------------------------------------------------------------------
 
 
 def test_the_document_has_every_value(source, gce):
@@ -173,7 +173,7 @@ def test_googles_client_reads_the_same_values(source, gce, monkeypatch):
     assert not metadata.ping(request)
 
 
-# -- who is asked, and where ------------------------------------------------------------------------------------
+# -- the address ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"])
@@ -249,7 +249,7 @@ def test_a_fargate_task_makes_no_request(gce, google):
     assert gce.requests == []
 
 
-# -- silence ----------------------------------------------------------------------------------------------------
+# -- missing answers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trouble", ["reset", "hang", 404, 503])
@@ -307,7 +307,7 @@ def test_other_machines_are_not_retried_without_an_answer(gce, tmp_path, elsewhe
     assert not Gce({HOST: gce.host, **INSIDE}, hidden).ask(["instance_id"]).retry, "a word that others have, too"
 
 
-# -- both clouds have their service at one address ---------------------------------------------------------------
+# -- both clouds use the same address ---------------------------------------------------------------
 
 
 def identify(words, env, sys, hints=()):

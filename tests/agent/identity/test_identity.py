@@ -19,7 +19,7 @@ from tests.load import seconds_since
 
 
 class Told(Source):
-    """A source that says what the test tells it to, as often as it is asked."""
+    """A source that returns the answer set by the test."""
 
     def __init__(self, *words, name="Told", remote=True, here=True):
         self.name, self.words, self.remote, self._here = name, words, remote, here
@@ -68,7 +68,7 @@ def threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("identity-")]
 
 
-# -- what needs no network --------------------------------------------------------------------------------------
+# -- without the network --------------------------------------------------------------------------------------
 
 
 def test_without_dimensions_no_source_is_asked_and_no_thread_runs(identify):
@@ -168,7 +168,7 @@ def test_either_all_wanted_dimensions_are_known_or_none(words, given):
         assert given.items() <= found.known().items()
 
 
-# -- nobody knows -----------------------------------------------------------------------------------------------
+# -- values that no source has -----------------------------------------------------------------------------------------------
 
 
 def test_a_dimension_without_a_platform_fails_at_once_and_says_what_to_do(identify, elsewhere):
@@ -230,7 +230,7 @@ def test_a_failed_start_leaves_no_thread(identify, until):
     until(lambda: threads() == [])
 
 
-# -- a platform that is there but silent ------------------------------------------------------------------------
+# -- a detected platform that does not answer ------------------------------------------------------------------------
 
 
 def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify, until, monkeypatch, caplog):
@@ -314,7 +314,7 @@ def test_the_hop_limit_is_explained_in_the_log_while_points_wait(identify, imds,
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", region="us-west-2")
 
 
-# -- words that somebody offers ---------------------------------------------------------------------------------
+# -- offered values ---------------------------------------------------------------------------------
 
 
 def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
@@ -332,7 +332,7 @@ def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
     assert ("instance_id", "i-0abc", "neuron-monitor") in list(found.entries())
 
 
-# -- the group: wanted, but not at any price --------------------------------------------------------------------
+# -- the group, without which points are sent after a timeout --------------------------------------------------------------------
 
 
 def test_a_group_that_is_found_in_time_is_known(identify, imds, nitro):
@@ -397,7 +397,7 @@ def test_a_request_that_hangs_leaves_out_the_group_only(identify, monkeypatch):
     group.block.set()
 
 
-# -- hints: wanted, and not necessary ------------------------------------------------------------------------------
+# -- hints ------------------------------------------------------------------------------
 
 
 def test_hints_that_are_found_are_known_with_the_dimensions(identify, gce, beside, google):
@@ -605,7 +605,7 @@ def test_hints_only_add_dimensions(words, hints):
     assert outcomes[0] == outcomes[1]
 
 
-# -- for people -------------------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------------------
 
 
 def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeypatch):
@@ -631,7 +631,7 @@ def test_the_configuration_accepts_every_dimension():
     assert load(None, {"common_dims": list(WORDS)}, {}).common_dims == WORDS
 
 
-def test_known_is_fast(identify):
+def test_known_returns_the_same_object(identify):
     found = identify((), {"team": "ml"})
     found.start()
     assert found.known() is found.known()

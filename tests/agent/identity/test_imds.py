@@ -16,7 +16,7 @@ def session(imds, nitro):
 
 @pytest.fixture
 def stranger(imds, elsewhere):
-    """A session of a machine that shows no sign of EC2."""
+    """A session on a machine that is not detected as EC2."""
     return Imds({ENDPOINT: imds.url}, Hardware(elsewhere, {}))
 
 

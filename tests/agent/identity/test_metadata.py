@@ -203,34 +203,34 @@ def test_an_ipv6_address_works(answering):
         assert double.url.startswith("http://[::1]:")
 
 
-# -- servers that never come to an end --------------------------------------------------------------------------------
+# -- endless answers --------------------------------------------------------------------------------
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-DROPS = {
-    "a status line by drops": (b"H", b"T"),
-    "a head by drops": (HEAD, b"x"),
-    "a body by drops": (HEAD + b"\r\n", b"."),
-    "a body of known length by drops": (HEAD + b"Content-Length: 1000\r\n\r\n", b"."),
-    "chunks by drops": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n"),
-    "interim answers by drops": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+SLOW = {
+    "a slow status line": (b"H", b"T"),
+    "a slow header": (HEAD, b"x"),
+    "a slow body": (HEAD + b"\r\n", b"."),
+    "a slow body of known length": (HEAD + b"Content-Length: 1000\r\n\r\n", b"."),
+    "slow chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n"),
+    "slow interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
 }
-FLOODS = {
-    "a status line without end": (b"HTTP/1.1 200 ", b"x" * 4096),
-    "a header without end": (HEAD + b"X: ", b"x" * 4096),
-    "headers without end": (HEAD, b"X: y\r\n" * 512),
-    "interim answers without end": (b"", b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 64),
-    "headers of interim answers without end": (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n" * 512),
-    "a body without end": (HEAD + b"\r\n", b"." * 4096),
-    "a body that says it is huge": (HEAD + b"Content-Length: 99999999999999999999\r\n\r\n", b"." * 4096),
-    "chunks without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n" * 512),
-    "a chunk's size without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4096),
-    "trailers without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 512),
+ENDLESS = {
+    "a status line without an end": (b"HTTP/1.1 200 ", b"x" * 4096),
+    "a header without an end": (HEAD + b"X: ", b"x" * 4096),
+    "headers without an end": (HEAD, b"X: y\r\n" * 512),
+    "interim answers without an end": (b"", b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 64),
+    "headers of interim answers without an end": (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n" * 512),
+    "a body without an end": (HEAD + b"\r\n", b"." * 4096),
+    "a body with a huge length": (HEAD + b"Content-Length: 99999999999999999999\r\n\r\n", b"." * 4096),
+    "chunks without an end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n.\r\n" * 512),
+    "a chunk's size without an end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 4096),
+    "trailers without an end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 512),
 }
 
 
 @pytest.fixture
 def raw():
-    """Start a raw server that says a beginning, and then a part again and again; return a service at its address."""
+    """Start a raw server that sends a beginning, then repeats a part; return a service at its address."""
     ended, listeners, talkers = threading.Event(), [], []
 
     def start(begin, part, pause):
@@ -255,18 +255,18 @@ def raw():
         listener.close()
 
 
-@pytest.mark.parametrize("name", DROPS)
+@pytest.mark.parametrize("name", SLOW)
 def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 0.5)
-    service = raw(*DROPS[name], 0.05)
+    service = raw(*SLOW[name], 0.05)
     begun = time.monotonic()
     with pytest.raises(NoAnswer, match="does not answer"):
         service.request("GET", "/", {})
     assert seconds_since(begun) < 5
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", ENDLESS)
 def test_any_endless_part_of_an_answer_is_refused_before_the_deadline(raw, monkeypatch, name):
     monkeypatch.setattr("agent.identity.metadata.TOTAL_TIMEOUT", 60.0)
     with pytest.raises(NoAnswer, match=r"gives an answer that is too large|does not speak HTTP"):
-        raw(*FLOODS[name], 0).request("GET", "/", {})
+        raw(*ENDLESS[name], 0).request("GET", "/", {})

@@ -54,7 +54,7 @@ def tick(collector, at=7):
 
 
 def until(collector, *, points=False, problems=False):
-    """Tick until there are points, or problems; return both."""
+    """Collect until there are points (or problems); return both."""
     deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         found = tick(collector)

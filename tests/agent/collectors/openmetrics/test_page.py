@@ -1,4 +1,4 @@
-"""The parser: its rules one by one, its bad input, and prometheus_client's parser as the other opinion."""
+"""The parser: its rules, malformed input, and a comparison with prometheus_client's parser."""
 
 from __future__ import annotations
 
@@ -335,11 +335,11 @@ def test_any_text_can_be_read(text, openmetrics):
     assert len(problems) <= 4
 
 
-# -- the other opinion ------------------------------------------------------------------------------------------------
+# -- the reference parser ------------------------------------------------------------------------------------------------
 
 
 def reference(text, *, openmetrics):
-    """Return what prometheus_client reads, with what is ours to leave out left out."""
+    """Return what prometheus_client reads, without the samples that our parser leaves out."""
     pytest.importorskip("prometheus_client")
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as om

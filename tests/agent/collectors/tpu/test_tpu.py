@@ -30,7 +30,7 @@ CAPTURE = (Path(__file__).parents[3] / "fixtures/tpu/tpu_info.txt").read_text()
 needs_grpc = pytest.mark.skipif(not importlib.util.find_spec("grpc"), reason="grpcio is not installed (extra tpu)")
 
 
-# -- the messages, written independently of the reader: tag and content -----------------------------------------
+# -- messages, encoded independently of the reader: tag and content -----------------------------------------
 
 
 def varint(value):
@@ -49,7 +49,7 @@ def field(number, content):
 
 
 def measured(index, value):
-    """Return a Metric: attribute (key, value), time stamp (which we do not need), gauge."""
+    """Return a Metric: attribute (key, value), timestamp (not needed), gauge."""
     number = field(1, index.encode()) if isinstance(index, str) else field(3, index)
     gauge = field(1, value) if isinstance(value, float) else field(2, value)
     attribute = field(1, b"device-id") + field(2, number)
@@ -138,7 +138,7 @@ def plug(sys_folder, address, vendor, device, subsystem=None):
 
 @pytest.fixture
 def host(tmp_path):
-    """A /sys with a virtual network card and a disk of the same vendor, and something else."""
+    """A /sys with a virtual network card and a disk of the same vendor, and another device."""
     plug(tmp_path, "0000:00:03.0", "0x1ae0", "0x0042")
     plug(tmp_path, "0000:00:04.0", "0x1ae0", "0x001f")
     plug(tmp_path, "0000:00:05.0", "0x10de", "0x0063")
@@ -197,7 +197,7 @@ def test_a_wrong_number_of_duty_cycles_is_refused(duty, devices, per_chip):
 
 
 class Runtime:
-    """A gRPC server on the loopback that answers as the runtime in a training process does."""
+    """A gRPC server on loopback that answers as the runtime in a training process."""
 
     def __init__(self):
         self.answers, self.server, self.asked = {}, None, []
@@ -258,7 +258,7 @@ def tick(collector):
 
 
 def captured(part):
-    """Return used and total bytes, and duty cycle, by chip, of the table of tpu-info that is number `part`."""
+    """Return used and total bytes and duty cycle by chip, from table `part` of tpu-info."""
     table = CAPTURE.split("TPU Runtime Utilization")[part].split("TensorCore Utilization")[0]
     rows = re.findall(r"\| (\d+) +\| +([\d.]+) GiB / ([\d.]+) GiB +\| +([\d.]+)% \|", table)
     return {
@@ -467,7 +467,7 @@ def test_the_contract_is_kept(v6e, service):
     assert len(check_collector(v6e)) == 48
 
 
-# -- the SDK, and neither ---------------------------------------------------------------------------------------
+# -- the SDK, and neither of both ---------------------------------------------------------------------------------------
 
 SDK = """
 DATA = {data!r}
@@ -486,7 +486,7 @@ class tpumonitoring:
 
 @pytest.fixture
 def sdk(tmp_path, monkeypatch):
-    """Make a libtpu that can be imported, where grpcio cannot unless that is said."""
+    """Create a libtpu that can be imported, without grpcio unless requested."""
 
     found = importlib.util.find_spec
 
