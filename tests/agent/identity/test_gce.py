@@ -272,6 +272,7 @@ def test_a_silent_server_on_other_hardware_is_not_retried(stranger, gce, trouble
 
 def test_a_server_that_answers_as_google_is_retried_on_any_hardware(stranger, gce):
     gce.trouble = 503
+    assert not stranger.is_here()
     assert stranger.ask(["gcp_zone"]) == ({}, f"{gce.url}/computeMetadata/v1 answers 503", True)
     gce.trouble = ""
     assert stranger.ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"

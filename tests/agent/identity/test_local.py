@@ -1,9 +1,29 @@
+import os
+
 import pytest
 
-from agent.identity.local import KUBERNETES, Kubernetes
+from agent.identity.local import KUBERNETES, Kubernetes, Slurm, Static
 
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.100.0.1", "HOSTNAME": "chipwatch-x7k2p"}
 ALL = list(KUBERNETES)
+
+
+def test_the_host_name_is_stable_and_each_run_id_is_new():
+    first, second = Static().ask(["hostname"]), Static().ask(["run_id"])
+    assert first.words["hostname"].value == second.words["hostname"].value == os.uname().nodename
+    assert len({answer.words["run_id"].value for answer in (first, second)}) == 2
+    assert len(first.words["run_id"].value) == 12
+
+
+def test_a_job_has_its_id_and_rank():
+    answer = Slurm({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}).ask(["slurm_job"])
+    assert answer.words == {"slurm_job": ("4711", "SLURM_JOB_ID"), "slurm_rank": ("0", "SLURM_PROCID")}
+    assert answer.trouble == ""
+
+
+def test_outside_a_job_the_message_names_the_unset_variables():
+    assert Slurm({}).ask(["slurm_rank", "slurm_job"]) == ({}, "SLURM_JOB_ID, SLURM_PROCID not set", False)
+    assert Slurm({"SLURM_JOB_ID": "1"}).ask(["slurm_rank"]).trouble == "SLURM_PROCID not set"
 
 
 @pytest.fixture
