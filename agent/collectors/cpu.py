@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import sub
 from pathlib import Path
 from typing import Final
@@ -86,6 +86,11 @@ class _Psutil(PsutilSource):
         return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 
+@cache
+def _core(name: str) -> Dimensions:
+    return Dimensions(cpu=name.removeprefix("cpu"))
+
+
 class CpuCollector(Collector):
     """
     Computes shares from the clock ticks that the CPUs spent between two readings.
@@ -106,7 +111,6 @@ class CpuCollector(Collector):
         self._source: _Proc | _Psutil | None = None
         self._modes: list[tuple[int, Dimensions]] = []
         self._last: Times = {}
-        self._dims: dict[str, Dimensions] = {}
 
     def open(self) -> None:
         """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
@@ -124,8 +128,7 @@ class CpuCollector(Collector):
         for name, spent, total in self._spent(self._source.times(cores=self.level >= Level.ALL)):
             busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
             if name != "cpu":
-                dims = self._dims.get(name) or self._dims.setdefault(name, Dimensions(cpu=name.removeprefix("cpu")))
-                yield CORE.point(at, busy, dims)
+                yield CORE.point(at, busy, _core(name))
                 continue
             yield UTILIZATION.point(at, busy)
             if self.level >= Level.DETAILED:
