@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,8 +19,6 @@ from agent.host.counters import ChangingSum, counting_since
 from agent.host.mounts import MountTable, may_hang
 from agent.host.procfs import FileSource, PsutilSource
 
-_COLUMNS: Final = itemgetter(0, 2, 4, 6, 9)
-"""Columns of /proc/diskstats after the name: reads, sectors read, writes, sectors written, milliseconds busy."""
 SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
 TIMEOUT: Final = 0.2
@@ -54,8 +51,7 @@ _NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
 _NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 Statvfs = Callable[[str], os.statvfs_result]
-STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)
-"""None on Windows."""
+STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)  # None on Windows
 
 
 class _Space(NamedTuple):
@@ -110,16 +106,16 @@ class _Proc(FileSource):
 
     def _parse(self, data: bytes) -> dict[str, _Activity]:
         lines = [line.split(None, 3) for line in data.splitlines()]
-        if any(line[2] not in self._seen for line in lines):
-            names = {line[2]: os.fsdecode(line[2]) for line in lines}
+        if any(raw not in self._seen for _, _, raw, _ in lines):
+            names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
             disks = whole_disks(names.values(), self._block)
             self._seen = {raw: name if name in disks else None for raw, name in names.items()}
         activity = {}
-        for line in lines:
-            name = self._seen[line[2]]
-            if name is not None:
-                reads, read, writes, written, busy = map(int, _COLUMNS(line[3].split(None, 10)))
-                activity[name] = _Activity(read * SECTOR, written * SECTOR, reads, writes, busy / 1000)
+        for _, _, raw, rest in lines:
+            if (name := self._seen[raw]) is not None:
+                f = rest.split(None, 10)
+                read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
+                activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
         return activity
 
 
