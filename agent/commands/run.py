@@ -22,7 +22,7 @@ from agent.config.convert import ConfigError
 from agent.config.instances import hints
 from agent.config.load import Config
 from agent.errors import text_of
-from agent.identity.records import Records
+from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.recent import Recent
 from agent.logs.text import one_line

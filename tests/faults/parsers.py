@@ -29,7 +29,7 @@ from agent.datapoint import Dimensions, Level
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat
-from agent.identity.kubernetes import Kubernetes
+from agent.identity.local import Kubernetes
 from agent.spool import codec
 from agent.status import heartbeat
 from sinks.google.history import History
