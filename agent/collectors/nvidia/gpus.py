@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
+from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Gpu, Instance, Name, Part
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
@@ -130,6 +131,18 @@ class Gpus:
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
+
+    def models(self) -> dict[Dimensions, str]:
+        """Return the model of each GPU and instance."""
+        return {part.dims: part.name.model for gpu in self._gpus.values() for part in (gpu, *gpu.instances)}
+
+    def processes(self) -> Iterator[DeviceProcess]:
+        """Yield the processes on all GPUs and instances."""
+        for gpu in self._gpus.values():
+            with suppress(Lost):  # the next reading reports it
+                for part in gpu.parts if gpu.handle is not None else ():
+                    if part in self._usages:
+                        yield from self._usages[part].processes()
 
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""

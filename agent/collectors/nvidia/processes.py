@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
+from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
 from agent.host.process_tree import ProcTree, PsutilTree, Where
@@ -112,6 +113,15 @@ class Usage:
         alone = len(mine) == len(running)
         if (busy := self._busy(tree, alone=alone)) is not None:
             yield m.process_utilization.point(at, min(100, busy), part.dims)
+
+    def processes(self) -> Iterator[DeviceProcess]:
+        """Yield the processes on the part, with what each used since the last call; raise Lost."""
+        first = self._seen is None
+        samples = self.part.query.ask("processes.utilization", self._samples) or ()
+        self._seen = max((sample.timeStamp for sample in samples), default=self._seen or 0)
+        shares = {} if first else {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
+        for pid, memory in self._running().items():
+            yield DeviceProcess(self.part.dims, pid, memory, shares.get(pid))
 
     def _running(self) -> dict[int, int | None]:
         """Return the bytes in use by each process (None: unknown), by the driver's pid."""

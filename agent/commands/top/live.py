@@ -7,9 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
-
-import psutil
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agent.collector import Collector, DeviceProcess
 from agent.commands.top.machine import Process, device_of
@@ -19,6 +17,9 @@ from agent.datapoint import Datapoint, Dimensions, Level
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Derivation, Reading, Sampler
 from agent.pipeline.window import Window
+
+if TYPE_CHECKING:
+    import psutil
 
 FIRST_PAUSE: Final = 0.3
 """Seconds from the first reading to the second: a rate needs two."""
@@ -69,12 +70,14 @@ class Users:
 
     def __init__(self, proc: str) -> None:
         """Take the place of the host's /proc."""
+        self._proc = proc
         self._known: dict[int, tuple[psutil.Process, str, str]] = {}
-        if hasattr(psutil, "PROCFS_PATH"):
-            psutil.PROCFS_PATH = proc
 
     def named(self, found: Iterable[DeviceProcess]) -> list[Process]:
         """Return the processes with what the host tells of them; forget others."""
+        import psutil  # noqa: PLC0415  # needed only for processes
+
+        psutil.PROCFS_PATH = self._proc  # which only Linux reads
         rows, seen = [], {}
         for one in found:
             user, command, cpu = "", "", None
@@ -91,6 +94,8 @@ class Users:
         return rows
 
     def _of(self, pid: int) -> tuple[psutil.Process, str, str]:
+        import psutil  # noqa: PLC0415
+
         process = psutil.Process(pid)
         with process.oneshot():
             user, words = process.username(), process.cmdline() or [f"[{process.name()}]"]

@@ -216,13 +216,13 @@ class Trend:
         return bool(self._samples)
 
     def means(self, end: int, step: float, count: int) -> list[float | None]:
-        """Return the mean of each of the `count` intervals of `step` seconds up to `end` (ns); None without samples."""
+        """Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns)."""
         found: list[list[float]] = [[] for _ in range(count)]
         size = int(step * 1e9)
         for at, value in reversed(self._samples):
-            if (back := (end - at) // size) >= count:
+            if (back := end // size - at // size) >= count:
                 break
-            if at <= end:
+            if back >= 0:
                 found[count - 1 - back].append(value)
         return [fmean(values) if values else None for values in found]
 
