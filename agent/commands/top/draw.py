@@ -54,7 +54,8 @@ class Style(NamedTuple):
 
 
 def _dots(left: int, right: int) -> str:
-    return chr(0x2800 | (DOTS[0][left - 1] if left else 0) | (DOTS[1][right - 1] if right else 0))
+    bits = (DOTS[0][left - 1] if left else 0) | (DOTS[1][right - 1] if right else 0)
+    return chr(0x2800 | bits) if bits else " "
 
 
 def fit(line: Line, width: int) -> Line:

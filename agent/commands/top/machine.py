@@ -191,7 +191,7 @@ class Device:
         """What is wrong with it, or why it is idle; and how bad that is: bad, warn or dim."""
         errors = ", ".join(f"{word} {which}" for word, which in self.errors.items())
         if self.get("state") == 0:
-            return f"lost ({errors})" if errors else "lost or needs a reset", "bad"
+            return f"lost ({errors})" if errors else "lost", "bad"
         if self.silent:
             return f"no answer for {self.silent:.0f} s", "bad"
         if errors:

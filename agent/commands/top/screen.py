@@ -30,6 +30,15 @@ KEYS: Final = (
 )  # fmt: skip
 
 
+TRENDS: Final = (
+    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"), ("power", "power", 0.0, " W"),
+    ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
+    ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
+    ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
+)  # fmt: skip
+"""Trend of the machine, title, its largest value (0: what was seen), unit."""
+
+
 class Notes(NamedTuple):
     """What is shown beside the readings."""
 
@@ -133,8 +142,8 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
         first = min(view.offset, hidden)
         body += [style.rule(width), table[0], *table[1 + first : 1 + first + count]]
         room -= count + 2
-    graphs = _graphs(machine, view, width, room - (min(len(listed), 6) + 1 if listed else 0), style) if view.graphs else []
-    graphs = graphs or (_graphs(machine, view, width, room, style) if view.graphs and not listed else [])
+    space = room if not listed or room < 6 else max(3, room - min(len(listed) + 1, room // 2))
+    graphs = _graphs(machine, view, width, space, style)
     room -= len(graphs)
     body += graphs
     view.page = max(1, height // 2)
@@ -201,7 +210,7 @@ def _fullest(machine: Machine) -> Line:
     if not shares:
         return []
     share, path = max(shares)
-    return [(f"  {shown(path)[:20]} {share:.0f} %", _level(share, BUSY, 97))]
+    return [(f"  {shown(path)[-20:]} {share:.0f} % full", _level(share, BUSY, 97))]
 
 
 def _host_rows(machine: Machine, width: int, style: Style) -> list[Line]:
@@ -294,14 +303,8 @@ def _sorted(devices: list[Device], view: View) -> list[Device]:
 
 def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -> list[Line]:
     """Return the graphs in at most `room` lines, the time axis below them."""
-    wanted = [
-        ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"), ("power", "power", 0.0, " W"),
-        ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
-        ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
-        ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
-    ]  # fmt: skip
-    found = [row for row in wanted if machine.trends.get(row[0])][: max(0, (room - 2) // (2 if room > 6 else 1))]
-    if not found or room < 3:
+    found = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
+    if not found or room < 3 or not view.graphs:
         return []
     rows = min((room - 2) // len(found), 4)
     label = 20
