@@ -15,7 +15,7 @@ def test_a_new_ledger_is_balanced():
 
 def test_each_entry_is_booked_where_it_belongs():
     ledger = Ledger()
-    ledger.book({"collected": 10, "sent": 4, "rejected:too old": 3, "dropped:spool full": 2})
+    ledger.add({"collected": 10, "sent": 4, "rejected:too old": 3, "dropped:spool full": 2})
     ledger.spooled += 1
     assert (ledger.collected, ledger.sent, ledger.spooled) == (10, 4, 1)
     assert ledger.rejected == {"too old": 3}
@@ -25,13 +25,13 @@ def test_each_entry_is_booked_where_it_belongs():
 
 def test_a_point_without_an_end_is_left_over():
     ledger = Ledger()
-    ledger.book({"collected": 10, "sent": 4})
+    ledger.add({"collected": 10, "sent": 4})
     assert ledger.balance() == 6
 
 
 def test_a_reason_may_hold_the_mark_between_kind_and_reason():
     ledger = Ledger()
-    ledger.book({"rejected:code: 400": 1})
+    ledger.add({"rejected:code: 400": 1})
     assert ledger.rejected == {"code: 400": 1}
 
 
@@ -42,7 +42,7 @@ def test_what_has_ended_is_balanced_and_books_to_the_same_ledger(sent, rejected,
     ledger.dropped.update(dropped)
     ledger.collected = sent + sum(rejected.values()) + sum(dropped.values()) + spooled
     again = Ledger()
-    again.book(ledger.ended())
+    again.add(ledger.ended())
     assert again.balance() == 0
     assert (again.sent, again.spooled) == (sent, 0)
     assert +again.rejected == +ledger.rejected
@@ -56,6 +56,6 @@ def test_nothing_has_ended_in_a_new_ledger():
 
 def test_it_reads_as_the_law():
     ledger = Ledger()
-    ledger.book({"collected": 10, "sent": 4, "rejected:too old": 2, "rejected:bad": 1, "dropped:bug": 0})
+    ledger.add({"collected": 10, "sent": 4, "rejected:too old": 2, "rejected:bad": 1, "dropped:bug": 0})
     ledger.spooled = 3
     assert str(ledger) == "collected 10 = sent 4 + rejected 3 (bad 1, too old 2) + dropped 0 + spooled 3"

@@ -22,7 +22,7 @@ from agent.datapoint import Dimensions, gauge
 from agent.errors import Retryable
 from agent.net.trusted_clock import TrustedClock
 from agent.spool import codec
-from agent.spool.backlog import PATIENCE, POINT_BYTES
+from agent.spool.backlog import MAX_READS, POINT_BYTES
 from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
 from agent.testing import Clock
@@ -495,7 +495,7 @@ def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_f
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._file._debt[2]) < 1000
+    assert sys.getsizeof(spool._file._pending[2]) < 1000
     check_law(spool, path)
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
@@ -532,13 +532,13 @@ def test_a_chunk_that_the_disk_withholds_for_ever_does_not_hold_up_the_others(sp
         spool.append(points([n]))
     read = Store.read
 
-    def fail(store, key, *more):
-        if key == 0:
+    def fail(store, chunk):
+        if chunk.key == 0:
             raise sqlite3.OperationalError("disk I/O error")
-        return read(store, key, *more)
+        return read(store, chunk)
 
     monkeypatch.setattr(Store, "read", fail)
-    for _ in range(PATIENCE - 1):
+    for _ in range(MAX_READS - 1):
         with pytest.raises(Retryable):
             spool.take(10)
     assert drain(spool) == [1, 2]
@@ -756,7 +756,7 @@ def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path,
         fresh = list(range(5000 + life * 10, 5010 + life * 10))
         spool.append(points(fresh))
         found = []
-        for _ in range(30 * PATIENCE):
+        for _ in range(30 * MAX_READS):
             try:
                 if found[len(found) :] == (more := drain(spool, 100)):
                     break
@@ -1314,7 +1314,7 @@ def test_a_file_that_rots_costs_what_is_kept_apart_too_and_it_is_counted(spooled
     first.close()
     second = sending(spooled, REAL)
     second.append(points([5]))
-    second._file._rot(sqlite3.DatabaseError("database disk image is malformed"))
+    second._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert second.ledger.dropped == {"unreadable": 5}
     second.append(points([6]))
     assert drain(second) == [5, 6]

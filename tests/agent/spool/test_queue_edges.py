@@ -227,10 +227,10 @@ def test_a_chunk_that_the_disk_withholds_is_asked_for_ten_times(spooled, monkeyp
     spool.append(points(1))
     read = Store.read
 
-    def withhold(store, key, *words):
-        if key == 0:
+    def withhold(store, chunk):
+        if chunk.key == 0:
             raise sqlite3.OperationalError("disk I/O error")
-        return read(store, key, *words)
+        return read(store, chunk)
 
     monkeypatch.setattr(Store, "read", withhold)
     for _ in range(9):

@@ -9,7 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from agent.spool.sqlite import ASIDE, Busy, Store, set_file_aside
+from agent.spool.chunk import Chunk
+from agent.spool.lock_file import Busy
+from agent.spool.sqlite import ASIDE, Store, set_file_aside
 
 
 @pytest.fixture
@@ -18,12 +20,16 @@ def path(tmp_path):
 
 
 def add(store, key, points=3, body=b"body", newest=7):
-    store.add(key=key, newest=newest, body=body, change={"collected": points}, destination=b'{"a": "b"}')
+    store.add(Chunk(key, points, len(body), newest, b'{"a": "b"}'), body)
+
+
+def read(store, key, points, newest):
+    return store.read(Chunk(key, points, 0, newest, b""))
 
 
 def numbers(store):
     """Return key, points, done, newest and bytes of each chunk."""
-    return [row[:5] for row in store.chunks()]
+    return [(chunk.key, chunk.count, chunk.done, chunk.newest, chunk.size) for chunk in store.chunks()]
 
 
 def test_chunks_come_back_in_order_after_a_restart(path):
@@ -32,7 +38,7 @@ def test_chunks_come_back_in_order_after_a_restart(path):
             add(store, key, points=key + 1, body=bytes(key), newest=10 * key)
     with closing(Store(path)) as store:
         assert numbers(store) == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
-        assert store.read(2, 3, 20) == b"\x00\x00"
+        assert read(store, 2, 3, 20) == b"\x00\x00"
         assert store.ledger() == {"collected": 6}
 
 
@@ -60,7 +66,7 @@ def test_a_change_that_fails_changes_nothing(path):
 
 def test_a_chunk_that_is_not_there_is_a_lookup_error(path):
     with closing(Store(path)) as store, pytest.raises(LookupError):
-        store.read(5, 3, 7)
+        read(store, 5, 3, 7)
 
 
 def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
@@ -186,7 +192,7 @@ def test_a_body_that_is_no_bytes_is_a_lookup_error(path):
         add(store, 0)
         store._db.execute("UPDATE chunk SET body = 1000000000000")
         with pytest.raises(LookupError):
-            store.read(0, 3, 7)
+            read(store, 0, 3, 7)
 
 
 def test_closing_is_safe_twice(path):
@@ -235,7 +241,7 @@ def test_a_spool_of_an_earlier_version_gains_its_notes(path):
         assert store.noted("sink") == b""
         add(store, 3)
         assert numbers(store) == [(0, 3, 1, 7, 4), (3, 3, 0, 7, 4)]
-        assert store.read(0, 3, 7) == b"body"
+        assert read(store, 0, 3, 7) == b"body"
 
 
 def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
