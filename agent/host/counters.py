@@ -20,7 +20,6 @@ class ChangingSum:
     __slots__ = ("_last", "total")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._last: Mapping[str, int] | None = None
         self.total = 0
         """The sum as of the last readings."""
@@ -48,14 +47,13 @@ class Life:
     __slots__ = ("_fell", "_last", "start_time")
 
     def __init__(self) -> None:
-        """Begin with no reading."""
         self._last: float | None = None
         self._fell = False
         self.start_time: int | None = None
         """When the counter was first read since its last restart (ns since the epoch)."""
 
     def take(self, value: float, at: int) -> bool:
-        """Take a reading at `at` (ns since the epoch); tell whether to trust it."""
+        """Take a reading at `at` (ns since the epoch); return whether to trust it."""
         falls = self._last is not None and value < self._last
         if falls and not self._fell:
             self._fell = True
@@ -67,9 +65,9 @@ class Life:
 
 
 def counting_since(proc: Path) -> int | None:
-    """Return when this host booted and its counters were zero (ns since the epoch); None: not known."""
+    """Return when this host booted and its counters were zero (ns since the epoch), or None."""
     if sys.platform == "linux":
         return boot_time(proc)
-    import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
+    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
     return int(psutil.boot_time() * 1e9)

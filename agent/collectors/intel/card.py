@@ -9,8 +9,8 @@ from typing import Final
 from agent.collectors.intel.metrics import Readings
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, CardFiles, text
-from agent.host.procfs import KeptFile
+from agent.host.drm import SECOND, CardFiles
+from agent.host.procfs import KeptFile, text
 
 INTEL: Final = "0x8086"
 LEAST: Final = SECOND // 2

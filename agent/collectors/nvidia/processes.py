@@ -11,7 +11,8 @@ import pynvml
 
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
-from agent.host.process_tree import ProcTree, PsutilTree, Where
+from agent.host.process_tree import ProcTree, Where
+from agent.host.psutil_tree import PsutilTree
 
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
 """The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""

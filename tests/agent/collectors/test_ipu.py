@@ -334,7 +334,7 @@ def test_a_program_that_hangs_costs_nothing_but_its_values(bench, until):
     bench.clock.now += 20
     assert bench.tick() == ({}, [])
     bench.clock.now += 20
-    assert bench.tick() == ({}, ["gc-monitor says nothing; it is started again later"])
+    assert bench.tick() == ({}, ["gc-monitor prints nothing; it is started again later"])
 
 
 def test_a_program_that_fails_half_way_leaves_nothing_behind(bench, until):

@@ -148,12 +148,12 @@ def test_one_that_says_nothing_for_long_is_started_again(tool, until):
     until(lambda: child.lines(24.9) or child._process._tail)
     assert child.problems() == []
     assert child.lines(25.0) == []
-    assert child.problems() == ["tool says nothing; it is started again later (it said: ready)"]
+    assert child.problems() == ["tool prints nothing; it is started again later (it said: ready)"]
     assert gone(pid)
 
 
 def test_one_that_closes_its_output_but_goes_on_is_ended(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.05)
+    monkeypatch.setattr(module, "GRACE", 0.5)
     child = tool.make("exec >&- 2>&-; exec sleep 60")
     child.start(0.0)
     until(lambda: child.lines(0.0) or child._process is None)
@@ -180,7 +180,7 @@ def test_a_termination_from_outside_is_told_only_if_we_are_still_there_at_the_ne
 
 
 def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.05)
+    monkeypatch.setattr(module, "GRACE", 0.5)
     child = tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done")
     child.start(0.0)
     gather(child, until, 1)

@@ -300,7 +300,7 @@ def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
     assert not gone(first["pid"])
     bench.clock.now += 0.1
     problem = (
-        "neuron-monitor says nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
+        "neuron-monitor prints nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
     )
     assert bench.tick()[1] == [problem]
     assert gone(first["pid"])
@@ -314,14 +314,14 @@ def test_the_first_record_may_take_a_while(bench, until):
     bench.clock.now += 3 + supervised_process.STARTUP - 0.1
     assert bench.tick() == ([], [])
     bench.clock.now += 0.1
-    assert bench.tick()[1] == ["neuron-monitor says nothing; it is started again later"]
+    assert bench.tick()[1] == ["neuron-monitor prints nothing; it is started again later"]
 
 
 def test_a_monitor_that_prints_to_stderr_for_ever_hangs(bench, until):
     bench.open("record", "flood")
     assert until(lambda: bench.tick() and len(bench.collector._source._process._tail) == supervised_process.MAX_STDERR)
     bench.clock.now += 3
-    problem = "neuron-monitor says nothing; it is started again later (it said: something is odd)"
+    problem = "neuron-monitor prints nothing; it is started again later (it said: something is odd)"
     assert bench.tick()[1] == [problem]
 
 
