@@ -38,13 +38,10 @@ class Place(NamedTuple):
         return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
 
 
-class Cgroup:
+class Cgroup(NamedTuple):
     """The cgroups of one process by v1 controller; the key "" stands for all v2 controllers."""
 
-    __slots__ = ("places",)
-
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self.places = places
+    places: Mapping[str, Place]
 
     def place(self, controller: str) -> Place | None:
         """Return the cgroup of `controller`, or None; a controller is in either v1 or v2."""

@@ -17,8 +17,6 @@ class ChangingSum:
     A member that fell, or that is new, adds nothing until its next reading.
     """
 
-    __slots__ = ("_last", "total")
-
     def __init__(self) -> None:
         self._last: Mapping[str, int] | None = None
         self.total = 0
@@ -43,8 +41,6 @@ class Life:
 
     Ignores one drop: a failing device may report 0, and the recovery would look like a jump.
     """
-
-    __slots__ = ("_fell", "_last", "start_time")
 
     def __init__(self) -> None:
         self._last: float | None = None

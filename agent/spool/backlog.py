@@ -131,7 +131,7 @@ class Backlog:
             chunk.points, chunk.common = codec.decode(body, chunk.count)
         except (codec.Unreadable, LookupError) as problem:
             self._queue.remove(chunk)
-            self._file.fault("unreadable", f"a chunk of {chunk.left} points cannot be read, set aside: {problem}")
+            self._file.fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
             why = str(problem)
             self._file.do(lambda store: store.set_aside(chunk.key, why))
             excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
@@ -172,7 +172,9 @@ class Backlog:
         corrupt = max(held.balance(), 0)
         missing = max(min(recorded.collected - held.collected + min(held.balance(), 0), recorded.unsent), 0)
         if corrupt:
-            self._file.fault("unreadable", f"{corrupt} points of its file cannot be read, by its ledger")
+            self._file.fault(
+                "unreadable", f"{corrupt} points of its file cannot be read: its ledger counts them, its chunks do not"
+            )
         if missing:
             why = "it was set aside or deleted, or its write-ahead log was cut short"
             self._file.fault("missing", f"{missing} points that its file had taken are no longer there: {why}")
@@ -215,7 +217,7 @@ class Backlog:
                 what = "are kept apart until it is set again; --drop-other-destinations drops them"
                 self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
                 continue
-            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped, as was asked for")
+            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped (--drop-other-destinations)")
             for chunk in [chunk for chunk in self._apart if chunk.destination == label]:
                 if chunk in self._apart:  # else the file was corrupt, and all of its chunks have ended
                     self._end(chunk, {"dropped:other destination": chunk.left})

@@ -106,7 +106,7 @@ class SpoolFile:
         try:
             self._set_aside(self._path, problem)
         except OSError as error:
-            self.fault("disk", f"{self._path}: {problem}, and cannot be set aside: {error}; {IN_MEMORY}")
+            self.fault("disk", f"{self._path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
             self._path = None
         self._on_loss()
 
@@ -125,15 +125,17 @@ class SpoolFile:
             self._store = self._store.rescue()
             self._store.ledger()
         except (Busy, OSError, sqlite3.Error, UnicodeDecodeError) as problem:
-            self.fault("lost", f"{gone}, and cannot be made anew: {problem}; what only it held is lost; {IN_MEMORY}")
+            self.fault(
+                "lost", f"{gone}, and cannot be written again: {problem}; points that only it had are lost; {IN_MEMORY}"
+            )
             self._give_up()
             self._on_loss()
         else:
-            self.fault("gone", f"{gone}; it is made anew with all that it held")
+            self.fault("gone", f"{gone}; it is written again with all of its content")
 
     def _set_aside(self, path: Path, problem: Exception) -> None:
         aside = set_file_aside(path)
-        self.fault("corrupt", f"{path}: {problem}; it is set aside as {aside}, a new one begins")
+        self.fault("corrupt", f"{path}: {problem}; it is renamed to {aside}, and a new file is made")
 
     def acknowledge(
         self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None

@@ -42,7 +42,7 @@ def test_chunks_come_back_in_order_after_a_restart(path):
         assert store.ledger() == {"collected": 6}
 
 
-def test_settling_deletes_advances_and_books_at_once(path):
+def test_an_acknowledgement_changes_chunks_and_ledger_in_one_transaction(path):
     with closing(Store(path)) as store:
         for key in range(3):
             add(store, key)
@@ -96,7 +96,7 @@ def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no flock there")
-def test_a_second_agent_on_the_same_file_is_told_so_until_the_first_has_closed(path):
+def test_a_second_store_on_the_same_file_is_busy_until_the_first_is_closed(path):
     with closing(Store(path)):
         with pytest.raises(Busy, match="in use by another agent"):
             Store(path)
@@ -213,7 +213,7 @@ def test_a_file_set_aside_takes_its_log_along_and_replaces_an_older_one(tmp_path
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"sink.corrupt": "new", "sink.corrupt-wal": "new-wal"}
 
 
-def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
+def test_the_file_does_not_grow_with_chunks_that_were_sent(path):
     with closing(Store(path)) as store:
         for key in range(300):
             add(store, key, body=bytes(20_000))
@@ -221,7 +221,7 @@ def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
         assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
 
 
-def test_notes_outlive_a_restart_and_the_last_one_counts(path):
+def test_the_last_note_of_a_name_survives_a_restart(path):
     with closing(Store(path)) as store:
         assert store.noted("sink") == b""
         store.note("sink", b"old")
@@ -244,7 +244,7 @@ def test_a_spool_of_an_earlier_version_gains_its_notes(path):
         assert read(store, 0, 3, 7) == b"body"
 
 
-def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
+def test_a_file_with_a_corrupt_column_name_is_a_database_error_and_not_upgraded(path):
     with closing(Store(path)) as store:
         add(store, 0)
     path.write_bytes(path.read_bytes().replace(b"ADD COLUMN crc", b"ADD COLUMN crd").replace(b", crc", b", crd"))
@@ -252,7 +252,7 @@ def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums
         Store(path)
 
 
-def test_a_note_that_is_no_bytes_is_none(path):
+def test_a_note_that_is_no_bytes_counts_as_absent(path):
     with closing(Store(path)) as store:
         store._db.execute("INSERT INTO memo (name, body) VALUES ('sink', 5)")
         assert store.noted("sink") == b""
