@@ -32,7 +32,11 @@ class BlockingCall(Generic[T]):
         Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck.
         """
         if self._stuck:
-            self._discard_late_result()
+            try:
+                self._results.get_nowait()  # the late result
+            except Empty:
+                raise TimeoutError(f"{self._name}: an earlier call is stuck") from None
+            self._stuck = False
         if not self._open:
             self._open = True
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -51,13 +55,6 @@ class BlockingCall(Generic[T]):
         if self._open:
             self._open = False
             self._requests.put(False)
-
-    def _discard_late_result(self) -> None:
-        try:
-            self._results.get_nowait()
-        except Empty:
-            raise TimeoutError(f"{self._name}: an earlier call is stuck") from None
-        self._stuck = False
 
     def _run(self) -> None:
         while self._requests.get():

@@ -178,8 +178,8 @@ class SupervisedProcess:
         self.finished = False
         if self._process is None and not self._restart(now):
             return
-        process = self._process
-        assert process is not None
+        if (process := self._process) is None:  # closed by another thread
+            return
         for data in process.stdout.chunks(self.max_read, self._splitter.wait_ms):
             yield from self._splitter.split(data)
         process.read_stderr()

@@ -133,7 +133,7 @@ class Backlog:
             self._queue.remove(chunk)
             self._file.fault("unreadable", f"{chunk.left} points of a chunk cannot be read, and are dropped: {problem}")
             why = str(problem)
-            self._file.do(lambda store: store.set_aside(chunk.key, why))
+            self._file.do(lambda store: store.set_aside(why, key=chunk.key))
             excess = min(max(-self.ledger.balance(), 0), chunk.left - 1)  # its number of points may be corrupt
             chunk.count -= excess
             self.ledger.spooled -= excess
@@ -172,9 +172,7 @@ class Backlog:
         corrupt = max(held.balance(), 0)
         missing = max(min(recorded.collected - held.collected + min(held.balance(), 0), recorded.unsent), 0)
         if corrupt:
-            self._file.fault(
-                "unreadable", f"{corrupt} points of its file cannot be read: its ledger counts them, its chunks do not"
-            )
+            self._file.fault("unreadable", f"{corrupt} points of its file are in its ledger but not in its chunks")
         if missing:
             why = "it was set aside or deleted, or its write-ahead log was cut short"
             self._file.fault("missing", f"{missing} points that its file had taken are no longer there: {why}")

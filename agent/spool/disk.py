@@ -125,9 +125,8 @@ class SpoolFile:
             self._store = self._store.rescue()
             self._store.ledger()
         except (Busy, OSError, sqlite3.Error, UnicodeDecodeError) as problem:
-            self.fault(
-                "lost", f"{gone}, and cannot be written again: {problem}; points that only it had are lost; {IN_MEMORY}"
-            )
+            lost = f"cannot be written again: {problem}; points that only it had are lost"
+            self.fault("lost", f"{gone}, and {lost}; {IN_MEMORY}")
             self._give_up()
             self._on_loss()
         else:

@@ -113,7 +113,7 @@ class Spool(Backlog):
         except codec.UNWRITABLE:
             return
         with self._lock:
-            self._file.do(lambda store: store.keep_aside(ascii(why), body))
+            self._file.do(lambda store: store.set_aside(ascii(why), body=body))
 
     def release(self) -> None:
         """Give back the points that were taken and not acknowledged."""

@@ -137,7 +137,7 @@ class Store:
             if are_numbers and label is not None and 0 <= done < points == done + rest:
                 found.append(Chunk(key, points, size, newest, label, done, stored=True))
             else:
-                self.set_aside(key, "its numbers make no sense")
+                self.set_aside("its numbers make no sense", key=key)
                 self.acknowledge([key], None, {})
         return found
 
@@ -196,17 +196,13 @@ class Store:
             values = with_checksum(new), with_checksum(old)
             db.execute("UPDATE chunk SET destination = ? WHERE destination = ?", values)
 
-    def set_aside(self, key: int, why: str) -> None:
-        """Copy an unreadable chunk to the table `aside`."""
-        self._keep_aside("SELECT key, ?, body FROM chunk WHERE key = ?", (why, key))
-
-    def keep_aside(self, why: str, body: bytes) -> None:
-        """Add points that are not in the table `chunk` to the table `aside`."""
-        self._keep_aside("VALUES (NULL, ?, ?)", (why, body))
-
-    def _keep_aside(self, row: str, values: tuple[object, ...]) -> None:
+    def set_aside(self, why: str, *, key: int | None = None, body: bytes | None = None) -> None:
+        """Add the chunk with the key `key`, or `body`, to the table `aside`."""
         with self._transaction() as db:
-            db.execute(f"INSERT INTO aside (key, why, body) {row}", values)
+            db.execute(
+                "INSERT INTO aside (key, why, body) SELECT ?, ?, coalesce(?, (SELECT body FROM chunk WHERE key = ?))",
+                (key, why, body, key),
+            )
             db.execute("DELETE FROM aside WHERE rowid <= (SELECT max(rowid) FROM aside) - ?", (ASIDE,))
 
     @staticmethod

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 import agent.spool.backlog
+import agent.spool.disk
 from agent.datapoint import gauge
 from agent.errors import Retryable
 from agent.spool.backlog import POINT_BYTES
@@ -390,3 +391,144 @@ def test_points_in_memory_go_to_the_destination_that_is_bound_later(spooled, pat
     assert drain(again) == [0, 1, 2]
     assert (again.ledger.balance(), again.bytes) == (0, 0)
     assert ledger(path) == {"collected": 3, "sent": 3}
+
+
+def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spooled, path):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    assert spool.ledger.dropped == {"unreadable": 1}
+    spool.append(points(2))
+    assert [count for _, count, _ in rows(path)] == [1, 1]
+    spool._file.close()  # as at a kill
+    assert drain(spooled()) == [1, 2]
+
+
+def test_a_file_that_is_corrupt_while_points_for_another_destination_are_dropped_counts_each_once(
+    spooled, path, monkeypatch
+):
+    first = spooled(destination={"region": "a"})
+    first.bind({"region": "a"})
+    for n in range(3):
+        first.append(points(n))
+    first.close()
+    second = spooled(destination={"region": "b"}, drop_others=True)
+
+    def fail(*_):
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "acknowledge", fail)
+        second.bind({"region": "b"})
+    assert second.ledger.dropped == {"other destination": 1, "unreadable": 2}
+    second.append(points(3))
+    assert drain(second) == [3]
+    assert (second.ledger.balance(), second.bytes) == (0, 0)
+
+
+def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spooled, path):
+    spool = spooled()
+    spool.append(points(0))
+    assert take(spool) == [0]
+    spool.append(points(1))
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.acknowledge({"sent": 1})
+    assert (spool.ledger.sent, spool.ledger.dropped) == (1, {})
+    assert drain(spool) == [1]
+    spool.close()
+    assert (ledger(path), rows(path)) == ({"collected": 2, "sent": 2}, [])
+
+
+def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spooled):
+    for n, region in enumerate("aba"):
+        spool = spooled(destination={"region": region})
+        spool.append(points(n))
+        spool.close()
+    spool = spooled()
+    for region in "ac":
+        spool.bind({"region": region})
+    assert [chunk.key for chunk in spool._apart] == [0, 1, 2]
+    spool.bind({"region": "a"})
+    assert drain(spool) == [0, 2]
+
+
+def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, path, locked):
+    spool = spooled()
+    with locked(spool):
+        spool.append(points(0, 1))
+    assert take(spool) == [0, 1]
+    spool.close()
+    assert spool.lost == 0
+    assert drain(spooled()) == [0, 1]
+
+
+def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    assert take(spool) == [0, 1, 2]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})
+        spool.refuse(5, "over budget")
+    spool.append(points(3))
+    assert rows(path) == [(0, 3, 1), (1, 1, 0)]
+    assert ledger(path) == {"collected": 9, "sent": 1, "dropped:over budget": 5}
+
+
+def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    assert take(spool) == [0, 1, 2]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.release()
+    spool.append(points(3))
+    assert ledger(path) == {"collected": 4, "sent": 1}
+    assert drain(spool) == [1, 2, 3]
+    assert ledger(path) == {"collected": 4, "sent": 4}
+
+
+def test_no_chunk_is_written_while_ends_are_pending(spooled, path, monkeypatch):
+    spool = spooled()
+    spool.append(points(0, 1))
+    assert take(spool) == [0, 1]
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "acknowledge", fail)
+        spool.acknowledge({"sent": 2})
+        spool.append(points(2))
+        assert rows(path) == [(0, 2, 0)]
+    spool.append(points(3))
+    assert [count for _, count, _ in rows(path)] == [1, 1]
+
+
+def test_the_points_of_a_file_that_was_written_again_are_missed_if_it_is_deleted_later(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    path.unlink()
+    spool.append(points(2))
+    assert spool.faults == {"gone": 1}
+    spool._file.close()  # as at a kill
+    path.unlink()
+    again = spooled()
+    assert again.ledger.dropped == {"unreadable": 3}
+    assert again.ledger.balance() == 0
+
+
+def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monkeypatch):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(agent.spool.disk, "set_file_aside", fail)
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.append(points(2))
+    assert drain(spool) == [1, 2]
+    assert spool.ledger.dropped == {"unreadable": 1}

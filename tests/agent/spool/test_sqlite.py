@@ -73,7 +73,7 @@ def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
     with closing(Store(path)) as store:
         for key in range(ASIDE + 5):
             add(store, key, body=b"%d" % key)
-            store.set_aside(key, f"why {key}")
+            store.set_aside(f"why {key}", key=key)
             store.acknowledge([key], None, {})
     with closing(sqlite3.connect(path)) as db:
         kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
