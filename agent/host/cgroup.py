@@ -20,8 +20,6 @@ NO_LIMIT = 1 << 62
 """Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
 MAX_CPUS = 1 << 16
 """More CPUs than any kernel supports."""
-MAX_DIGITS = 20
-"""Digits of the largest 64-bit number."""
 
 
 class Place(NamedTuple):
@@ -178,36 +176,27 @@ def cpu_list(words: str) -> set[int]:
     return cpus
 
 
-class _Mount(NamedTuple):
-    """A cgroup mount: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html ."""
-
-    root: str
-    point: Path
-    controllers: tuple[str, ...]
-    """v1: the controllers and other mount options; v2: ("",)."""
-
-
-def _mounts(proc: Path, sys: Path) -> Iterator[_Mount]:
-    """Yield the cgroup mounts that this process sees."""
+def _mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
+    """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
     with contextlib.suppress(OSError):
         for mount, root, options in parsed((proc / "self/mountinfo").read_bytes()):
             if mount.type in {"cgroup", "cgroup2"}:
                 point = Path(mount.point)
                 if point.is_relative_to("/sys"):
                     point = sys / point.relative_to("/sys")
-                yield _Mount(root, point, ("",) if mount.type == "cgroup2" else tuple(options.split(",")))
+                yield root, point, [""] if mount.type == "cgroup2" else options.split(",")
 
 
-def _chain_of(path: str, controller: str, mounts: Iterable[_Mount]) -> tuple[Path, ...]:
+def _chain_of(path: str, controller: str, mounts: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
     """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
-    for mount in mounts:
-        if controller not in mount.controllers:
+    for root, point, controllers in mounts:
+        if controller not in controllers:
             continue
         below = Path(path)
         # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
-        if not below.is_relative_to(mount.root) or ".." in (below := below.relative_to(mount.root)).parts:
+        if not below.is_relative_to(root) or ".." in (below := below.relative_to(root)).parts:
             continue
-        own = mount.point / below
+        own = point / below
         with contextlib.suppress(OSError):  # the name may be too long
             if own.is_dir():
                 return (own, *list(own.parents)[: len(below.parts)])
@@ -236,6 +225,6 @@ def _field(lines: str, key: str) -> str:
 
 
 def _number(digits: str) -> int | None:
-    """Return a non-negative number, or None for any other text."""
+    """Return a non-negative 64-bit number, which has at most 20 digits, or None for any other text."""
     digits = digits.strip()
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS else None
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None

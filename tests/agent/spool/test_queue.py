@@ -1139,7 +1139,7 @@ def test_a_corrupt_state_counts_as_absent(spooled, path):
     first.remember(b"starts of counters")
     first.close()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE memo SET body = replace(body, 'c', 'd')")
+        db.execute("UPDATE memo SET body = CAST(replace(body, 'c', 'd') AS BLOB)")
         db.commit()
     assert spooled().recall() == b""
 

@@ -10,6 +10,7 @@ import pytest
 
 import agent.spool.backlog
 import agent.spool.disk
+import agent.spool.sqlite
 from agent.datapoint import gauge
 from agent.errors import Retryable
 from agent.spool.backlog import POINT_BYTES
@@ -532,3 +533,29 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monk
     spool.append(points(2))
     assert drain(spool) == [1, 2]
     assert spool.ledger.dropped == {"unreadable": 1}
+
+
+def test_points_lost_with_a_file_that_cannot_be_written_again_are_counted_once(spooled, path, monkeypatch):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+    path.unlink()
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(agent.spool.sqlite, "set_file_aside", fail)
+    spool.append(points(2))
+    assert spool.faults["lost"] == 1
+    assert "missing" not in spool.faults
+    assert (spool.ledger.collected, spool.ledger.dropped) == (3, {"unreadable": 2})
+    assert drain(spool) == [2]
+
+
+def test_the_samples_of_the_open_window_stay_noted_when_a_chunk_is_written(spooled, caplog):
+    spool = spooled()
+    spool.note_samples(40)
+    spool.append(points(0))
+    spool._file.close()  # as at a kill
+    assert spooled().faults == {"killed": 1}
+    assert "the 40 samples of its open window are lost" in caplog.text
