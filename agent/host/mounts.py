@@ -28,7 +28,7 @@ class Mount(NamedTuple):
 
 def _unescaped(text: str) -> str:
     """Decode the octal escapes of the mount table."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
 
 
 def parsed(table: bytes) -> Iterator[tuple[Mount, str, str]]:

@@ -213,13 +213,13 @@ class Store:
         """Note how many samples the open window holds."""
         self._lock.write(self._lock.counts._replace(samples=samples))
 
-    def _identities(self) -> set[tuple[Path, int, int]]:
-        """Return path, device and inode of the spool's files."""
-        found = set()
-        for file in (self.path, Path(f"{self.path}-wal"), self.path.with_suffix(".lock")):
+    def _identities(self) -> list[tuple[str, int, int]]:
+        """Return name, device and inode of the spool's files that exist."""
+        found = []
+        for file in (str(self.path), f"{self.path}-wal", str(self.path.with_suffix(".lock"))):
             with contextlib.suppress(OSError):
-                stat = file.lstat()
-                found.add((file, stat.st_dev, stat.st_ino))
+                stat = os.lstat(file)
+                found.append((file, stat.st_dev, stat.st_ino))
         return found
 
     def is_in_place(self) -> bool:

@@ -379,11 +379,12 @@ def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(
     assert (again.ledger.dropped, again.ledger.spooled, again.bytes) == ({"unreadable": 1}, 0, 0)
 
 
-def test_points_in_memory_go_to_the_destination_that_is_bound_later(spooled, path):
+def test_points_in_memory_go_to_the_destination_that_is_bound_later(spooled, path, caplog):
     path.parent.touch()  # a file where the folder should be
     spool = spooled(destination={"region": "a"})
     spool.append(points(0, 1))
     spool.bind({"region": "b"})
+    assert "another destination" not in caplog.text
     path.parent.unlink()
     spool.append(points(2))
     spool.close()

@@ -299,9 +299,7 @@ def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
     assert bench.tick()[1] == []
     assert not gone(first["pid"])
     bench.clock.now += 0.1
-    problem = (
-        "neuron-monitor prints nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
-    )
+    problem = "neuron-monitor prints nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
     assert bench.tick()[1] == [problem]
     assert gone(first["pid"])
     bench.clock.now += 2
