@@ -152,6 +152,15 @@ def test_a_program_that_is_silent_for_too_long_is_restarted(tool, until):
     assert gone(pid)
 
 
+def test_a_program_that_printed_before_gets_only_the_timeout(tool, until):
+    child = tool.make("echo up; exec sleep 60", timeout=15.0)
+    child.start(0.0)
+    assert gather(child, until, 1, 20.0) == [b"up"]
+    assert (child.lines(34.9), child.problems()) == ([], [])
+    assert child.lines(35.0) == []
+    assert child.problems() == ["tool prints nothing; it is started again later"]
+
+
 def test_a_program_that_closes_its_output_and_goes_on_is_ended(tool, until, monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.5)
     child = tool.make("exec >&- 2>&-; exec sleep 60")
