@@ -560,3 +560,21 @@ def test_the_samples_of_the_open_window_stay_noted_when_a_chunk_is_written(spool
     spool._file.close()  # as at a kill
     assert spooled().faults == {"killed": 1}
     assert "the 1 samples of its open window are lost" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed(spooled, path, monkeypatch):
+    first = spooled()
+    first.append(points(0))
+    first.close()
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "chunks", fail)
+        spool = spooled()
+        spool.append(points(1))
+    assert set(spool.faults) == {"disk"}
+    assert not path.with_suffix(".corrupt").exists()
+    spool.append(points(2))
+    assert drain(spool) == [0, 1, 2]
