@@ -268,3 +268,12 @@ def test_a_chunk_without_a_key_is_a_database_error(path):
         db.execute("UPDATE chunk SET key = NULL")
     with closing(Store(path)) as store, pytest.raises(sqlite3.DatabaseError, match="makes no sense"):
         store.chunks()
+
+
+def test_a_file_that_lacks_only_some_columns_is_not_upgraded_even_if_its_version_is_corrupt_too(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("ALTER TABLE chunk RENAME COLUMN crc TO crd; PRAGMA user_version=0")
+    with pytest.raises(sqlite3.DatabaseError, match="columns are missing"):
+        Store(path)
