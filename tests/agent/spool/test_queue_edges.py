@@ -578,3 +578,10 @@ def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed
     assert not path.with_suffix(".corrupt").exists()
     spool.append(points(2))
     assert drain(spool) == [0, 1, 2]
+
+
+def test_a_destination_is_the_same_in_any_order_of_its_keys(spooled):
+    first = spooled(destination={"namespace": "x", "region": "a"})
+    first.remember(b"state")
+    first.close()
+    assert spooled(destination={"region": "a", "namespace": "x"}).recall() == b"state"
