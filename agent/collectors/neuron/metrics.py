@@ -53,12 +53,9 @@ POWER = gauge(
     DETAILED, ("neuron_device",))
 # fmt: on
 
-OF_RUNTIMES: Final = (
-    CORE_UTILIZATION, CORE_FLOPS, CORE_MEMORY, PHYSICAL_UTILIZATION, HOST_MEMORY, HOST_CATEGORY, DEVICE_MEMORY,
-    OUTCOMES, ERRORS, LATENCY, LATENCY_DETAIL, VCPU,
-)  # fmt: skip
-"""These have the runtime's tag as a dimension if neuron_runtime_tag is set."""
-OF_MACHINE: Final = (RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER)
+METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
+OF_MACHINE: Final = frozenset({RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER})
+"""Metrics of the whole machine; all others have the runtime's tag as a dimension if neuron_runtime_tag is set."""
 
 
 @cache
@@ -69,5 +66,4 @@ def shaped(metric: Metric, keys: Iterable[str]) -> Metric:
 
 def declared(*, tagged: bool) -> tuple[Metric, ...]:
     """Return all metrics; if `tagged`, those of runtimes have the tag as a dimension."""
-    more = (TAG,) if tagged else ()
-    return (*(shaped(metric, (*metric.dims, *more)) for metric in OF_RUNTIMES), *OF_MACHINE)
+    return tuple(shaped(m, (*m.dims, TAG)) if tagged and m not in OF_MACHINE else m for m in METRICS)

@@ -128,12 +128,15 @@ def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_nothing(bench, m
     assert list(bench.folder.glob("chipwatch-*")) == []
 
 
-def test_the_monitor_is_told_every_group_at_our_interval_and_to_be_modest(bench, until, monkeypatch):
+@pytest.mark.parametrize(("interval", "period"), [(0.1, "1s"), (2.9, "2s"), (60.0, "60s")])
+def test_the_configuration_names_every_group_and_the_interval_in_whole_seconds_and_limits_memory(
+    bench, until, monkeypatch, interval, period
+):
     monkeypatch.delenv("GOMEMLIMIT", raising=False)
-    bench.open(interval=2.9)
+    bench.open(interval=interval)
     (start,) = until(bench.starts)
     assert start["config"] == {
-        "period": "2s",
+        "period": period,
         "neuron_runtimes": [
             {
                 "tag_filter": ".*",
@@ -154,11 +157,6 @@ def test_a_memory_limit_from_outside_wins(bench, until, monkeypatch):
     monkeypatch.setenv("GOMEMLIMIT", "1GiB")
     bench.open()
     assert until(bench.starts)[0]["memory"] == "1GiB"
-
-
-@pytest.mark.parametrize(("interval", "period"), [(0.1, "1s"), (1.0, "1s"), (60.0, "60s")])
-def test_the_period_is_the_interval_in_whole_seconds(interval, period):
-    assert json.loads(monitor.configuration(max(1, int(interval))))["period"] == period
 
 
 # -- reading ----------------------------------------------------------------------------------------------------
@@ -223,9 +221,9 @@ def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
     ("step", "problem"),
     [
         ("cut", None),  # what comes next stands on the same line
-        ("text", "neuron-monitor said: Usage of neuron-monitor:"),
-        ("json", "a line is JSON, but no record"),
-        ("huge", "a record above 16 MiB was skipped"),
+        ("text", "neuron-monitor printed: Usage of neuron-monitor:"),
+        ("json", "a line is JSON, but not a record"),
+        ("huge", "neuron-monitor: a record above 16 MiB was skipped"),
     ],
 )
 def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, problem):
@@ -238,7 +236,7 @@ def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, p
         return "neuron.core.utilization" in {p.metric.name for p in points}
 
     assert until(heard)
-    assert (problem or "a record was cut, or is no JSON") in problems
+    assert (problem or "a record was cut, or is not JSON") in problems
     assert len(bench.starts()) == 1
 
 

@@ -137,7 +137,7 @@ def test_an_end_within_a_record_is_told(fed):
     points, raised = fed.tick()
     assert completed(points) == [10]
     assert (raised.clean, str(raised)) == (False, "standard input ended within a record, which is lost")
-    assert raised.problems == ["a record was cut, or is no JSON"]
+    assert raised.problems == ["a record was cut, or is not JSON"]
 
 
 def test_an_end_within_a_record_that_is_too_long_is_told(fed, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_bad_line_before_a_clean_end_is_no_cut(fed):
     fed.end()
     _, raised = fed.tick()
     assert raised.clean
-    assert raised.problems == ["neuron-monitor said: usage"]
+    assert raised.problems == ["neuron-monitor printed: usage"]
 
 
 def test_an_end_is_told_again_and_nothing_else(fed):

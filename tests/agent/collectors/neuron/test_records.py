@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.neuron import metrics
+from agent.collectors.neuron import NeuronCollector, metrics
 from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import PERIODS, Records
 from agent.datapoint import Dimensions, Kind, Level
 from tests.doubles.fake_neuron_monitor import record
@@ -29,10 +28,8 @@ class Feed:
     """Records in, values out, one tick a second."""
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
-        self.noted = Problems()
-        self.records = Records(
-            self.noted, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
-        )
+        config = NeuronCollector.Config(interval=interval, neuron_runtime_tag=tagged, ecc=ecc)
+        self.records = Records(config, level, boot)
         self.now = 0
 
     def tick(self, *given) -> dict:
@@ -51,7 +48,7 @@ class Feed:
         return found
 
     def problems(self):
-        return self.noted.take()
+        return self.records.reader.take_problems()
 
 
 def only(**changes):
@@ -111,7 +108,7 @@ def test_only_the_middle_and_the_worst_of_total_latency_and_what_was_not_correct
 def test_what_is_not_wanted_is_not_made(level):
     feed = Feed(level=level)
     feed.tick(lines("trn2_v3d")[0])
-    assert max(p.metric.level for p in feed.points if p.metric.name != "neuron.device.memory.total") == level
+    assert max(p.metric.level for p in feed.points) == level
 
 
 # -- captured and modelled records ------------------------------------------------------------------------------
@@ -311,7 +308,7 @@ def test_a_counter_goes_on_when_its_runtime_returns():
 def test_counts_keep_within_64_bits():
     feed = Feed()
     for _ in range(3):
-        feed.records._tallies.of("", AT).add(("outcome", "completed"), 2**62)
+        feed.records._tally("", AT).outcomes["", "completed"] = 2**63 - 10
         found = feed.tick(only(execution_stats__execution_summary={"completed": 2**53 - 1}))
     assert found["neuron.execution.outcomes"]["completed"] == 2**63 - 1
 
@@ -322,7 +319,7 @@ def test_names_of_counts_are_bounded():
         feed.tick(only(execution_stats__error_summary={f"kind{n}_{m}": 1 for m in range(64)}))
     found = feed.tick(only(execution_stats__error_summary={"not a name": 1, "x" * 65: 1, "": 1}))
     assert len(found["neuron.execution.errors"]) <= 64
-    assert feed.problems() == ["summary by error: too many names, or one that is none"]
+    assert feed.problems() == ["summary by error: too many names, or an invalid name"]
 
 
 # -- ECC --------------------------------------------------------------------------------------------------------
@@ -538,7 +535,7 @@ def test_odd_tags_stay_readable_and_bounded():
     feed = Feed(tagged=True)
     found = feed.tick(tagged("学習-é", "a\nb\x00", "x" * 300, 7))
     assert set(found["neuron.host.memory.used"]) == {"学習-é", "a?b?", "x" * 255, "untagged"}
-    assert feed.problems() == ["neuron_runtime_tag: no text"]
+    assert feed.problems() == ["neuron_runtime_tag: not a string"]
 
 
 def test_a_tag_that_appears_later_counts_from_the_tick_before():
@@ -563,7 +560,7 @@ def test_the_tallies_of_tags_are_bounded_and_one_that_was_forgotten_begins_anew(
     feed.tick(tagged("first"))
     for n in range(300):
         feed.tick(tagged(f"job-{n}"))
-    assert len(feed.records._tallies._tallies) <= 256
+    assert len(feed.records._tallies) <= 256
     assert feed.tick(tagged("first"))["neuron.execution.outcomes"]["first completed"] == 10
     assert {p.start_time for p in feed.points if p.metric.name == "neuron.execution.outcomes"} == {feed.at - SECOND}
 
@@ -604,7 +601,7 @@ def test_pods_that_cannot_be_told_leave_the_cores():
     made["neuron_k8s_info"]["error"] = "no kubelet"
     feed.tick(made, pods(**{"1": None, "x": "y"}))
     assert len([p for p in feed.points if p.metric.name == "neuron.core.utilization"]) == 2
-    assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: no object"]
+    assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: not an object"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -621,18 +618,18 @@ def still_good(feed):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"Usage: some-tool [OPTIONS] 12", "neuron-monitor said: Usage: some-tool [OPTIONS] N"),
-        (b"\xff\xfe panic", "neuron-monitor said: \ufffd\ufffd panic"),
-        (b'{"neuron_runtime_data":[{"pid":1,', "a record was cut, or is no JSON"),
-        (b'{"system_data":{"x":{"error":"\xff"}}}', "a record was cut, or is no JSON"),
-        (b'{"system_data":{"x":{"period":1e999}}}', "a record was cut, or is no JSON"),
-        (b"[" * 100_000, "neuron-monitor said: " + "[" * 120),
-        (b'{"neuron_runtime_data":' + b"[" * 100_000, "a record was cut, or is no JSON"),
-        (b"[]", "a line is JSON, but no record"),
-        (b"null", "a line is JSON, but no record"),
-        (b"1e3", "a line is JSON, but no record"),
-        (b'"text"', "a line is JSON, but no record"),
-        (b'{"level":"info"}', "a line is JSON, but no record"),
+        (b"Usage: some-tool [OPTIONS] 12", "neuron-monitor printed: Usage: some-tool [OPTIONS] N"),
+        (b"\xff\xfe panic", "neuron-monitor printed: \ufffd\ufffd panic"),
+        (b'{"neuron_runtime_data":[{"pid":1,', "a record was cut, or is not JSON"),
+        (b'{"system_data":{"x":{"error":"\xff"}}}', "a record was cut, or is not JSON"),
+        (b'{"system_data":{"x":{"period":1e999}}}', "a record was cut, or is not JSON"),
+        (b"[" * 100_000, "neuron-monitor printed: " + "[" * 120),
+        (b'{"neuron_runtime_data":' + b"[" * 100_000, "a record was cut, or is not JSON"),
+        (b"[]", "a line is JSON, but not a record"),
+        (b"null", "a line is JSON, but not a record"),
+        (b"1e3", "a line is JSON, but not a record"),
+        (b'"text"', "a line is JSON, but not a record"),
+        (b'{"level":"info"}', "a line is JSON, but not a record"),
     ],
 )
 def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
@@ -644,18 +641,18 @@ def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
 
 def test_all_edge_cases_at_once():
     feed = Feed()
-    bad = [*RecordSplitter(feed.noted).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
+    bad = [*RecordSplitter(feed.records.reader.report).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
     found = feed.tick(*bad[:-1])
     problems = feed.problems()
     assert {
-        "neuron-monitor said: Usage: some-tool [OPTIONS]",
-        "a record was cut, or is no JSON",
+        "neuron-monitor printed: Usage: some-tool [OPTIONS]",
+        "a record was cut, or is not JSON",
         "a runtime: cannot attach",
         "neuroncore_counters: read failed",
         "instance_info: metadata timeout",
         "neuron_hardware_info: driver not loaded",
-        "the group future_group of the system is not known",
-        "the key of a core is no index; left out",
+        "the group future_group of the system is unknown",
+        "the key of a core is not an index; the core is left out",
         "neuroncore_utilization: out of range",
     } <= set(problems)
     assert len(problems) == len(set(problems))
@@ -742,7 +739,7 @@ def test_a_core_whose_key_is_no_index_is_left_out(key):
     core = {"neuroncore_utilization": 9, "flops": 1, "v3d": {"nc_v3.0": {"neuroncore_utilization": 1}}}
     found = feed.tick(only(neuroncore_counters__neuroncores_in_use={key: core, "0": core}))
     assert found["neuron.core.utilization"] == {"0 0": 9, "1 0": 32.25}
-    assert feed.problems() == ["the key of a core is no index; left out"]
+    assert feed.problems() == ["the key of a core is not an index; the core is left out"]
 
 
 def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_are():
@@ -750,7 +747,10 @@ def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_
     made = record(cores=2)
     made["neuron_hardware_info"] = {"error": "driver not loaded"}
     assert "neuron.core.utilization" not in feed.tick(made)
-    assert "the key of a core has no device: neuroncore_per_device_count is not known; left out" in feed.problems()
+    assert (
+        "the key of a core has no device: neuroncore_per_device_count is unknown; the core is left out"
+        in feed.problems()
+    )
     assert feed.tick(record(cores=2))["neuron.core.utilization"]
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
@@ -784,7 +784,7 @@ def test_cores_that_are_none(cores):
 def test_runtimes_that_are_no_list(listed):
     feed = Feed()
     assert "neuron.runtimes" not in feed.tick({**record(), "neuron_runtime_data": listed})
-    assert feed.problems() == ["neuron_runtime_data: no list"]
+    assert feed.problems() == ["neuron_runtime_data: not a list"]
 
 
 @pytest.mark.parametrize("report", [None, [], "x", 1, {}])
@@ -794,7 +794,7 @@ def test_a_report_that_is_none(report):
     made["neuron_runtime_data"][0]["report"] = report
     made["neuron_runtime_data"].append(None)
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}
-    assert "neuron_runtime_data: a runtime is no object" in feed.problems()
+    assert "neuron_runtime_data: a runtime is not an object" in feed.problems()
 
 
 @pytest.mark.parametrize("part", ["system_data", "instance_info", "neuron_hardware_info", "neuron_k8s_info"])
@@ -813,8 +813,8 @@ def test_an_unknown_group_is_said_once_for_good():
     made["brand_new"] = {"x": 1}
     feed.tick(made)
     assert feed.problems() == [
-        "the group power N of the system is not known",
-        "the group links of a runtime is not known",
+        "the group power N of the system is unknown",
+        "the group links of a runtime is unknown",
     ]
     feed.tick(made)
     assert feed.problems() == []
