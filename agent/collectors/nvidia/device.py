@@ -51,6 +51,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.sampled_until: int | None = None
+        """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
@@ -168,6 +170,9 @@ class Gpu(Part):
                 yield from self._readings(at, now, slow=slow)
         except Lost:
             self.lost = True
+        if self.lost:
+            for part in self.parts:
+                part.sampled_until = None
         if self.lost or self.query.reset or self._recovery:
             yield self.metrics.state.point(at, 0, self.dims)
         elif self.query.answered:

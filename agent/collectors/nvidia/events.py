@@ -38,8 +38,8 @@ class Xids:
         self.query = NvmlQuery("Xid events")
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
-        self._seen: dict[tuple[Dimensions, int], tuple[int, Dimensions, int]] = {}
-        """(GPU, Xid) -> count, dimensions, start time."""
+        self._seen: dict[Dimensions, tuple[int, int]] = {}
+        """Count and start time by GPU and Xid."""
         self._last: int | None = None
 
     def watch(self, gpus: Iterable[Gpu]) -> None:
@@ -62,11 +62,11 @@ class Xids:
         """Yield the count of each Xid that has occurred."""
         self.query.begin(now)
         for gpu, xid in self._take():
-            # The count was zero at the last reading.
-            new = 0, gpu.dims | {"xid": str(xid)}, at if self._last is None else self._last
-            count, dims, start_time = self._seen.get((gpu.dims, xid), new)
-            self._seen[gpu.dims, xid] = count + 1, dims, start_time
-        for count, dims, start_time in self._seen.values():
+            dims = gpu.dims | {"xid": str(xid)}
+            # A new count was zero at the last reading.
+            count, start_time = self._seen.get(dims, (0, at if self._last is None else self._last))
+            self._seen[dims] = count + 1, start_time
+        for dims, (count, start_time) in self._seen.items():
             yield self._metric.point(at, count, dims, start_time=start_time)
         self._last = at
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
-from agent.collectors.nvidia.device import Gpu, Instance, Part
+from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
-from agent.collectors.nvidia.processes import Tree, Usage
+from agent.collectors.nvidia.processes import Tree
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
@@ -63,7 +63,6 @@ class Gpus:
             words = (word.strip() for word in visible.split(","))
             self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
-        self._usages: dict[Part, Usage] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
         self._problems: list[str] = []
         self._slow = SlowPath()
@@ -94,8 +93,10 @@ class Gpus:
             yield from gpu.read(at, self._clock(), slow=slow)
             if gpu.lost and not was_lost:
                 self._find_at = 0
-            elif slow and self._tree:
-                yield from self._usage(gpu, self._tree, at)
+            elif slow and self._tree and not gpu.lost:
+                with suppress(Lost):  # the next reading reports it
+                    for part in gpu.parts:
+                        yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
@@ -150,7 +151,6 @@ class Gpus:
         for gpu in self._gpus.values():
             if gpu not in found:
                 gpu.handle = None
-        self._usages = {part: self._usages.get(part) or Usage(part, gpu.minor) for gpu in found for part in gpu.parts}
         self._xids.watch(found)
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
         if not self._gpus:
@@ -220,9 +220,3 @@ class Gpus:
         further = {UUID: uuid, MODEL: model}
         own = {key: str(index) for key, index in indexes.items()}
         return Dimensions(own | {key: further[key] for key in self._config.dimensions})
-
-    def _usage(self, gpu: Gpu, tree: Tree, at: int) -> Iterator[Datapoint]:
-        with suppress(Lost):  # the next reading reports it
-            for part in gpu.parts:
-                if part in self._usages:
-                    yield from self._usages[part].read(at, tree)

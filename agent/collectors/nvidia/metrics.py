@@ -40,10 +40,7 @@ class PartMetrics:
     def __iter__(self) -> Iterator[Metric]:
         """Iterate over the metrics."""
         for value in vars(self).values():
-            if isinstance(value, Metric):
-                yield value
-            else:
-                yield from value.values()
+            yield from (value,) if isinstance(value, Metric) else value.values()
 
 
 class GpuMetrics(PartMetrics):
@@ -100,13 +97,8 @@ def of_instance(*further: str) -> PartMetrics:
 
 
 THROTTLES: Final = {
-    74: "power",
-    75: "thermal",
-    76: "sync_boost",
-    77: "board_limit",
-    78: "low_utilization",
-    79: "reliability",
-}
+    74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
+}  # fmt: skip
 """
 NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers differ between
 drivers (251 to 253 in 580, 269 to 271 in later headers).

@@ -109,6 +109,22 @@ def test_a_tree_that_has_ended_has_no_share_and_the_gpus_are_read_all_the_same(d
     assert read["gpu.state{gpu=0}"] == 1
 
 
+def test_a_lost_gpu_has_no_share_and_nobody_asks_for_its_processes(driver, watch, process):
+    told = driver("h100", 2)
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert USED in shares(watched)
+    told.gpus[0] |= {"lost": 1, "handle": "!15"}
+    told.tell()
+    for _ in range(3):
+        assert USED not in shares(watched)
+        assert watched.problems == []
+    del told.gpus[0]["lost"], told.gpus[0]["handle"]
+    told.tell()
+    assert BUSY not in shares(watched, 300)  # the samples cover the time in which it was lost
+    assert BUSY in shares(watched)
+
+
 def test_a_process_that_was_never_there_leaves_the_gpus(driver, watch, proc):
     driver("h100")
     watched = watch(Level.BASIC, pid=4711)
