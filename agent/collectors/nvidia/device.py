@@ -27,11 +27,11 @@ LINKS: Final = {
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
 MAX_FAN: Final = 200
-"""nvmlDeviceGetFanSpeed may exceed 100 percent; a larger value than this is no reading."""
+"""The fan's speed may exceed 100 percent; a value above this is invalid."""
 
 
 def percent(value: float) -> float | None:
-    """Return a share from 0 to 100, else None; a value below 101 is a rounding error of GPM and becomes 100."""
+    """Return a share from 0 to 100, or None; GPM's rounding errors below 101 become 100."""
     return min(100, value) if 0 <= value < 101 else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ctypes import c_void_p, cast
 from typing import Any, Final
 
@@ -26,11 +27,10 @@ def address(handle: Any) -> int | None:
 
 class Xids:
     """
-    Counts the Xid errors of each GPU since the agent started.
+    Counts the Xid errors of each GPU since the agent started; MIG instances have no events of their own.
 
     The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
-    reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event. MIG
-    instances have no events of their own.
+    reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event.
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -45,18 +45,14 @@ class Xids:
     def watch(self, gpus: Iterable[Gpu]) -> None:
         """Register for the events of working GPUs that are not registered yet."""
         for gpu in gpus:
-            if gpu.lost or gpu.handle is None or address(gpu.handle) in self._gpus:
+            ask, handle = gpu.query.ask, gpu.handle
+            if gpu.lost or handle is None or address(handle) in self._gpus:
                 continue
-            try:
-                kinds = gpu.query.ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, gpu.handle)
-                if not (kinds or 0) & XID:
-                    continue
-                if self._set is None:
-                    self._set = gpu.query.ask("events", pynvml.nvmlEventSetCreate)
-                gpu.query.ask("events", pynvml.nvmlDeviceRegisterEvents, gpu.handle, XID, self._set)
-            except Lost:
-                continue  # the next reading reports it
-            self._gpus[address(gpu.handle)] = gpu
+            with suppress(Lost):  # the next reading reports it
+                if (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & XID:
+                    self._set = self._set or ask("events", pynvml.nvmlEventSetCreate)
+                    ask("events", pynvml.nvmlDeviceRegisterEvents, handle, XID, self._set)
+                    self._gpus[address(handle)] = gpu
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
         """Yield the count of each Xid that has occurred."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REFRESH: Final = 300 * SECOND
 """Interval between searches for GPUs."""
 UNKNOWN: Final = "unknown"
+RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
     "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
@@ -33,16 +34,18 @@ HINTS: Final = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
     "upgrade: reload the module or reboot",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the system denies access to /dev/nvidia*; restart the container if it lost "
-    "its devices (after systemctl daemon-reload)",
-    pynvml.NVML_ERROR_UNKNOWN: "restart the container if it lost its devices (after systemctl daemon-reload)",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: f"the system denies access to /dev/nvidia*; {RESTART}",
+    pynvml.NVML_ERROR_UNKNOWN: RESTART,
 }
 
 
-def unavailable(error: pynvml.NVMLError) -> Unavailable:
-    """Return the exception to raise when the driver as a whole fails."""
-    hint = HINTS.get(error.value)
-    return Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}")
+def call_driver(function: Callable[[], Any]) -> Any:
+    """Return the result of a function that needs no device; raise Unavailable."""
+    try:
+        return function()
+    except pynvml.NVMLError as error:
+        hint = HINTS.get(error.value)
+        raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
 
 
 class Gpus:
@@ -130,11 +133,8 @@ class Gpus:
             pynvml.nvmlShutdown()
 
     def _open(self) -> None:
-        try:
-            pynvml.nvmlInit()
-            self._driver = pynvml.nvmlSystemGetDriverVersion()
-        except pynvml.NVMLError as error:
-            raise unavailable(error) from None
+        call_driver(pynvml.nvmlInit)
+        self._driver = call_driver(pynvml.nvmlSystemGetDriverVersion)
 
     def _find(self) -> None:
         """Find the GPUs; those that are no longer found are lost. Raise Unavailable."""
@@ -143,10 +143,7 @@ class Gpus:
         if self._gpus and all(gpu.lost for gpu in self._gpus.values()):
             self.close()
             self._open()
-        try:
-            self._count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise unavailable(error) from None
+        self._count = call_driver(pynvml.nvmlDeviceGetCount)
         found = [gpu for index in range(self._count) if (gpu := self._at(index, now))]
         for gpu in self._gpus.values():
             if gpu not in found:
@@ -184,11 +181,10 @@ class Gpus:
         gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
         if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
-            return gpu
-        if gpu is None and (self._wanted is None or str(index) in self._wanted):
-            gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
-        if gpu is not None:
+        elif gpu:
             gpu.handle = None
+        elif self._wanted is None or str(index) in self._wanted:
+            gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
         return gpu
 
     def _instances(self, gpu: Gpu) -> dict[str, Instance]:
