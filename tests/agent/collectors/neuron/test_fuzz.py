@@ -108,7 +108,7 @@ def check(points, tagged):
     ecc=st.sampled_from(["cumulative", "per_period"]),
     level=st.sampled_from(Level),
 )
-def test_mutated_records_do_no_harm(given, tagged, ecc, level):
+def test_mutated_records_never_raise_and_the_next_record_counts(given, tagged, ecc, level):
     config = NeuronCollector.Config(interval=1.0, neuron_runtime_tag=tagged, ecc=ecc)
     records = Records(config, level, boot=None)
     counters = {}

@@ -29,13 +29,13 @@ def test_a_record_is_a_line():
     assert splitter.take_rest() == b""
 
 
-def test_a_record_may_be_printed_for_people():
+def test_a_record_may_be_pretty_printed():
     splitter = RecordSplitter([].append)
     text = b'{\n  "a": {\n    "b": 1\n  }\n}\n'
     assert [*splitter.split(text + b'{"c":1}\n' + text)] == [text[:-1], b'{"c":1}', text[:-1]]
 
 
-def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
+def test_a_pretty_printed_record_that_was_cut_ends_where_the_next_begins():
     splitter = RecordSplitter([].append)
     assert [*splitter.split(b'{\n  "a": 1\n{"b":1}\n{\n{\n  "c": 1\n}\n')] == [
         b'{\n  "a": 1',
@@ -45,7 +45,7 @@ def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
     ]
 
 
-def test_what_has_not_ended_is_the_rest():
+def test_an_unfinished_record_is_the_rest():
     splitter = RecordSplitter([].append)
     assert [*splitter.split(b'{"a":1}\n{\n "b": 1')] == [b'{"a":1}']
     assert splitter.take_rest() == b'{\n "b": 1'
@@ -53,7 +53,7 @@ def test_what_has_not_ended_is_the_rest():
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_a_record_that_is_too_long_is_passed_over_to_its_end(size):
+def test_a_record_that_is_too_long_is_skipped_to_its_end(size):
     problems = []
     splitter = RecordSplitter(problems.append, max_size=50)
     text = b"x" * 51 + b'\n{"a":1}\n' + b"y" * 50 + b"\n" + b"z" * 60 + b"\n{\n" + b'"a":1,\n' * 20 + b"}\n"
@@ -64,7 +64,7 @@ def test_a_record_that_is_too_long_is_passed_over_to_its_end(size):
     assert problems == ["a record above 0 MiB was skipped"] * 3
 
 
-def test_the_rest_of_a_record_that_is_too_long_is_a_record_that_was_cut():
+def test_the_rest_of_a_record_that_is_too_long_is_an_opening_brace():
     splitter = RecordSplitter([].append, max_size=10)
     assert [*splitter.split(b"x" * 11)] == []
     assert splitter.take_rest() == b"{"
@@ -78,7 +78,7 @@ def test_memory_is_bounded_by_the_longest_record():
         assert sum(map(len, splitter._line)) <= 1 << 20
 
 
-def test_what_is_there_is_read_and_nobody_waits(pipe):
+def test_reading_a_pipe_does_not_wait(pipe):
     reader, writing, _, _ = pipe
     assert [*reader.read(0.0)] == []
     os.write(writing, b'{"a":1}\n{"b"')
@@ -89,7 +89,7 @@ def test_what_is_there_is_read_and_nobody_waits(pipe):
     assert reader._pipe.ended is None
 
 
-def test_the_end_is_told_and_the_rest_with_it(pipe):
+def test_an_end_within_a_record_yields_the_rest(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b'{"a":1}\n{"b"')
     ends.remove(writing)
@@ -99,7 +99,7 @@ def test_the_end_is_told_and_the_rest_with_it(pipe):
     assert [*reader.read(0.0)] == []
 
 
-def test_an_end_between_records_is_no_rest(pipe):
+def test_an_end_between_records_has_no_rest(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b'{"a":1}\n \n')
     ends.remove(writing)
@@ -108,7 +108,7 @@ def test_an_end_between_records_is_no_rest(pipe):
     assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, False)
 
 
-def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, monkeypatch):
+def test_one_tick_reads_a_bounded_number_of_bytes(pipe, monkeypatch):
     monkeypatch.setattr(monitor, "MAX_READ", 4 * host.CHUNK)
     reader, writing, _, ends = pipe
     line = b'{"a":"' + b"x" * 99_991 + b'"}\n'
@@ -131,7 +131,7 @@ def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, mo
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="Linux only")
-def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until, monkeypatch):
+def test_a_record_larger_than_the_pipe_is_read_in_one_tick(pipe, until, monkeypatch):
     monkeypatch.setattr(monitor, "WAIT_MS", 10_000)  # however busy this machine is
     reader, writing, _, ends = pipe
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
@@ -150,14 +150,14 @@ def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until,
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux only")
-def test_a_pipe_is_made_to_hold_the_largest_record_that_was_seen(pipe):
+def test_the_pipe_is_enlarged_to_hold_the_largest_known_record(pipe):
     _, writing, _, _ = pipe
     if fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ) < monitor.PIPE_SIZE:
         pytest.skip("this user may not enlarge pipes")
     assert os.write(writing, b"x" * 450_000) == 450_000
 
 
-def test_the_mode_of_the_pipe_which_others_share_stays_as_it_is(pipe):
+def test_the_pipe_stays_blocking_since_other_processes_share_it(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b"x")
     list(reader.read(0.0))
@@ -174,7 +174,7 @@ def test_a_regular_file_is_read_to_its_end(tmp_path):
     os.close(fd)
 
 
-def test_what_cannot_be_read_has_ended(tmp_path):
+def test_an_unreadable_file_has_ended_with_its_error(tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
     reader = Input(fd, [].append)
     assert [*reader.read(0.0)] == []

@@ -69,20 +69,20 @@ def test_power_is_the_mean_of_the_last_minute_and_ecc_a_counter_since_the_boot(t
         (f"POWER_STATUS_VALID,{EPOCH - 300},0,0,5\n", None),
     ],
 )
-def test_power_that_is_not_valid_or_not_of_now_is_absent(tree, text, problem):
+def test_invalid_or_old_power_is_absent(tree, text, problem):
     tree.write(0, text)
     assert tree.read() == []
     assert tree.problems == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize("text", ["", "x\n", "-1\n", "9" * 30])
-def test_a_count_that_is_none_is_absent(tree, text):
+def test_an_invalid_count_is_absent(tree, text):
     tree.write(0, repairable=text)
     assert tree.read() == []
     assert tree.problems == ["stats/hardware/mem_ecc_repairable_uncorrected: not a count"]
 
 
-def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afterwards(tree):
+def test_a_single_zero_does_not_look_like_a_burst_of_errors_afterwards(tree):
     values = []
     for count in (5, 0, 5, 6):
         tree.write(0, repairable=f"{count}\n")
@@ -90,7 +90,7 @@ def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afte
     assert values == [5, 5, 5, 6]
 
 
-def test_an_older_driver_has_only_a_part(tree):
+def test_an_older_driver_has_some_of_the_files(tree):
     tree.write(0, repairable="0\n")
     tree.write(1, f"POWER_STATUS_VALID,{EPOCH},1,2,1.5\n")
     (tree.sys / "devices/virtual/neuron_device/neuron2").mkdir()
@@ -98,14 +98,14 @@ def test_an_older_driver_has_only_a_part(tree):
     assert [(p.metric, p.value) for p in tree.read()] == [(ECC_REPAIRABLE, 0), (POWER, 1.5)]
 
 
-def test_there_may_be_nothing_and_then_something(tree):
+def test_devices_that_appear_later_are_found(tree):
     assert tree.read() == []
     tree.write(3, repairable="1\n")
     assert tree.read() == [ECC_REPAIRABLE.point(AT, 1, dims(3), start_time=BOOT)]
     assert tree.problems == []
 
 
-def test_a_device_that_is_gone_is_said_and_looked_for_again(tree):
+def test_a_device_that_vanished_is_reported_and_searched_again(tree):
     tree.write(0, repairable="1\n")
     tree.write(1, repairable="2\n")
     assert len(tree.read()) == 2
