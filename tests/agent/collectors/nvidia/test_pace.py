@@ -1,4 +1,4 @@
-"""What is dear is asked seldom, what is not there hourly, what is forbidden every minute."""
+"""When NVML is queried: slow readings every ten seconds, unsupported ones hourly, forbidden ones every minute."""
 
 from __future__ import annotations
 
