@@ -65,7 +65,7 @@ def test_a_query_that_hangs_blocks_only_this_collector(agent, gpu_agent, until):
     code, seconds = running.stop()
     assert code == 0
     assert seconds < 5
-    assert "the last reading has not come back" in running.errors()
+    assert "the last reading has not returned" in running.errors()
 
 
 def test_a_driver_that_hangs_in_open_blocks_only_this_collector(agent, gpu_agent, until):
