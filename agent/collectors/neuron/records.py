@@ -24,6 +24,7 @@ SHORT: Final = 0.5
 """Seconds; utilization over less time is noise, as in the first reading of a runtime."""
 TOLERATED: Final = 2
 """Consecutive records that may lack utilization without a message: runtimes do not all start at once."""
+MAX_SHORT: Final = 10_000
 MAX_TAGS: Final = 256
 UNTAGGED: Final = "untagged"
 """The tag of runtimes without one: the default tag is a pid, and each pid would be a new series."""
@@ -156,10 +157,8 @@ class Records:
             tally = self._tally(tag, start_time)
             self._pending.add(tag)
             ended = group.inference_summary if group.execution_summary is None else group.execution_summary
-            for kind, summary, counts in (
-                ("outcome", ended, tally.outcomes),
-                ("error", group.error_summary, tally.errors),
-            ):
+            failed = group.error_summary
+            for kind, summary, counts in ("outcome", ended, tally.outcomes), ("error", failed, tally.errors):
                 for name, count in self.reader.named(summary, f"summary by {kind}"):
                     if (tag, name) in counts or len(counts) < MAX_NAMES:
                         counts[tag, name] = min(counts.get((tag, name), 0) + int(count), LARGEST_TOTAL)
@@ -177,14 +176,14 @@ class Records:
         if name not in RATES:
             return False
         period = self.reader.number(group.period, "period")
-        who = name, pid if isinstance(pid, int) else None
+        runtime = name, pid if isinstance(pid, int) else None
         if period is None or period >= SHORT:
-            self._short.discard(who)
+            self._short.discard(runtime)
             return False
-        if who in self._short:
+        if runtime in self._short:
             return False
-        if len(self._short) < 10_000:
-            self._short.add(who)
+        if len(self._short) < MAX_SHORT:
+            self._short.add(runtime)
         self._left_out = True
         return True
 

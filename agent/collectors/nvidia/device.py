@@ -18,7 +18,6 @@ ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
 MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
 RECOVERY: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, a constant that the oldest supported nvidia-ml-py lacks."""
-ECC_CORRECTED, ECC_UNCORRECTED = pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
 LINKS: Final = {
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
@@ -66,10 +65,9 @@ class Part:
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
-        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2)
-        if info is None:  # drivers before 510, which count memory reserved by the driver as used
-            info = ask("memory.v1", call, self.handle)
-        if info is not None and (used := info.used) <= (total := info.total) and total:
+        # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
+        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
+        if info and (used := info.used) <= (total := info.total) and total:
             self.used, self.total = used, total
             yield m.memory_used.point(at, used, self.dims)
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
@@ -141,10 +139,10 @@ class Gpu(Part):
             self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
         self._fast_fields = dict(self._all_fields)
         self._all_fields[RECOVERY, 0] = "recovery"
-        count("ecc", ECC_UNCORRECTED, m.ecc_uncorrected)
+        count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
         if self.detailed:
             self.gpm = Gpm(self.query, m.active)
-            count("ecc", ECC_CORRECTED, m.ecc_corrected)
+            count("ecc", pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
             count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
             count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
             for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):

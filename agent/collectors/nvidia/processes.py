@@ -79,10 +79,11 @@ class Tree:
         samples = part.query.ask("processes.utilization", _samples, part)
         if samples is None:
             return None
-        first, shares = part.sampled_until is None, {int(sample.pid): int(sample.smUtil) for sample in samples}
+        first = part.sampled_until is None
         part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
         if first:  # the samples cover an unknown time
             return None
+        shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
         mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
         if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
             return part.busy if alone else None

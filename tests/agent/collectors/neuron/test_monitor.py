@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="neuron-monitor 
 
 
 class Clock:
-    """Monotonic seconds that pass when they are told to."""
+    """A monotonic clock (s) that the test moves."""
 
     def __init__(self):
         self.now = 1000.0
@@ -166,17 +166,17 @@ def test_the_collector_keeps_the_contract(bench, until):
     bench.open()
     collector = bench.collector
 
-    class Patient(NeuronCollector):
-        """Begins when there is something to read."""
+    class Waiting(NeuronCollector):
+        """Collects once there is something to read."""
 
         def collect(self, at):
             until(self._source._process.stdout.is_readable)
             yield from super().collect(at)
 
     collector.close()
-    patient = Patient(collector._config)
-    patient.level = Level.ALL
-    points = check_collector(patient, ticks=4)
+    waiting = Waiting(collector._config)
+    waiting.level = Level.ALL
+    points = check_collector(waiting, ticks=4)
     assert {"neuron.core.utilization", "neuron.execution.outcomes", "neuron.ecc.events"} <= {
         p.metric.name for p in points
     }
