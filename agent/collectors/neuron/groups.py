@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from agent.collectors.neuron import metrics
-from agent.collectors.neuron.schema import Core, Group, Reader, is_index
+from agent.collectors.neuron.schema import INDEX, Core, Group, Reader
 from agent.collectors.neuron.series import Row, Series, Values
 from agent.datapoint import Level
 
@@ -43,15 +43,14 @@ class Groups:
                 if type(core) is not Core:
                     self._reader.report("neuroncores_in_use: a core is not an object")
                     continue
-                _maximum(
-                    busiest, (tag, key), number(core.neuroncore_utilization, "neuroncore_utilization", MAX_PERCENT)
-                )
+                share = number(core.neuroncore_utilization, "neuroncore_utilization", MAX_PERCENT)
+                _maximum(busiest, (tag, key), share)
                 if self._detailed:
                     rate = core.effective_flops if core.flops is None else core.flops
                     _add(flops, (tag, key), number(rate, "flops"))
                 if self._all and core.v3d is not None:
-                    for index, share in self._physical(core.v3d):
-                        _maximum(physical, (tag, key, index), share)
+                    for index, value in self._physical(core.v3d):
+                        _maximum(physical, (tag, key, index), value)
         yield from self._rows(metrics.CORE_UTILIZATION, busiest)
         yield from self._rows(metrics.CORE_FLOPS, flops)
         yield from self._rows(metrics.PHYSICAL_UTILIZATION, physical)
@@ -111,7 +110,7 @@ class Groups:
         for key, core in reader.mapping(v3d, "v3d").items():
             index = key.rpartition(".")[2]
             share = reader.number(reader.mapping(core, "v3d").get("neuroncore_utilization"), "v3d", MAX_PERCENT)
-            if share is not None and is_index(index):
+            if share is not None and INDEX.fullmatch(index):
                 yield index, share
 
 

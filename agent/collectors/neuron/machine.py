@@ -30,8 +30,6 @@ IDENTITY: Final = {
 """Our dimension names by the keys of `instance_info`."""
 MAX_DEVICES: Final = 1024
 
-Named = tuple[str, Iterator[Row]]
-
 
 class Machine:
     """Keeps the state of the machine over records."""
@@ -46,7 +44,9 @@ class Machine:
         """Dimension names and values of this instance; a later record may add some."""
         self.devices: int | None = None
 
-    def take(self, record: Record, now: float, until: float, at: int, start_time: int) -> Iterator[Named]:
+    def take(
+        self, record: Record, now: float, until: float, at: int, start_time: int
+    ) -> Iterator[tuple[str, Iterator[Row]]]:
         """Yield each group with its new rows, which are kept `until` (monotonic s, as `now`)."""
         self._take_instance(record.instance_info)
         self._take_pods(record.neuron_k8s_info, now, until)
@@ -110,11 +110,10 @@ class Machine:
         failed = self._reader.failed("neuron_k8s_info", info.get("error"))
         cores = self._reader.mapping(None if failed else info.get("neuroncores_k8s_info"), "neuroncores_k8s_info")
         self._pods_until = until
-        self._series.set_pods(
-            {core: self._pod(self._reader.mapping(pod, "a core's pod")) for core, pod in cores.items()}
-        )
+        self._series.set_pods({core: self._pod(info) for core, info in cores.items()})
 
-    def _pod(self, pod: Mapping[str, Any]) -> dict[str, str]:
+    def _pod(self, info: Any) -> dict[str, str]:
+        pod = self._reader.mapping(info, "a core's pod")
         containers = pod.get("container_name")
         names = containers if isinstance(containers, list) else [containers]
         words = {

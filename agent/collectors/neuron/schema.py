@@ -9,6 +9,7 @@ https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,10 @@ LARGEST: Final = 2**53
 """The largest count, size or rate: 9 PB, 9 Pflop/s of one core."""
 LARGEST_TOTAL: Final = 2**63 - 1
 """The largest sum of counts: a 64-bit integer, as sinks send it."""
+NAME: Final = re.compile(r"\w{1,64}", re.ASCII)
+"""A valid value of a dimension such as `error`."""
+INDEX: Final = re.compile(r"0|[1-9][0-9]{0,3}")
+"""The index of a core or of a device."""
 MAX_NAMES: Final = 64
 """Names of counts or categories in one object; each is a series."""
 MAX_PROBLEMS: Final = 32
@@ -147,7 +152,7 @@ class Reader:
     def named(self, value: Any, what: str, largest: float = LARGEST) -> Iterator[tuple[str, float]]:
         """Yield names and numbers of an object, such as counts by kind of error."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
-            if n >= MAX_NAMES or not is_name(name):
+            if n >= MAX_NAMES or not NAME.fullmatch(name):
                 self.report(f"{what}: too many names, or an invalid name")
             elif (found := self.number(number, what, largest)) is not None:
                 yield name, found
@@ -156,13 +161,3 @@ class Reader:
         """Return a string as one line of at most 255 characters, or "" if the value is something else."""
         text = self.expect(value, str, what) or ""
         return "".join(c if c.isprintable() else "?" for c in text[:255]).strip()
-
-
-def is_name(text: str) -> bool:
-    """Return whether `text` may be the value of a dimension such as `error`."""
-    return 0 < len(text) <= 64 and text.isascii() and text.replace("_", "").isalnum()
-
-
-def is_index(text: str) -> bool:
-    """Return whether `text` is the index of a core or of a device."""
-    return 0 < len(text) <= 4 and text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")

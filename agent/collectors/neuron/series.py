@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from agent.collectors.neuron.metrics import CORE, TAG, shaped
-from agent.collectors.neuron.schema import Reader, is_index
+from agent.collectors.neuron.schema import INDEX, Reader
 from agent.datapoint import Dimensions, Level, Metric
 
 MAX_CACHED: Final = 20_000
@@ -73,7 +73,7 @@ class Series:
 
     def _device(self, core: str) -> str | None:
         """Return the index of the device of a core, whose index counts on over devices, or None if it is unknown."""
-        if self._cores_per_device and is_index(core):
+        if self._cores_per_device and INDEX.fullmatch(core):
             return str(int(core) // self._cores_per_device)
         problem = (
             "is not an index" if self._cores_per_device else "has no device: neuroncore_per_device_count is unknown"

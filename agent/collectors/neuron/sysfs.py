@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collectors.neuron import metrics
-from agent.collectors.neuron.schema import LARGEST, is_index
+from agent.collectors.neuron.schema import INDEX, LARGEST
 from agent.datapoint import Datapoint, Dimensions
 from agent.host.counters import Life
 from agent.host.procfs import open_kept
@@ -64,7 +64,9 @@ class Devices:
         """Yield the readings of all devices."""
         if not self._devices:
             indices = {folder: folder.name.removeprefix("neuron") for folder in sorted(self._folder.glob("neuron*"))}
-            self._devices = [_Device(path, index, self._boot) for path, index in indices.items() if is_index(index)]
+            self._devices = [
+                _Device(path, index, self._boot) for path, index in indices.items() if INDEX.fullmatch(index)
+            ]
         lost = False
         for device in self._devices:
             try:
