@@ -141,7 +141,7 @@ class Input:
         if is_terminal:
             raise Unavailable("standard input is a terminal: neuron-monitor | agent --stdin neuron")
         self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(report)
-        self._unfinished = False
+        self._unfinished = self._any_record = False
 
     def read(self, now: float) -> Iterator[bytes]:
         """Yield the records that can be read; at the end of input also an unfinished one."""
@@ -155,6 +155,7 @@ class Input:
     def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
         """Take which lines were records; raise InputEnded if the input has ended; return no problems."""
         del now
+        self._any_record = self._any_record or any(valid)
         ended = self._pipe.ended
         if ended is None:
             return []
@@ -162,6 +163,8 @@ class Input:
             raise InputEnded(f"standard input: {ended}", clean=False)
         if self._unfinished and not valid[-1]:
             raise InputEnded("standard input ended within a record, which is lost", clean=False)
+        if not self._any_record:
+            raise InputEnded("standard input ended before its first record: does neuron-monitor run?", clean=False)
         raise InputEnded("standard input has ended", clean=True)
 
     def close(self) -> None:
