@@ -15,8 +15,8 @@ from unittest import mock
 
 from agent import cli
 from agent.commands.check import sample_config
-from agent.config import load as config
 from agent.config import instances, plugins
+from agent.config import load as config
 from agent.config.convert import ConfigError
 from agent.logs.text import one_line
 from agent.pipeline import build
