@@ -42,21 +42,22 @@ class Life:
     Ignores one drop: a failing device may report 0, and the recovery would look like a jump.
     """
 
-    def __init__(self) -> None:
-        self._last: float | None = None
+    def __init__(self, start_time: int | None = None) -> None:
+        """Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading."""
         self._fell = False
-        self.start_time: int | None = None
-        """When the counter was first read since its last restart (ns since the epoch)."""
+        self.start_time = start_time
+        self.value: float = 0
+        """The last reading to trust."""
 
     def take(self, value: float, at: int) -> bool:
         """Take a reading at `at` (ns since the epoch); return whether to trust it."""
-        falls = self._last is not None and value < self._last
+        falls = value < self.value
         if falls and not self._fell:
             self._fell = True
             return False
-        if falls or self._last is None:
+        if falls or self.start_time is None:
             self.start_time = at
-        self._last, self._fell = value, False
+        self.value, self._fell = value, False
         return True
 
 
