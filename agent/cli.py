@@ -180,7 +180,9 @@ def _add_plan_options(to: Parser) -> None:
 def _add_top_options(to: Parser) -> None:
     to.add_argument("--colors", choices=("dark", "light", "color-blind", "none"), help="colours (the terminal's)")
     to.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    to.add_argument("--replay", type=Path, metavar="FILE", help="show a recording: JSON lines of the agent, also gzipped")
+    to.add_argument(
+        "--replay", type=Path, metavar="FILE", help="show a recording: JSON lines of the agent, also gzipped"
+    )
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

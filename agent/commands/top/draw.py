@@ -119,7 +119,9 @@ def shown(text: str) -> str:
 
 def axis(width: int, seconds: float, behind: float) -> str:
     """Return the labels of a time axis of `seconds` that ends `behind` seconds ago."""
-    marks = [(at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))]
+    marks = [
+        (at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))
+    ]
     marks.append((width - len(end := "now" if behind < 1 else _ago(behind)), end))
     text = ""
     for at, label in marks:

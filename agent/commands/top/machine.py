@@ -34,7 +34,14 @@ OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock",
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}
 """Counters of errors -> word, and the dimension that says which error it is."""
 THROTTLED: Final = "gpu.throttled"
-LETTERS: Final = {"power": "P", "thermal": "T", "hardware": "H", "sync_boost": "S", "board_limit": "B", "reliability": "R"}
+LETTERS: Final = {
+    "power": "P",
+    "thermal": "T",
+    "hardware": "H",
+    "sync_boost": "S",
+    "board_limit": "B",
+    "reliability": "R",
+}
 """Reason of a throttle -> letter; an idle device's low clock is no throttle."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""

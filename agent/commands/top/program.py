@@ -149,7 +149,9 @@ class Top:
             figures = {name: value for name in FIGURES if (value := one.get(name)) is not None}
             texts = {"model": one.model, "flags": one.flags, "state": one.state[0]}
             processes = [snapshot_of(process) for process in one.processes or ()]
-            devices.append({**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes})
+            devices.append(
+                {**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes}
+            )
         host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
         time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
         return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}

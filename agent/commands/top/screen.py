@@ -226,7 +226,9 @@ def _host_rows(machine: Machine, width: int, style: Style) -> list[Line]:
         if (value := machine.of_host(name)) is not None:
             total = machine.of_host(of) if of else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            rows.append([(f"{shown(label)[:20]:20} ", "label"), *style.bar(value, bar), (text, _level(value, BUSY, 97))])
+            rows.append(
+                [(f"{shown(label)[:20]:20} ", "label"), *style.bar(value, bar), (text, _level(value, BUSY, 97))]
+            )
     loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
              if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
     rows.append([(f"{'load':20} ", "label"), ("  ".join(loads) or "-", "")])
@@ -259,7 +261,11 @@ def _table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
     columns = [column for column in columns if column.title not in ("tensor", "clock") or
                any(device.get(column.title) is not None for device in devices)]  # fmt: skip
     graph = (width - 100) // 3 if width >= WIDE else 0
-    fixed = sum(column.width or FIGURE_CELLS[column.title] + 1 for column in columns) + 2 * len(columns) + (graph + 2) * (graph > 0)
+    fixed = (
+        sum(column.width or FIGURE_CELLS[column.title] + 1 for column in columns)
+        + 2 * len(columns)
+        + (graph + 2) * (graph > 0)
+    )
     bar = max(4, (width - fixed) // 2)
     title: Line = []
     for column in columns:
@@ -319,7 +325,9 @@ def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -
         graph = style.graph(values, rows, peak)
         now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
         texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", "", ""]
-        lines += [[(f"{text:{label}}"[:label], "label"), (part, "graph")] for text, part in zip(texts, graph, strict=False)]
+        lines += [
+            [(f"{text:{label}}"[:label], "label"), (part, "graph")] for text, part in zip(texts, graph, strict=False)
+        ]
     return [*lines, [(" " * label, ""), (axis(cells, count * view.step, view.back), "dim")]]
 
 
@@ -337,7 +345,9 @@ def _processes(machine: Machine, view: View, width: int) -> list[Line]:
         found.sort(key=lambda pair: -((pair[1].memory if by_memory else pair[1].share) or 0))
     if view.reverse:
         found.reverse()
-    lines: list[Line] = [[(f"{'#':>4}  {'PID':>8}  {'user':10}  {'memory':>7}  {'share':>5}  {'CPU':>5}  command", "head")]]
+    lines: list[Line] = [
+        [(f"{'#':>4}  {'PID':>8}  {'user':10}  {'memory':>7}  {'share':>5}  {'CPU':>5}  command", "head")]
+    ]
     lines += [_process(device, one) for device, one in found]
     return lines
 

@@ -61,7 +61,15 @@ class View:
             self._type(key)
             return
         moves = {"up": -1, "down": 1, "pageup": -self.page, "pagedown": self.page, "home": -self.last, "end": self.last}
-        switches = {"?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused"}
+        switches = {
+            "?": "help",
+            "h": "help",
+            "p": "processes",
+            "g": "graphs",
+            "1": "cores",
+            "r": "reverse",
+            " ": "paused",
+        }
         if key in moves:
             self.offset = min(max(self.offset + moves[key], 0), self.last)
         elif key in switches:
