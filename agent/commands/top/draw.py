@@ -25,10 +25,7 @@ class Style(NamedTuple):
         """Return a bar of `width` cells."""
         eighths = round(min(max(percent or 0, 0), 100) / 100 * width * 8)
         whole, part = divmod(eighths, 8)
-        if self.ascii:
-            full = "#" * (whole + (part >= 4))
-        else:
-            full = BLOCKS[8] * whole + (BLOCKS[part] if part else "")
+        full = "#" * (whole + part // 4) if self.ascii else BLOCKS[8] * whole + BLOCKS[part].strip()
         return [(full, role), ((".", "·")[not self.ascii] * (width - len(full)), "dim")]
 
     def graph(self, values: Sequence[float | None], rows: int, most: float) -> list[str]:

@@ -51,6 +51,9 @@ HISTORY: Final = 3600
 """Samples of each history."""
 SHORT_HISTORY: Final = 240
 """Samples of the history of one accelerator."""
+HOST_TRENDS: Final = (
+    "cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read", "disk.written",
+)  # fmt: skip
 Key = tuple[tuple[str, str], ...]
 
 
@@ -119,7 +122,7 @@ class Device:
         """Take what names it, and the device that it is a part of."""
         self.key, self._whole = key, whole
         self.label = ".".join(number for _, number in key)
-        self.model = whole.model if whole else ""
+        self.model: str = whole.model if whole else ""
         self.readings = Readings()
         self.errors: dict[str, str] = {}
         self.has_parts = False
@@ -290,15 +293,18 @@ class Machine:
     def _remember(self, at: int) -> None:
         """Add a sample to each trend."""
         devices = [device for device in self._devices.values() if not device.silent]
-        of_all = {
-            "utilization": ([one.get("utilization") for one in devices], fmean),
-            "device memory": ([one.memory for one in devices], fmean),
-            "power": ([one.get("power") for one in devices if len(one.key) == 1], math.fsum),
+        shares = {
+            "utilization": [one.get("utilization") for one in devices],
+            "device memory": [one.memory for one in devices],
         }
-        found = {name: (together(known) if (known := [v for v in values if v is not None]) else None)
-                 for name, (values, together) in of_all.items()}  # fmt: skip
-        for name in ("cpu.utilization", "memory.utilization", "network.received", "network.sent", "disk.read"):
-            found[name] = self.of_host(name)
-        found["disk.written"] = self.of_host("disk.written")
+        found = {name: _mean(values) for name, values in shares.items()}
+        power = [value for one in devices if len(one.key) == 1 and (value := one.get("power")) is not None]
+        found["power"] = math.fsum(power) if power else None
+        found |= {name: self.of_host(name) for name in HOST_TRENDS}
         for name, value in found.items():
             self.trends.setdefault(name, Trend()).put(at, value)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from agent.commands.top import palette
+from agent.commands.top.delivery import Delivery
 from agent.commands.top.draw import Line, Style
 from agent.commands.top.live import Frame, Live, snapshot_of
 from agent.commands.top.machine import FIGURES, Machine, device_of
@@ -23,6 +24,7 @@ from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
 from agent.commands.top.view import View
 from agent.config.convert import ConfigError
 from agent.config.load import Config
+from agent.status.heartbeat import state_folder
 
 REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
@@ -70,7 +72,9 @@ def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal()
     source = Live(config, options.interval, terminal.wake)
-    return show(source, terminal, Top(platform.node(), options, env), env)
+    delivery = Delivery(state_folder(config.spool, env), terminal.wake)
+    delivery.start()
+    return show(source, terminal, Top(platform.node(), options, env, delivery), env)
 
 
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
@@ -99,11 +103,11 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
 class Top:
     """What is shown: the machine, the view and the style."""
 
-    def __init__(self, title: str, options: Options, env: Mapping[str, str]) -> None:
+    def __init__(self, title: str, options: Options, env: Mapping[str, str], delivery: Delivery | None = None) -> None:
         self.machine, self.view = Machine(), View()
         self.style = Style(ascii=options.ascii or not is_utf8())
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
-        self._title = title
+        self._title, self._delivery = title, delivery
         self._troubles: tuple[str, ...] = ()
 
     def take(self, source: Source) -> None:
@@ -120,7 +124,8 @@ class Top:
 
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
-        notes = Notes(self._title, mode, troubles=self._troubles)
+        delivery = self._delivery.parts if self._delivery else ()
+        notes = Notes(self._title, mode, delivery, self._troubles)
         return compose(self.machine, self.view, size, notes, self.style)
 
     def _take(self, frame: Frame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final, NamedTuple
 
 from agent.commands.top.draw import Line, Style, axis, fit, flow, scaled, shown, sides, whole, width_of
@@ -31,7 +32,8 @@ KEYS: Final = (
 
 
 TRENDS: Final = (
-    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"), ("power", "power", 0.0, " W"),
+    ("utilization", "utilization", 100.0, " %"), ("device memory", "memory", 100.0, " %"),
+    ("power", "power", 0.0, " W"),
     ("cpu.utilization", "CPU", 100.0, " %"), ("memory.utilization", "host memory", 100.0, " %"),
     ("network.received", "received", 0.0, "B/s"), ("network.sent", "sent", 0.0, "B/s"),
     ("disk.read", "disk read", 0.0, "B/s"), ("disk.written", "disk written", 0.0, "B/s"),
@@ -126,14 +128,14 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
     if not machine.now:
         return _filled([*top, [("reading ...", "dim")]], size)
     room = height - len(top) - 1
-    strip = _host(machine, view, width, style) if every else _host_rows(machine, width, style)
+    strip = _host(machine, width, style) if every else _host_rows(machine, width, style)
     if view.cores:
         strip += _cores(machine, width, style, most=max(1, room // 3))
     strip += [[(f"! {shown(text)}", "warn")] for text in notes.troubles]
     strip = strip[: max(1, room - (3 if every else 0))]
     room -= len(strip)
     body: list[Line] = []
-    listed = _processes(machine, view, width)
+    listed = _processes(machine, view)
     hidden = 0
     if every:
         table = _table(devices, width, style)
@@ -176,7 +178,7 @@ def _header(machine: Machine, view: View, notes: Notes, width: int) -> list[Line
     return [left, *flow(notes.delivery, width)]
 
 
-def _host(machine: Machine, view: View, width: int, style: Style) -> list[Line]:
+def _host(machine: Machine, width: int, style: Style) -> list[Line]:
     """Return the strip of the host, for a machine with accelerators."""
     bar = 10 if width >= FULL else 6
     cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
@@ -252,7 +254,7 @@ def _cores(machine: Machine, width: int, style: Style, most: int) -> list[Line]:
         cell: Line = [(f"{number:3} ", "dim"), (f"{value:3.0f} ", _level(value, BUSY, 101))] if each > 5 else []
         items.append([*cell, *style.bar(value, each - width_of(cell) - 1), (" ", "")])
     per_line = max(1, width // each)
-    return [sum(items[at : at + per_line], []) for at in range(0, len(items), per_line)][:most]
+    return [[*chain(*items[at : at + per_line])] for at in range(0, len(items), per_line)][:most]
 
 
 def _table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
@@ -331,7 +333,7 @@ def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -
     return [*lines, [(" " * label, ""), (axis(cells, count * view.step, view.back), "dim")]]
 
 
-def _processes(machine: Machine, view: View, width: int) -> list[Line]:
+def _processes(machine: Machine, view: View) -> list[Line]:
     """Return the title and the rows of the processes of accelerators; nothing if no driver lists any."""
     if not view.processes:
         return []

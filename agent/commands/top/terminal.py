@@ -12,13 +12,14 @@ import termios
 import tty
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
 LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
-    "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end", "[1~": "home", "[4~": "end",
+    "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
+    "[1~": "home", "[4~": "end",
 }  # fmt: skip
 PLAIN: Final = {"\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
 SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTALL)
@@ -62,7 +63,7 @@ class Terminal:
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         """Take the terminal, and the signals that end, stop and resize."""
         self._before = termios.tcgetattr(0)
         for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):

@@ -9,7 +9,8 @@ SORTS: Final = ("number", "utilization", "memory", "power", "temperature")
 STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
 """Seconds of one dot of the graphs."""
 HELP: Final = (
-    ("q", "quit"), ("? h", "this help"), ("↑ ↓", "scroll"), ("PgUp PgDn", "scroll by pages"), ("Home End", "first, last"),
+    ("q", "quit"), ("? h", "this help"), ("↑ ↓", "scroll"), ("PgUp PgDn", "scroll by pages"),
+    ("Home End", "first and last row"),
     ("/", "filter: a word of a number, a model, a state, a user or a command; Esc clears it"),
     ("s", "sort by number, utilization, memory, power or temperature"), ("r", "reverse the order"),
     ("space", "pause, and go on"), ("p", "processes"), ("g", "graphs"), ("1", "each logical CPU"),
@@ -17,6 +18,11 @@ HELP: Final = (
     ("[ ] < >", "in a recording a minute back and forth, slower and faster"),
     ("w", "write a snapshot as JSON into the current folder"),
 )  # fmt: skip
+SWITCHES: Final = {
+    "?": "help", "h": "help", "p": "processes", "g": "graphs", "1": "cores", "r": "reverse", " ": "paused",
+}  # fmt: skip
+ZOOMS: Final = {"+": -1, "=": -1, "-": 1}
+ORDERS: Final = {"q": "quit", "w": "snapshot"}
 LETTERS: Final = (
     "Flags: what holds the clocks down: P power, T temperature, H hardware, S sync boost, B board limit, R reliability"
 )
@@ -61,35 +67,22 @@ class View:
             self._type(key)
             return
         moves = {"up": -1, "down": 1, "pageup": -self.page, "pagedown": self.page, "home": -self.last, "end": self.last}
-        switches = {
-            "?": "help",
-            "h": "help",
-            "p": "processes",
-            "g": "graphs",
-            "1": "cores",
-            "r": "reverse",
-            " ": "paused",
-        }
+        times = {"left": 30 * self.step, "right": -30 * self.step}
         if key in moves:
             self.offset = min(max(self.offset + moves[key], 0), self.last)
-        elif key in switches:
-            setattr(self, switches[key], not getattr(self, switches[key]))
-        elif key in ("q", "\x03"):
-            self.orders.append("quit")
-        elif key == "w":
-            self.orders.append("snapshot")
+        elif key in SWITCHES:
+            setattr(self, SWITCHES[key], not getattr(self, SWITCHES[key]))
+        elif key in ZOOMS:
+            self.zoom = min(max(self.zoom + ZOOMS[key], 0), len(STEPS) - 1)
         elif key == "s":
             self.sort = (self.sort + 1) % len(SORTS)
         elif key == "/":
             self.typing, self.filter = True, ""
         elif key == "escape":
             self.filter, self.help, self.back = "", False, 0
-        elif key in "+=-":
-            self.zoom = min(max(self.zoom + (-1 if key != "-" else 1), 0), len(STEPS) - 1)
         else:
-            self.orders.append(key)
-            if key in ("left", "right"):
-                self.back = max(0, self.back + (30 if key == "left" else -30) * self.step)
+            self.back = max(0, self.back + times.get(key, 0))
+            self.orders.append(ORDERS.get(key, key))
 
     def _type(self, key: str) -> None:
         """Take a key of the filter's text."""
