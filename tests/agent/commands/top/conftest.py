@@ -14,6 +14,8 @@ import time
 import pyte
 import pytest
 
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+
 LONG = 60
 ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -100,10 +102,47 @@ def sit(agent, tmp_path):
     seats = []
 
     def start(*words, size=(120, 40), env=None, command="top"):
-        env = agent.env(TERM="xterm-256color", PYTHONUTF8=1, XDG_STATE_HOME=tmp_path, **(env or {}))
+        env = agent.env(**({"TERM": "xterm-256color", "PYTHONUTF8": 1, "XDG_STATE_HOME": tmp_path} | (env or {})))
         seats.append(Seat([*agent.command, command, *map(str, words)], env, tmp_path, size))
         return seats[-1]
 
     yield start
     for seat in seats:
         seat.close()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+class Gpus:
+    """Eight GPUs of a fake driver, and the environment in which the agent finds them."""
+
+    def __init__(self, library, folder):
+        self.driver = Driver(folder, "h100", 8)
+        proc = folder / "proc"
+        (proc / "driver/nvidia").mkdir(parents=True)
+        (proc / "driver/nvidia/version").touch()
+        self.env = {
+            "LD_LIBRARY_PATH": library.parent,
+            VARIABLE: self.driver.path,
+            "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
+        }
+        for n, gpu in enumerate(self.driver.gpus):
+            gpu["utilization"]["gpu"], gpu["temperature"] = 90 - n, 60 + n
+            gpu["memory"]["used"] = (70 - n) * 2**30
+            gpu["field"]["83"] = f"1000000@{600_000 - 1000 * n}"
+            gpu["processes"] = f"{os.getpid()}:{(10 + n) * 2**30}"
+        self.driver.gpus[5] |= {"utilization": {"gpu": 0, "memory": 0}, "processes": ""}
+        self.driver.gpus[6]["lost"] = 1
+        self.driver.gpus[2]["field"]["75"] = "0@500000000"
+        self.driver.write()
+
+
+@pytest.fixture
+def gpus(library, tmp_path):
+    return Gpus(library, tmp_path)
