@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
 from agent.commands.wrapped import FORWARDED, WrappedCommand
-from agent.config.convert import ConfigError
 from agent.config.load import Config
-from agent.errors import text_of
+from agent.errors import ConfigError, text_of
 from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.text import one_line

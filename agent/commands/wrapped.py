@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-from agent.errors import text_of
+from agent.errors import CommandError, text_of
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ FORWARDED: Final = tuple(
 )
 
 
-class NotStarted(Exception):
+class NotStarted(CommandError):
     """The command could not be started; `code` is a shell's exit code (127 not found, 126 not executable)."""
 
     def __init__(self, message: str, code: int) -> None:

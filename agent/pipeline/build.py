@@ -18,9 +18,9 @@ from typing import Any, Final
 from agent.collector import Collector
 from agent.config import load as configuration
 from agent.config import plugins
-from agent.config.convert import ConfigError
 from agent.config.load import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
+from agent.errors import CommandError, ConfigError
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.cardinality_limit import CardinalityLimit
@@ -42,7 +42,7 @@ FIRST: Final = 10.0
 """Seconds after which the first window of all ends: who sets an agent up need not wait for a minute to see it."""
 
 
-class NotLoaded(Exception):
+class NotLoaded(CommandError):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
@@ -75,14 +75,12 @@ def build_collectors(config: Config) -> dict[str, Collector]:
     One that is fed from standard input is always among them.
     """
     fed = (config.stdin,) if config.stdin else ()
-    wanted = dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed))
-    return _build_all(plugins.COLLECTORS, [name for name in wanted if name not in config.no_collector], config)
+    return _build_all(plugins.COLLECTORS, dict.fromkeys((*configuration.chosen("collectors", config), *fed)), config)
 
 
 def build_processors(config: Config) -> dict[str, Processor]:
     """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
-    wanted = {*(config.processor or plugins.installed(plugins.PROCESSORS))} - {*config.no_processor}
-    return _build_all(plugins.PROCESSORS, sorted(wanted), config)
+    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:

@@ -6,14 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.host.procfs import KeptFile
-from agent.pipeline.derivation import Derivation
-from agent.pipeline.route import Route
-from agent.pipeline.sampler import Sampler
+
+if TYPE_CHECKING:
+    from agent.pipeline.derivation import Derivation
+    from agent.pipeline.route import Route
+    from agent.pipeline.sampler import Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
 P = ("collector", "part")

@@ -12,8 +12,9 @@ import msgspec
 from agent.advice import Alarm, Rule, Sent
 from agent.commands.dashboard.charts import LISTS
 from agent.commands.dashboard.options import Options
-from agent.config.convert import ConfigError, nearest
+from agent.config.convert import nearest
 from agent.datapoint import Kind
+from agent.errors import ConfigError
 
 
 def _rule(key: str, row: Mapping[str, Any]) -> Rule:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from agent.advice import Sent
-from agent.commands.dashboard.charts import LISTS, TABLES
 from agent.commands.dashboard.options import Options
-from agent.commands.discovery import discover
+from agent.commands.discovery import THEN, UNKNOWN, assumed, discover, of_machines
 from agent.config import plugins
-from agent.config.convert import ConfigError, nearest
-from agent.config.load import Config, plugin_config, sink_options, sink_type
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.config.load import Config, chosen, plugin_config, sink_options, sink_type
+from agent.datapoint import Datapoint, Dimensions, Kind
+from agent.errors import ConfigError
 from agent.identity.names import OF_POINTS
 from agent.naming.profiles import MACHINE, NONE
 from agent.naming.rename import renamer
-from agent.pipeline.build import build_filter, build_plugin
-from agent.pipeline.route import Filter
-from agent.pipeline.self_metrics import AgentCollector
-
-FAMILIES: Final[Mapping[str, tuple[str, ...]]] = TABLES["families"]
-"""Words of --for that stand for several collectors; any collector stands for itself."""
-VALUES: Final[Mapping[str, Sequence[str]]] = TABLES["values"]
-SHARE: Final = "gpu.process."
-"""Metrics of a GPU's collector that are sent only where processes are watched."""
-UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
-"""Stands for a value that only the machine knows."""
-THEN: Final = 1_800_000_000 * 10**9
-"""A time for points that nobody sends."""
+from agent.pipeline.build import build_filter
 
 
 class Found(NamedTuple):
@@ -54,15 +40,17 @@ def find(config: Config, name: str, wanted: Options, *, by_name: bool = False) -
     with plugins.blamed(plugins.SINKS, name, "it cannot be built"):
         limits = sink(plugin_config(sink, "sinks", name, config)).limits
     options = sink_options(name, config)
-    chosen = build_filter(options, limits, config)
+    filtered = build_filter(options, limits, config)
     window = limits.window if options.window is None else options.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]
     theirs = MACHINE.get(config.names, NONE)
     machine = tuple(sorted({theirs.get(word, word) for word in words}))
     notes: list[str] = []
-    points = _declared(config, wanted) if wanted.families else _here(config, wanted, notes)
+    config = of_machines(config, wanted.families)
+    points = assumed(config, wanted.devices) if wanted.families else _here(config, wanted, notes)
+    points = [point for point in points if filtered.wants(point.metric)]
     under = Dimensions(dict.fromkeys(words, "x"))
-    sent = sorted(_named(_chosen(points, chosen), config, under, frozenset(machine), notes), key=_order)
+    sent = sorted(_named(points, config, under, frozenset(machine), notes), key=_order)
     assert config.interval is not None
     return Found(tuple(_once(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
 
@@ -88,53 +76,11 @@ def _here(config: Config, wanted: Options, notes: list[str]) -> list[Datapoint]:
     """Return what this machine gives, and what the collectors that the configuration names would give."""
     machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
-    asked = [name for name in config.collector if name in machine.absent]
-    return [*machine.points, *_all_of(asked, config, wanted), *_stand_ins(AgentCollector.metrics, wanted)]
-
-
-def _declared(config: Config, wanted: Options) -> list[Datapoint]:
-    installed = plugins.installed(plugins.COLLECTORS)
-    names: dict[str, None] = {}
-    for word in wanted.families:
-        if word not in {*FAMILIES, *installed, "all"}:
-            raise ConfigError(f"--for: no such family {word!r}{nearest(word, {*FAMILIES, *installed, 'all'})}")
-        names |= dict.fromkeys(installed if word == "all" else FAMILIES.get(word, (word,)))
-    points = _all_of([name for name in names if name not in config.no_collector], config, wanted)
-    watches = "process" in names or config.pid is not None
-    told = (point for point in points if watches or not point.metric.name.startswith(SHARE))
-    return [*told, *_stand_ins(AgentCollector.metrics, wanted)]
-
-
-def _all_of(names: Iterable[str], config: Config, wanted: Options) -> Iterator[Datapoint]:
-    for name in names:
-        collector = build_plugin(plugins.COLLECTORS, name, config)
-        yield from _stand_ins(collector.metrics, wanted)
-
-
-def _stand_ins(metrics: Iterable[Metric], wanted: Options) -> Iterator[Datapoint]:
-    """Yield a point for each combination of values that the dimensions of each metric may have."""
-    for metric in metrics:
-        for values in product(*_values(metric, wanted)):
-            dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
-            yield metric.point(THEN, 1.0, dims, start_time=THEN)
-
-
-def _values(metric: Metric, wanted: Options) -> Iterator[Sequence[str]]:
-    """Yield what each dimension may hold; of two numbers, such as core and device, the first tells them apart."""
-    numbers = [str(n) for n in range(wanted.devices)]
-    for key in metric.dims:
-        if key in LISTS["indexes"]:
-            yield numbers
-            numbers = ["0"]
-        else:
-            yield VALUES.get(f"{metric.name} {key}") or VALUES.get(key) or (UNKNOWN,)
+    absent = [name for name in chosen("collectors", config) if name in machine.absent and config.collector]
+    return [*machine.points, *assumed(config, wanted.devices, absent)]
 
 
 # -- as they are sent ---------------------------------------------------------------------------------------------
-
-
-def _chosen(points: Iterable[Datapoint], chosen: Filter) -> Iterator[Datapoint]:
-    return (point for point in points if chosen.wants(point.metric))
 
 
 def _named(

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, get_args
 
 from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
-from agent.commands.discovery import Discovery, discover
+from agent.commands.discovery import THEN, Discovery, assumed, discover, of_machines
 from agent.config import plugins
-from agent.config.load import Config, LevelName, sink_options
+from agent.config.load import Config, LevelName, chosen, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
@@ -37,8 +37,6 @@ MOST_SAMPLES: Final = 600
 """Samples of a series that stand for a window when its bytes are counted."""
 SAMPLE: Final = 1000
 """Series that stand for all when the bytes of a point are counted."""
-SOME_TIME: Final = 1_800_000_000 * 10**9
-"""When that window is (ns since the epoch)."""
 
 
 class Cadence(NamedTuple):
@@ -130,19 +128,44 @@ class Plan:
     absent: dict[str, str]
     failed: dict[str, str]
     sinks: tuple[SinkPlan, ...]
+    families: tuple[str, ...] = ()
+    """What the machines are assumed to have; nothing was read if this is set."""
+    devices: int = 0
+    """Accelerators that each is assumed to have."""
 
 
-def make(config: Config, hosts: int = 1, terms: Terms = Terms()) -> Plan:  # noqa: B008  # a constant
-    """Return the plan for `config`; no network is asked. Raise ConfigError or NotLoaded."""
+def make(
+    config: Config,
+    hosts: int = 1,
+    terms: Terms = Terms(),  # noqa: B008  # a constant
+    *,
+    families: Sequence[str] = (),
+    devices: int = 8,
+) -> Plan:
+    """
+    Return the plan for `config`, on machines like this one or with `families`; raise ConfigError or NotLoaded.
+
+    No network is asked.
+    """
+    config = of_machines(config, families)
     sinks = build_sinks(config)
     metrics = declared(build_collectors(config), build_processors(config))
     planners = [
         _Planner(name, sink, config, faults(name, sink, config, metrics), hosts=hosts, terms=terms)
         for name, sink in sinks.items()
     ]
-    machine = discover(config, sinks)
+    machine = _assumed(config, devices) if families else discover(config, sinks)
     done = tuple(planner.plan(machine) for planner in planners)
-    return Plan(hosts, MONTH, machine.series, machine.absent, machine.failed, done)
+    read = machine.series, machine.absent, machine.failed
+    return Plan(hosts, MONTH, *read, done, tuple(families), devices if families else 0)
+
+
+def _assumed(config: Config, devices: int) -> Discovery:
+    """Return what machines with the configured collectors would give; of series with one name and dimensions one."""
+    points = sorted(assumed(config, devices), key=lambda point: point.metric.level)
+    once = [*{(point.metric.name, point.dims): point for point in reversed(points)}.values()]
+    series = {name: len(assumed(config, devices, [name])) for name in chosen("collectors", config)}
+    return Discovery(once, once, series, {}, {})
 
 
 class _Planner:
@@ -298,7 +321,7 @@ class _Planner:
         """Return the datapoints of one window, each gauge with as many distinct values as it can have samples."""
         window = Window(c.window, born=0, increases=self._sink.limits.increases)
         length = int(c.window * 1e9) or 1
-        start = (SOME_TIME // length + 1) * length
+        start = (THEN // length + 1) * length
         asked = {(point.metric.name, point.dims) for point in wanted}
         before = [point for point in self._machine.before if (point.metric.name, point.dims) in asked]
         passed = window.add([point._replace(at=start - 1) for point in before], start - 1)
