@@ -127,6 +127,13 @@ class HelpAsked(Exception):
     """Help was asked for; the message is its text."""
 
 
+class Help(argparse.HelpFormatter):
+    """Help with room for the longest options."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError in our words, with the closest valid word, and HelpAsked."""
 
@@ -185,19 +192,21 @@ def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
         " common_dims and CHIPWATCH_COMMON_DIMS. `agent help COMMAND` lists the options of a command.",
         allow_abbrev=False,
         add_help=False,
+        formatter_class=Help,
     )
-    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="agent")
     top.commands = commands.choices
     for name, text in COMMANDS.items():
-        made = commands.add_parser(name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve")
+        made = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
+        )
         if name in CONFIGURED:
             made.usage, made.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
             _add(made, OPTIONS)
         _add(made, OWN.get(name, ()))
     shown = top.add_argument_group("everyday options of `run`")
-    _add(shown, at_top)
-    shown.add_argument("-h", "--help", action="help", help="print this text")
-    shown.add_argument("-V", "--version", action="store_true", help="print the version")
+    _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
+    _add(shown, [("-V --version", "", "print the version")])
     return top
 
 

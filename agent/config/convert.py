@@ -90,10 +90,12 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
         _blame_part(hint, value, label, strict=strict)
         if (choices := _choices(hint)) and isinstance(value, str):
             raise refusal(label, value, "no such choice", f"; choose from: {', '.join(choices)}") from None
-        expected = f"expected {_words(hint) or problem}"
-        if _is_time(hint):
-            expected += " (seconds, or 500ms, 5s, 1m)"
-        raise refusal(label, value, expected, f"; choose from: {', '.join(choices)}" if choices else "") from None
+        raise refusal(
+            label,
+            value,
+            f"expected {_words(hint) or problem}",
+            f"; choose from: {', '.join(choices)}" if choices else "",
+        ) from None
 
 
 def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:
@@ -138,8 +140,11 @@ def _words(hint: Any) -> str:
         low, high = _meta(part).ge, _meta(part).le
         bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
         plain = typing.get_args(part)[0] if typing.get_origin(part) is Annotated else part
-        words.append(WORDS_FOR.get(typing.get_origin(plain) or plain, "") + bounds)
-    return " or ".join(words) if all(words) else ""
+        word = WORDS_FOR.get(typing.get_origin(plain) or plain)
+        if word is None:
+            return ""
+        words.append(f"a time{bounds} s, such as 5, 500ms or 1m" if _is_time(part) else word + bounds)
+    return " or ".join(words)
 
 
 def _special(kind: type, value: Any) -> Any:

@@ -22,6 +22,7 @@ from agent.datapoint import Level
 from agent.errors import ConfigError
 from agent.identity.names import WORDS
 from agent.logs.text import is_address, is_utf8
+from agent.naming.profiles import PROFILES
 
 LevelName = Literal["basic", "detailed", "all"]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400, extra=TIME)]
@@ -118,6 +119,7 @@ class Config:
 
 
 TABLES: Final = ("collectors", "processors", "sinks")
+NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
 DEFAULT_SINK: Final = "stdout"
 SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 """A name that may be that of a file, and a part of a variable's that `__` ends."""
@@ -156,7 +158,7 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
 
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
     """Raise ConfigError for an unknown collector, processor or dimension."""
-    known: dict[str, Iterable[str]] = {"common_dims": WORDS, "stdin": installed["collectors"]}
+    known = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
         kind = group[:-1]
         for name in getattr(config, group):
@@ -168,7 +170,7 @@ def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None
         value = getattr(config, key)
         for word in (value,) if isinstance(value, str) else value or ():
             if word not in right:
-                thing = {"common_dims": "dimension", "stdin": "collector"}.get(key) or key.removeprefix("no_")
+                thing = NOUNS.get(key) or key.removeprefix("no_")
                 raise refusal(config.sources.get(key, key), word, f"no such {thing}", nearest(word, right))
 
 
@@ -245,7 +247,7 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
     if group == "collectors" and config.stdin == name:
         general["stdin"] = True
         if "stdin" not in hints:
-            raise refusal(config.sources.get("stdin", "stdin"), name, "this collector does not read standard input")
+            raise ConfigError(f"{config.sources.get('stdin', 'stdin')}: {name} does not read standard input")
     shared = {key: value for key, value in general.items() if key in hints and value is not None}
     labels = {key: _label(config, group, name, key, env) for key in hints}
     given = shared | merge(table, _own_environment(cls.Config, group, name, env))

@@ -14,7 +14,7 @@ from random import Random
 from unittest import mock
 
 from agent import cli
-from agent.commands.check import sample_config
+from agent.commands.sample import sample_config
 from agent.config import load as config
 from agent.config import plugins
 from agent.config.convert import ConfigError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.commands.check import catalogue as declared
+from agent.commands.catalogue import catalogue as declared
 from tests.golden.update import DASHBOARDS, DOCUMENT, GOLDEN, OPERATIONS, dashboards, document, golden, names
 
 STALE = "if this change is meant, `make golden` writes it anew"

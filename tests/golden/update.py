@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from agent.commands.check import catalogue, rows
+from agent.commands.catalogue import catalogue, rows
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.load import load

@@ -199,13 +199,13 @@ def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
     done = agent.run("--", "/no/such/command")
     assert (done.returncode, done.stdout) == (127, "")
-    assert done.stderr == "agent: /no/such/command: command not found\n"
+    assert done.stderr == "chipwatch: /no/such/command: command not found\n"
 
 
 def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
-    assert done.stderr == f"agent: {tmp_path}: Permission denied\n"
+    assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"
 
 
 def test_the_command_has_the_agents_standard_streams(agent):
@@ -295,7 +295,7 @@ def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
         number = taken.getsockname()[1]
         done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
-    assert done.stderr == f"agent: health: {number}: Address already in use\n"
+    assert done.stderr == f"chipwatch: health: {number}: Address already in use\n"
     assert not started.exists()
 
 

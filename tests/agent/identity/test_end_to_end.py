@@ -113,7 +113,7 @@ def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(
     took = seconds_since(begun)
     assert (done.returncode, done.stdout) == (1, "")
     assert took < 5
-    assert done.stderr.startswith("agent: --common-dims: no value found for instance_id, instance_type (DMI: ")
+    assert done.stderr.startswith("chipwatch: --common-dims: no value found for instance_id, instance_type (DMI: ")
     assert done.stderr.endswith("; set it with --dim instance_id=VALUE, or leave it out\n")
     assert done.stderr.count("\n") == 1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent.advice import Sent
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
 from agent.commands.dashboard.sent import VALUES
 from agent.datapoint import Kind, gauge

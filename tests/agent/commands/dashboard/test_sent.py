@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.sent import FAMILIES
 from agent.datapoint import Level
 from agent.naming import profiles
@@ -169,7 +169,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     json.loads(first.stdout)
-    assert all(line.startswith("agent: ") for line in first.stderr.splitlines())
+    assert all(line.startswith("chipwatch: ") for line in first.stderr.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(agent, words, line):
     done = agent.run("dashboard", *words, env=environment())
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"agent: {line}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {line}\n")
 
 
 @pytest.mark.parametrize("cloud", ["cloudwatch", "google"])
