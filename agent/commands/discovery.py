@@ -87,13 +87,14 @@ def of_machines(config: Config, words: Sequence[str]) -> Config:
     return dataclasses.replace(config, collector=tuple(words) or config.collector)
 
 
-def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> list[Datapoint]:
-    """Return a point for each series that these collectors, else the configured ones, may have; nothing is read."""
+def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
+    """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
     names = chosen("collectors", config) if names is None else names
-    metrics = [metric for name in names for metric in build_plugin(plugins.COLLECTORS, name, config).metrics]
+    metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
     if "process" not in names and config.pid is None:
-        metrics = [metric for metric in metrics if not metric.name.startswith("gpu.process.")]
-    return [point for metric in (*metrics, *AgentCollector.metrics) for point in _stand_ins(metric, devices)]
+        metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
+    metrics["agent"] = list(AgentCollector.metrics)
+    return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
 
 
 def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:

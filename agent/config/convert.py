@@ -88,14 +88,11 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
         return msgspec.convert(given, hint, strict=strict, dec_hook=_special)
     except msgspec.ValidationError as problem:
         _blame_part(hint, value, label, strict=strict)
-        if (choices := _choices(hint)) and isinstance(value, str):
-            raise refusal(label, value, "no such choice", f"; choose from: {', '.join(choices)}") from None
-        raise refusal(
-            label,
-            value,
-            f"expected {_words(hint) or problem}",
-            f"; choose from: {', '.join(choices)}" if choices else "",
-        ) from None
+        choices = _choices(hint)
+        right = f"; choose from: {', '.join(choices)}" if choices else ""
+        if choices and isinstance(value, str):
+            raise refusal(label, value, "no such choice", right) from None
+        raise refusal(label, value, f"expected {_words(hint) or problem}", right) from None
 
 
 def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:

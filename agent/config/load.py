@@ -181,7 +181,7 @@ def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str
         where = _where(config, "sinks", name)
         if (kind := sink_type(name, config, env)) not in installed:
             if kind != name:
-                label = _label(config, "sinks", name, "type", env)
+                label = label_of(config, "sinks", name, "type", env)
                 raise refusal(label, kind, "no such sink", nearest(kind, installed))
             rest = f"{nearest(name, installed)} (or set type in [sinks.{name}])"
             if name in config.sinks:
@@ -198,9 +198,10 @@ def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> N
     for name in config.sink:
         window = sink_options(name, config, env).window
         if window and window < interval:
+            advice = f"set window to {interval:g} s or more, or interval to {window:g} s or less"
+            label = label_of(config, "sinks", name, "window", env)
             raise ConfigError(
-                f"{_label(config, 'sinks', name, 'window', env)}: a window of {window:g} s is shorter than the interval"
-                f" of {interval:g} s; set window to {interval:g} s or more, or interval to {window:g} s or less"
+                f"{label}: a window of {window:g} s is shorter than the interval of {interval:g} s; {advice}"
             )
 
 
@@ -249,7 +250,7 @@ def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[
         if "stdin" not in hints:
             raise ConfigError(f"{config.sources.get('stdin', 'stdin')}: {name} does not read standard input")
     shared = {key: value for key, value in general.items() if key in hints and value is not None}
-    labels = {key: _label(config, group, name, key, env) for key in hints}
+    labels = {key: label_of(config, group, name, key, env) for key in hints}
     given = shared | merge(table, _own_environment(cls.Config, group, name, env))
     made = convert(cls.Config, given, _where(config, group, name), labels)
     if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
@@ -278,7 +279,7 @@ def _where(config: Config, group: str, name: str) -> str:
     return path_of(config.sources.get(group, group), name)
 
 
-def _label(config: Config, group: str, name: str, key: str, env: Mapping[str, str] | None) -> str:
+def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, str] | None = None) -> str:
     """Return where the option `key` of a plugin was given, as errors name it."""
     if (os.environ if env is None else env).get(variable := f"{_variables(group, name)}{key.upper()}"):
         return variable

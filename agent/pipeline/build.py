@@ -162,7 +162,9 @@ def spool_path(name: str, sink: Sink, config: Config) -> Path | None:
 def validate(config: Config, *, judged: bool = True) -> None:
     """Build every plugin and nothing else; raise ConfigError, also, if `judged`, for what a sink takes nothing of."""
     _check_dims(config)
-    metrics = declared(build_collectors(config), build_processors(config))
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
         if judged:
@@ -174,6 +176,18 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
     """Return all metrics that these may yield."""
     sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
     return [metric for source in sources for metric in source.metrics]
+
+
+def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
+    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    if any(collector.dynamic for collector in collectors.values()):
+        return  # its names are not known yet
+    metrics = [*declared(collectors, processors), *AgentCollector.metrics]
+    for name in config.sink:
+        options = configuration.sink_options(name, config)
+        level = configuration.level_of(options.level or config.level)
+        if fault := preflight.include_fault(options.include, level, metrics):
+            raise ConfigError(f"{configuration.label_of(config, 'sinks', name, 'include')}: {fault}")
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
@@ -310,6 +324,7 @@ def assemble(
     own = AgentCollector(start_time=born)
     collectors = {**build_collectors(config), "agent": own}
     processors = build_processors(config)
+    check_includes(config, collectors, processors)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
         for refusal in refusals(name, sink, config, declared(collectors, processors)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from agent.advice import Sent
@@ -47,7 +48,7 @@ def find(config: Config, name: str, wanted: Options, *, by_name: bool = False) -
     machine = tuple(sorted({theirs.get(word, word) for word in words}))
     notes: list[str] = []
     config = of_machines(config, wanted.families)
-    points = assumed(config, wanted.devices) if wanted.families else _here(config, wanted, notes)
+    points = chain(*assumed(config, wanted.devices).values()) if wanted.families else _here(config, wanted, notes)
     points = [point for point in points if filtered.wants(point.metric)]
     under = Dimensions(dict.fromkeys(words, "x"))
     sent = sorted(_named(points, config, under, frozenset(machine), notes), key=_order)
@@ -72,12 +73,12 @@ def _order(sent: Sent) -> tuple[str, str, tuple[str, ...]]:
 # -- points that stand for what is sent ---------------------------------------------------------------------------
 
 
-def _here(config: Config, wanted: Options, notes: list[str]) -> list[Datapoint]:
+def _here(config: Config, wanted: Options, notes: list[str]) -> Iterable[Datapoint]:
     """Return what this machine gives, and what the collectors that the configuration names would give."""
     machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
     absent = [name for name in chosen("collectors", config) if name in machine.absent and config.collector]
-    return [*machine.points, *assumed(config, wanted.devices, absent)]
+    return chain(machine.points, *assumed(config, wanted.devices, absent).values())
 
 
 # -- as they are sent ---------------------------------------------------------------------------------------------

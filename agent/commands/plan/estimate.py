@@ -7,13 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, NamedTuple, get_args
 
 from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
 from agent.commands.discovery import THEN, Discovery, assumed, discover, of_machines
 from agent.config import plugins
-from agent.config.load import Config, LevelName, chosen, sink_options
+from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
@@ -23,6 +24,7 @@ from agent.pipeline.build import (
     build_plugin,
     build_processors,
     build_sinks,
+    check_includes,
     declared,
     faults,
     window_length,
@@ -149,7 +151,9 @@ def make(
     """
     config = of_machines(config, families)
     sinks = build_sinks(config)
-    metrics = declared(build_collectors(config), build_processors(config))
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
     planners = [
         _Planner(name, sink, config, faults(name, sink, config, metrics), hosts=hosts, terms=terms)
         for name, sink in sinks.items()
@@ -161,11 +165,17 @@ def make(
 
 
 def _assumed(config: Config, devices: int) -> Discovery:
-    """Return what machines with the configured collectors would give; of series with one name and dimensions one."""
-    points = sorted(assumed(config, devices), key=lambda point: point.metric.level)
-    once = [*{(point.metric.name, point.dims): point for point in reversed(points)}.values()]
-    series = {name: len(assumed(config, devices, [name])) for name in chosen("collectors", config)}
-    return Discovery(once, once, series, {}, {})
+    """Return what such machines would give, each series once; a metric that may be split further is taken whole."""
+    found = assumed(config, devices)
+    points = sorted(chain(*found.values()), key=lambda point: (len(point.dims), -point.metric.level))
+    least: dict[str, int] = {}
+    series = {
+        (point.metric.name, point.dims): point
+        for point in points
+        if least.setdefault(point.metric.name, len(point.dims)) == len(point.dims)
+    }
+    once = [*series.values()]
+    return Discovery(once, once, {name: len(of) for name, of in found.items()}, {}, {})
 
 
 class _Planner:

@@ -46,7 +46,7 @@ def _machine(plan: Plan) -> Iterator[str]:
         yield from _wrap(
             f"Plan for {_times(plan.hosts, 'host')} with {', '.join(plan.families)}; a month is {MONTH // 3600} hours."
             f" Nothing was read: {plan.devices} devices of each kind are assumed, {plan.devices} CPUs, and one disk,"
-            " interface and file system. A family is the most that its collectors have together; name one for less."
+            " interface and file system. A family has all metrics of its collectors; name one for less."
         )
         return
     hosts = "this host" if plan.hosts == 1 else f"{plan.hosts:,} hosts like this one"

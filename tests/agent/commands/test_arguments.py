@@ -48,5 +48,5 @@ def test_what_does_not_is_refused_with_the_text_and_what_is_expected(take, texts
 
 
 def test_an_empty_text_is_shown_in_quotes():
-    with pytest.raises(ArgumentTypeError, match="^'': expected a number of dollars$"):
+    with pytest.raises(ArgumentTypeError, match=r"^'': expected a number of dollars$"):
         arguments.price("")
