@@ -200,9 +200,7 @@ def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> N
         if window and window < interval:
             advice = f"set window to {interval:g} s or more, or interval to {window:g} s or less"
             label = label_of(config, "sinks", name, "window", env)
-            raise ConfigError(
-                f"{label}: a window of {window:g} s is shorter than the interval of {interval:g} s; {advice}"
-            )
+            raise ConfigError(f"{label}: a window of {window:g} s is below the interval of {interval:g} s; {advice}")
 
 
 def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: Mapping[str, str]) -> None:

@@ -256,8 +256,9 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     length = limits.window if wanted is None else wanted
     if length < limits.spacing:
         why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        label = configuration.label_of(config, "sinks", name, "window")
         raise ConfigError(
-            f"sinks.{name}.window: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f"{label}: {length:g} s is too short{why}; {name} takes two points of a series only if they"
             f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
         )
     return length

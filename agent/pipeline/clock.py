@@ -68,7 +68,7 @@ class Pipeline:
         """
         Return what collectors gave within `grace` seconds, and what processors derive from it.
 
-        A collector that still reads is not asked again. A stop ends the wait.
+        A collector that still reads is not asked again. A stop ends the wait. With `grace` the points are sorted.
         """
         waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
@@ -83,6 +83,8 @@ class Pipeline:
             points += reading.points
             waiting -= reading.at == at
         derive_all(self.derivations, points, at)
+        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
+            points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
         return points
 
     def tick(self, grace: float | None = None) -> None:

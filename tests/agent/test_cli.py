@@ -102,7 +102,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--dim", "=x"], "--dim =x: expected KEY=VALUE"),
         (["--dim", "x="], "--dim x=: expected KEY=VALUE"),
         (["--dim", "a=b", "--dim", "a=c"], "--dim a=c: a was given before as b; give it once"),
-        (["--window", "2s"], "--window: a window of 2 s is shorter than the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"),
+        (["--window", "2s"], "--window: a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"),
         (["--names", "x"], f"--names x: no such naming profile; choose from: {', '.join(sorted(PROFILES))}"),
         (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),

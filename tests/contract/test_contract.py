@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.collector import Collector
-from agent.commands.catalogue import catalogue, field_docs
+from agent.commands.catalogue import catalogue
+from agent.commands.sample import field_docs
 from agent.config import plugins
 from agent.config.convert import convert
 from agent.config.load import SHARED, SINK_KEYS

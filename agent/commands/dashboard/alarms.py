@@ -37,9 +37,10 @@ def alarms(sent: Sequence[Sent], options: Options, *, count: bool) -> tuple[list
 
     With `count`, silent hosts are found by counting the others.
     """
-    for key in (*options.thresholds, *options.minutes):
-        if key not in KEYS:
-            raise ConfigError(f"no such alarm {key!r}{nearest(key, KEYS)}")
+    for flag, keys in (("--threshold", options.thresholds), ("--minutes", options.minutes)):
+        for key in keys:
+            if key not in KEYS:
+                raise ConfigError(f"{flag} {key}: no such alarm{nearest(key, KEYS)}")
     made: list[Alarm] = []
     notes: list[str] = []
     for rule in RULES:

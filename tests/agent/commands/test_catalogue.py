@@ -3,9 +3,12 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from agent.commands.catalogue import catalogue, columns, listing, rows
 from agent.commands.sample import sample_config
 from agent.datapoint import Level, gauge
+from agent.errors import ConfigError
 from agent.pipeline.self_metrics import AgentCollector
 from tests.load import seconds_since
 
@@ -54,3 +57,40 @@ def test_a_list_is_quick():
     begun = time.monotonic()
     listing("text")
     assert seconds_since(begun) < 5
+
+
+def names(text):
+    return [line.split()[0] for line in text.splitlines()[1:]]
+
+
+def test_a_word_is_a_part_of_a_name_a_collector_or_a_family():
+    assert {*names(listing(word="memory.used"))} >= {"memory.used", "gpu.memory.used"}
+    assert all("memory.used" in name for name in names(listing(word="memory.used")))
+    assert {row["collector"] for row in json.loads(listing("json", "disk"))} == {"disk"}
+    assert {row["collector"] for row in json.loads(listing("json", "gpu"))} >= {"nvidia", "amd"}
+    assert {row["collector"] for row in json.loads(listing("json", "host"))} >= {"cpu", "memory"}
+
+
+def test_a_level_leaves_out_what_is_above_it():
+    assert {row["level"] for row in json.loads(listing("json", level="detailed"))} == {"basic", "detailed"}
+    assert {row["level"] for row in json.loads(listing("json", level="basic"))} == {"basic"}
+
+
+def test_here_are_only_metrics_that_this_machine_has():
+    here = json.loads(listing("json", here=True))
+    assert {"memory.used", "agent.memory.rss"} <= {row["name"] for row in here}
+    assert not {row["collector"] for row in here} & {"ipu", "tpu", "apple"}
+
+
+@pytest.mark.parametrize("width", [200, 120, 100, 80, 60])
+def test_no_line_is_wider_than_the_terminal(width):
+    lines = listing(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) == len(listing().splitlines())
+    assert lines[0].split()[:: len(lines[0].split()) - 1] == ["name", "help"]
+    assert len(lines[0].split()) == {200: 7, 120: 6, 100: 4, 80: 2, 60: 2}[width]
+
+
+def test_where_no_metric_fits_it_says_so():
+    with pytest.raises(ConfigError, match="^list xyzzy: no metric fits; `agent list` prints all$"):
+        listing(word="xyzzy")

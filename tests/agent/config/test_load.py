@@ -250,7 +250,7 @@ def test_a_duration_may_have_a_unit(toml, text):
 
 
 def test_a_window_shorter_than_the_interval_is_refused_where_it_was_given(toml):
-    rest = "a window of 2 s is shorter than the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"
+    rest = "a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"
     assert refusal(load, None, {"window": "2"}, NOTHING) == f"--window: {rest}"
     assert refusal(load, None, {}, {"CHIPWATCH_WINDOW": "2"}) == f"CHIPWATCH_WINDOW: {rest}"
     variable = "CHIPWATCH_SINKS__STDOUT__WINDOW"

@@ -184,7 +184,7 @@ def test_what_is_not_wanted_is_not_even_imported(installed, caplog):
 
 
 def test_sinks_are_built_as_configured(installed):
-    made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}))
+    made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}, interval=1.0))
     assert list(made) == ["brief", "kept"]
     assert made["kept"].config.size == 3
 
@@ -282,7 +282,7 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
         ({"sink": ["kept"], "sinks": {"kept": {"size": 10}}}, "sinks.kept: size is at most 9"),
         ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
         ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
-        ({"collector": ["load"], "names": "nobodys"}, "names: no such profile 'nobodys'"),
+        ({"collector": ["load"], "names": "nobodys"}, "--names nobodys: no such naming profile"),
         ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "dim: 'team'='caf\\udce9' is not UTF-8"),
     ],
 )  # fmt: skip
@@ -432,15 +432,15 @@ class Spaced(Sink):
     ("options", "length"), [({}, 60), ({"window": 10.0}, 10), ({"sinks": {"kept": {"window": 20}}}, 20)]
 )
 def test_a_window_may_be_as_short_as_the_spacing_of_its_sink(installed, options, length):
-    assert window_length("kept", Spaced(), config(**options)) == length
+    assert window_length("kept", Spaced(), config(interval=1.0, **options)) == length
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (
-            {"window": 9.9},
-            "sinks.kept.window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
+            {"window": 9.9, "interval": 1.0},
+            "--window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
         ),
         ({"high_resolution_metrics": True, "interval": 1.0}, "1 s is too short: high_resolution_metrics asks for it"),
     ],
