@@ -44,9 +44,9 @@ def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
 
-def load(group: str, name: str) -> Any:
-    """Import and return the class registered as `name`; raise UnknownPlugin, ImportError, or ConfigError."""
-    known = installed(group)
+def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:
+    """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
+    known = installed(group) if known is None else known
     if name not in known:
         kind = group.removeprefix("agent.").removesuffix("s")
         raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")

@@ -297,7 +297,7 @@ def test_to_google_a_window_twice_as_long_is_half_the_bill():
 def test_to_google_nothing_is_planned_that_it_would_refuse():
     assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
     for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
-        with pytest.raises(ConfigError, match=r"sinks\.google\.window: \d s is too short"):
+        with pytest.raises(ConfigError, match=r"window: \d s is too short"):
             google(**flags)
 
 
