@@ -97,7 +97,7 @@ def _record(path: Path) -> dict[str, Any]:
         at = None if record["at"] is None else float(record["at"])
         return {"at": at, "late": float(record["late"]), "why": record.get("why"), "pid": int(record["pid"])}
     except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
-        raise NoHeartbeat(f"no heartbeat of an agent: {path}: not a record") from problem
+        raise NoHeartbeat(f"{path} is not a heartbeat of an agent") from problem
 
 
 def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import json
 import textwrap
@@ -59,6 +60,7 @@ def _tables(shape: type, where: str) -> Iterator[str]:
                     yield f"#   # {line[4:]}" if line.startswith("#   ") else f"#   {line[2:]}"
 
 
+@functools.cache
 def field_docs(shape: type) -> dict[str, str]:
     """Return the docstrings below the fields of a class."""
     try:

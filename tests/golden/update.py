@@ -1,4 +1,4 @@
-"""`make golden`: writes anew what is generated: the metrics, their page, dimension names, dashboards."""
+"""`make golden`: writes anew what is generated: the metrics, their page, messages, dimension names, dashboards."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from agent.commands.dashboard.options import Options
 from agent.config.load import load
 from agent.identity.names import NAMES
 from sinks.google import GoogleSink
+from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
+MESSAGES = ROOT / "tests/golden/messages.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
 OPERATIONS = ROOT / "docs/operations.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
@@ -162,7 +164,7 @@ def installer_on_google() -> dict[Path, str]:
 
 def main() -> None:
     """Write all files."""
-    listings = {GOLDEN: golden(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
+    listings = {GOLDEN: golden(), MESSAGES: messages(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

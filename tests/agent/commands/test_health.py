@@ -99,7 +99,7 @@ def test_a_file_that_says_nothing_is_no_heartbeat(ask, alive, tmp_path, text):
     (tmp_path / NAME).write_bytes(text)
     good, line = ask()
     assert not good
-    assert "not a record" in line
+    assert "is not a heartbeat of an agent" in line
 
 
 def test_where_there_is_none_it_says_what_to_do(ask, tmp_path):
