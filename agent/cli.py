@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from agent.commands.parser import flags, parse
@@ -151,8 +150,7 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     from agent.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
-    file = getattr(given, "config", None)
-    config = load(Path(file) if file else None, flags(given))
+    config = load(getattr(given, "config", None), flags(given))
     formats.to_stderr(config.log_level)
     if given.command == "run":
         return run.run(config, command, once=hasattr(given, "once"), duration=getattr(given, "duration", None))

@@ -128,15 +128,14 @@ SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace"
 SINK_KEYS: Final = frozenset(options_of(SinkOptions))
 
 
-def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
+def load(file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
     """Return the configuration: flags over the environment over `file`; raise ConfigError."""
     env = os.environ if env is None else env
     for name, text in env.items():
         if name.startswith(PREFIX) and not is_utf8(name + text):
             raise ConfigError(f"{name}: expected UTF-8, got {text!a}")
-    if file is None and env.get(f"{PREFIX}CONFIG"):
-        file = Path(env[f"{PREFIX}CONFIG"])
-    tables = read_file(file) if file else {}
+    file = file or env.get(f"{PREFIX}CONFIG")
+    tables = read_file(Path(file)) if file else {}
     names = {key: key if key in TABLES else "--dim" if key == "dims" else f"--{key.replace('_', '-')}" for key in flags}
     layers = (
         values_of(Config, tables, f"{file}: ", {}),

@@ -21,5 +21,5 @@ def region_fault(region: str) -> str | None:
     if region in known:
         return None
     near = " or ".join(difflib.get_close_matches(region, known, n=2))
-    newer = f"if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com"
-    return f"AWS has no region {region!r}; {f'did you mean {near}? ' if near else ''}({newer})"
+    newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
+    return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"

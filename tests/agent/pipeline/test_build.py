@@ -294,6 +294,37 @@ def test_validating_finds_what_assembling_would(installed, tmp_path, options, li
         assert str(caught.value).startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("include", "options", "says"),
+    [
+        (["memory.utilisation"], {}, "no metric fits 'memory.utilisation'; did you mean memory.utilization?"),
+        (["cpu.*", "xyzzy*"], {"collector": ["cpu"]}, "no metric fits 'xyzzy*'; `agent list` prints all"),
+        (["cpu.*", "disk.*"], {}, "no metric of the collectors that run fits cpu.*, disk.*"),
+        (["agent.*"], {}, "all metrics that fit are of level detailed or above; set level"),
+    ],
+)
+def test_an_include_that_fits_no_metric_is_refused(installed, tmp_path, include, options, says):
+    own = {"collector": ["memory"], "spool": str(tmp_path), "sinks": {"kept": {"include": include}}, "sink": ["kept"]}
+    for step in (validate, lambda config: assemble(config, Dimensions)):
+        with pytest.raises(ConfigError) as caught:
+            step(config(**own | options))
+        assert str(caught.value) == f"sinks.kept.include: {says}"
+
+
+def test_a_glob_for_metrics_of_a_collector_that_does_not_run_is_fine_beside_others(installed):
+    own = {"sink": ["kept"], "sinks": {"kept": {"include": ["memory.*", "gpu.*"]}}}
+    validate(config(collector=["memory"], **own))
+    validate(config(collector=["memory"], sink=["kept"], sinks={"kept": {"include": ["agent.*"], "level": "all"}}))
+
+
+def test_an_include_may_name_what_only_an_endpoint_has(installed):
+    endpoints = {"openmetrics": {"endpoints": {"a": {"url": "http://127.0.0.1:9/metrics"}}}}
+    own = {"sink": ["kept"], "sinks": {"kept": {"include": ["vllm:*"]}}}
+    validate(config(collector=["openmetrics"], collectors=endpoints, **own))
+    with pytest.raises(ConfigError, match="no metric fits 'vllm:"):
+        validate(config(collector=["openmetrics"], **own))
+
+
 def test_validating_touches_nothing(installed, tmp_path):
     validate(config(collector=["load"], sink=["kept"], spool=str(tmp_path / "spool")))
     assert not (tmp_path / "spool").exists()
