@@ -18,7 +18,7 @@ from agent.logs.text import one_line
 from agent.version import __version__
 
 if TYPE_CHECKING:
-    from agent.config.load import Config
+    from agent.config.options import Config
 
 OK: Final = 0
 FAILED: Final = 1

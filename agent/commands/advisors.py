@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from agent.advice import Advisor, Terms
 from agent.config import plugins
-from agent.config.load import Config, plugin_config, sink_type
+from agent.config.load import plugin_config, sink_type
+from agent.config.options import Config
 from agent.errors import ConfigError, Refused
 
 

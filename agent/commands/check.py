@@ -14,7 +14,7 @@ from typing import Final
 from agent.commands.advisors import advisor_of
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.errors import ConfigError, Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.pipeline import preflight

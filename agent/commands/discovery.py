@@ -13,7 +13,8 @@ from agent.commands.dashboard.charts import LISTS, TABLES
 from agent.config import plugins
 from agent.config.convert import nearest
 from agent.config.instances import build_collectors, build_plugin, build_processors
-from agent.config.load import Config, chosen
+from agent.config.load import chosen
+from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.errors import ConfigError
 from agent.pipeline.clock import FIRST_READING, Pipeline

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.commands.status import snapshot
 from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.instances import hints
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.errors import ConfigError, text_of
 from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources

@@ -16,7 +16,8 @@ from typing import Any
 from agent.commands.catalogue import loaded
 from agent.config import plugins
 from agent.config.convert import nearest, options_of
-from agent.config.load import SHARED, TABLES, Config, SinkOptions
+from agent.config.load import SHARED
+from agent.config.options import TABLES, Config, SinkOptions
 from agent.errors import ConfigError
 
 

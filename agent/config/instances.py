@@ -10,7 +10,7 @@ from typing import Any
 from agent.collector import Collector
 from agent.config import load as configuration
 from agent.config import plugins
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.errors import CommandError
 from agent.processor import Processor
 from agent.sink import Sink

@@ -16,7 +16,8 @@ from typing import Any, Final
 from agent.collector import Collector
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import Config, SinkOptions, label_of, level_of, sink_options
+from agent.config.load import label_of, level_of, sink_options
+from agent.config.options import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
 from agent.errors import ConfigError
 from agent.naming import rename

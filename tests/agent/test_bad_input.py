@@ -310,9 +310,7 @@ def test_a_closed_standard_stream_costs_nothing(agent, closed, words):
 
 
 def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(agent, tmp_path):
-    command = (
-        f"{shlex.join(agent.command)} --sink cloudwatch --region x --collector memory --spool {tmp_path} --duration 3"
-    )
+    command = f"{shlex.join(agent.command)} --sink cloudwatch --region us-east-1 --collector memory --spool {tmp_path} --duration 3"
     program = f"{command} <&- >&- 2>&- & sleep 2; ls -l /proc/$!/fd; wait"
     done = subprocess.run(
         ["sh", "-c", program],
@@ -334,7 +332,7 @@ def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(
     [
         (300_000, "--once"),
         (300_000, "check"),
-        (300_000, "--once --sink cloudwatch --region x"),
+        (300_000, "--once --sink cloudwatch --region us-east-1"),
         (60_000, "--once --collector memory"),
         (60_000, "check"),
     ],

@@ -15,7 +15,8 @@ from agent import cli
 from agent.commands.parser import COMMANDS, flags, parse, parser
 from agent.config import plugins
 from agent.config.convert import options_of, values_of
-from agent.config.load import Config, SinkOptions, load, plugin_config, sink_options
+from agent.config.load import load, plugin_config, sink_options
+from agent.config.options import Config, SinkOptions
 from agent.errors import ConfigError
 from agent.naming.profiles import PROFILES
 from agent.version import __version__

@@ -12,7 +12,8 @@ from agent.commands.dashboard.charts import charts
 from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import find
 from agent.config import plugins
-from agent.config.load import Config, sink_type
+from agent.config.load import sink_type
+from agent.config.options import Config
 from agent.errors import ConfigError
 
 

@@ -10,7 +10,8 @@ from agent.advice import Sent
 from agent.commands.dashboard.options import Options
 from agent.commands.discovery import THEN, UNKNOWN, assumed, discover, of_machines
 from agent.config import plugins
-from agent.config.load import Config, chosen, plugin_config, sink_options, sink_type
+from agent.config.load import chosen, plugin_config, sink_options, sink_type
+from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.errors import ConfigError
 from agent.identity.names import OF_POINTS

@@ -15,7 +15,8 @@ from agent.commands.advisors import advisor_of, asked
 from agent.commands.discovery import THEN, Discovery, assumed, discover, of_machines
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_plugin, build_processors, build_sinks
-from agent.config.load import Config, LevelName, sink_options
+from agent.config.load import sink_options
+from agent.config.options import Config, LevelName
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename

@@ -11,7 +11,7 @@ from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.commands import sample as report
 from agent.commands.sample import field_docs, sample_config
 from agent.config.convert import options_of
-from agent.config.load import Config
+from agent.config.options import Config
 
 
 @dataclass(frozen=True)

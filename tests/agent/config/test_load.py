@@ -12,17 +12,8 @@ from agent.config import plugins
 from agent.config.convert import convert
 from agent.config.file import read_file
 from agent.config.layers import from_environment, merge
-from agent.config.load import (
-    SHARED,
-    SINK_KEYS,
-    Config,
-    chosen,
-    level_of,
-    load,
-    plugin_config,
-    sink_options,
-    sink_type,
-)
+from agent.config.load import SHARED, SINK_KEYS, chosen, level_of, load, plugin_config, sink_options, sink_type
+from agent.config.options import Config
 from agent.datapoint import Level
 from agent.errors import ConfigError
 

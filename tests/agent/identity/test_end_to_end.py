@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from agent.commands.run import identify
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.identity.ecs import VARIABLE
 from agent.identity.imds import DOCUMENT, ENDPOINT, TAGS
 from agent.identity.resolver import UnknownIdentity

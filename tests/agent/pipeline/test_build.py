@@ -9,7 +9,8 @@ import pytest
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
-from agent.config.load import Config, SinkOptions, load
+from agent.config.load import load
+from agent.config.options import Config, SinkOptions
 from agent.datapoint import Dimensions, Level
 from agent.pipeline.build import (
     assemble,
