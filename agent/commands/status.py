@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Derivation, Sampler
+from agent.pipeline.sampler import Sampler, Source
 from agent.version import __version__
 
 
@@ -30,28 +30,19 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "ticks": pipeline.ticks,
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
-        "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
-        "processors": {derivation.name: _processor(derivation) for derivation in pipeline.derivations},
+        "collectors": {sampler.name: _source(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _source(derivation) for derivation in pipeline.derivations},
         "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
 
-def _collector(sampler: Sampler) -> dict[str, Any]:
-    state = "absent" if sampler.unavailable else {True: "ok", False: "failing", None: "starting"}[sampler.ok]
+def _source(one: Source) -> dict[str, Any]:
+    absent = one.unavailable if isinstance(one, Sampler) else None
     return {
-        "state": state,
-        "points": sampler.yielded,
-        "seconds": round(sampler.seconds, 6),
-        "error": sampler.unavailable or sampler.trouble,
-    }
-
-
-def _processor(derivation: Derivation) -> dict[str, Any]:
-    return {
-        "state": {True: "ok", False: "failing", None: "starting"}[derivation.ok],
-        "points": derivation.yielded,
-        "seconds": round(derivation.seconds, 6),
-        "error": derivation.trouble,
+        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[one.ok],
+        "points": one.yielded,
+        "seconds": round(one.seconds, 6),
+        "error": absent or one.trouble,
     }
 
 
@@ -71,14 +62,14 @@ def _sink(route: Route) -> dict[str, Any]:
     }
 
 
-def as_text(answer: Mapping[str, Any]) -> str:
-    """Return the answer as text."""
-    return "\n".join(_lines(answer))
-
-
 def as_json(answer: Mapping[str, Any]) -> str:
     """Return the answer as JSON."""
     return json.dumps(answer, indent=1)
+
+
+def as_text(answer: Mapping[str, Any]) -> str:
+    """Return the answer as text."""
+    return "\n".join(_lines(answer))
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -103,15 +94,14 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'':<{width}}   last error: {sink['last_error']}"
     for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
-        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
-            f": {one['error']}" if one["error"] else ""
-        )
+        error = f": {one['error']}" if one["error"] else ""
+        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}{error}"
 
 
 def _duration(seconds: float) -> str:
     """Return a duration such as 3 d 4 h."""
     whole = round(seconds)
-    for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
+    for unit, size, below, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
-            return f"{whole // size} {unit} {whole % size // {'h': 3600, 'min': 60, 's': 1}[below]} {below}"
+            return f"{whole // size} {unit} {whole % size // part} {below}"
     return f"{whole} s"

@@ -21,6 +21,7 @@ from agent.errors import ConfigError
 from agent.identity.names import WORDS
 from agent.logs.text import is_address, is_utf8
 from agent.naming.profiles import PROFILES
+from agent.status.heartbeat import parse_address
 
 NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
 DEFAULT_SINK: Final = "stdout"
@@ -59,7 +60,7 @@ def load(file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, st
 
 
 def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
-    """Raise ConfigError for an unknown collector, processor or dimension."""
+    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for a health that is no port."""
     known = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
     for group in ("collectors", "processors"):
         kind = group[:-1]
@@ -74,6 +75,11 @@ def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None
             if word not in right:
                 thing = NOUNS.get(key) or key.removeprefix("no_")
                 raise refusal(config.sources.get(key, key), word, f"no such {thing}", nearest(word, right))
+    if config.health is not None:
+        try:
+            parse_address(config.health)
+        except ValueError:
+            raise refusal(config.sources.get("health", "health"), config.health, "expected [HOST:]PORT") from None
 
 
 def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str]) -> None:

@@ -107,7 +107,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--names", "x"], f"--names x: no such naming profile; choose from: {', '.join(sorted(PROFILES))}"),
         (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
-        (["--health", "x"], "health: expected [HOST:]PORT, got 'x'"),
+        (["--health", "x"], "--health x: expected [HOST:]PORT"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):

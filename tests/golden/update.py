@@ -118,9 +118,9 @@ def dashboards() -> dict[Path, str]:
     made = {}
     for cloud in ("cloudwatch", "google"):
         for alarms in (False, True):
-            wishes = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
+            options = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
-            made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
+            made[path] = f"{make(load(None, FLAGS, {}), options).text}\n"
     return made
 
 
@@ -130,10 +130,10 @@ def terraform_aws() -> dict[Path, str]:
     for level in LEVELS:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
-            wishes = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
+            options = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
-                made[path] = f"{make(load(None, flags, {}), replace(wishes, alarms=alarms)).text}\n"
+                made[path] = f"{make(load(None, flags, {}), replace(options, alarms=alarms)).text}\n"
     return made
 
 
@@ -142,9 +142,9 @@ def terraform_google() -> dict[Path, str]:
     made = {}
     for level, family in product(LEVELS, FAMILIES):
         config = load(None, {"level": level}, {})
-        wishes = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        options = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
-            text = make(config, replace(wishes, alarms=alarms)).text
+            text = make(config, replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
             made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
     return made
