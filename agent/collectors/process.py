@@ -18,6 +18,9 @@ from agent.host.process_tree import SECOND, ProcTree, PsutilTree
 CPU_UTILIZATION: Final = gauge(
     "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
 )
+CPU_LIMIT: Final = gauge(
+    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
+)
 THREADS: Final = gauge("process.threads", "{thread}", "Threads of the process tree.")
 RSS: Final = gauge(
     "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process."
@@ -44,6 +47,7 @@ class ProcessCollector(Collector):
 
     metrics = (
         CPU_UTILIZATION,
+        CPU_LIMIT,
         THREADS,
         RSS,
         MEMORY_UTILIZATION,
@@ -92,6 +96,8 @@ class ProcessCollector(Collector):
         self._count = reading.processes
         if (share := self._share(now, reading.cpu, tree.second)) is not None:
             yield CPU_UTILIZATION.point(at, share)
+        if self._limits.cpus:
+            yield CPU_LIMIT.point(at, self._limits.cpus)
         yield THREADS.point(at, reading.threads)
         yield RSS.point(at, reading.rss)
         if self._limits.memory:

@@ -128,10 +128,10 @@ def view(
     return common
 
 
-def level_wanted(config: Config) -> Level:
-    """Return the highest level that any sink wants."""
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
     wanted = [configuration.sink_options(name, config).level or config.level for name in config.sink]
-    return max(configuration.level_of(level) for level in wanted)
+    return max([least, *(configuration.level_of(level) for level in wanted)])
 
 
 def build_samplers(
@@ -139,9 +139,10 @@ def build_samplers(
     config: Config,
     readings: queue.SimpleQueue[Reading],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
 ) -> list[Sampler]:
     """Return a sampler for each collector; `learn` is told what readings say of this machine's identity."""
-    level = level_wanted(config)
+    level = level_wanted(config, least)
     return [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors]
 
 
@@ -298,12 +299,14 @@ def assemble(
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     *,
     keep: bool = True,
+    least: Level = Level.BASIC,
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` gives the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. With `keep`, what durable sinks are owed is kept on disk.
+    say of them. With `keep`, what durable sinks are owed is kept on disk. Collectors read metrics of level `least`, and
+    of any higher level that a sink wants.
 
     It stops by itself when every sink has lost its far side for good.
     """
@@ -319,7 +322,7 @@ def assemble(
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    samplers = build_samplers(collectors.items(), config, readings, learn)
+    samplers = build_samplers(collectors.items(), config, readings, learn, least)
     left = set(sinks)
 
     def gone(name: str) -> None:

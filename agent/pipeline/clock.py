@@ -56,6 +56,8 @@ class Pipeline:
         """When the last tick ended (monotonic seconds), or None."""
         self.on_tick: Callable[[], None] = lambda: None
         """Called after each tick, on the clock's thread."""
+        self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
+        """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
 
     def start(self) -> None:
         """Start every thread."""
@@ -83,6 +85,8 @@ class Pipeline:
             points += reading.points
             waiting -= reading.at == at
         derive_all(self.derivations, points, at)
+        for listener in self.listeners:
+            self._survive("listener", listener, points, at)
         return points
 
     def tick(self, grace: float | None = None) -> None:
