@@ -75,6 +75,7 @@ def run(
     with watched:
         _handle(FORWARDED, watched.forward)
         collect(dataclasses.replace(config, pid=watched.pid), watched=watched, summary=summary)
+    with watched:
         if summary:
             lines = [*summary.lines(watched)]
     for line in (*lines, *logs.trouble(only_errors=config.quiet)):

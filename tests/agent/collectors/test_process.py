@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.process import (
     COUNT,
+    CPU_LIMIT,
     CPU_UTILIZATION,
     MEMORY_UTILIZATION,
     OPEN_FILES,
@@ -115,6 +116,7 @@ def test_a_tree_of_three(machine, watch):
     machine.process(13, 1, pages=1000)
 
     assert watch() == {
+        CPU_LIMIT: 2,
         THREADS: 7,
         RSS: 156 * PAGE,
         MEMORY_UTILIZATION: 100 * 156 * PAGE / (1 << 30),
@@ -132,7 +134,7 @@ def test_basic_looks_neither_at_io_nor_at_files(machine):
 
     points = machine.collector(level=Level.BASIC).collect(0)
 
-    assert {point.metric for point in points} == {THREADS, RSS, MEMORY_UTILIZATION, COUNT}
+    assert {point.metric for point in points} == {CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT}
 
 
 def test_cpu_is_the_share_of_the_cpus_used_since_the_last_reading(machine, watch):
@@ -181,7 +183,8 @@ def test_the_limits_are_those_of_the_cgroup_of_the_process_and_read_again_after_
     box.mkdir(parents=True)
     (box / "memory.max").write_text(f"{512 * PAGE}\n")
     (box / "cpu.max").write_text("50000 100000\n")
-    assert watch()[MEMORY_UTILIZATION] == 50.0
+    points = watch()
+    assert (points[CPU_LIMIT], points[MEMORY_UTILIZATION]) == (0.5, 50.0)
 
     machine.process(10, 1, pages=256, own=TICKS // 4)
     (box / "memory.max").write_text(f"{1024 * PAGE}\n")
