@@ -94,7 +94,7 @@ def _throttled(device: Device) -> str | None:
     """Return the time of the longest reason: the sum would count overlapping reasons twice."""
     reasons = Counter({reason: ms for reason, ms in device.throttled.items() if reason != LITTLE_TO_DO})
     for reason, ms in reasons.most_common(1):
-        return f"{amounts.clock(ms / 1000)} {reason if ms else ''}".strip()
+        return f"{amounts.clock(ms / 1000)} {reason if ms >= 500 else ''}".strip()
     return None
 
 
