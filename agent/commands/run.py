@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from agent.commands.status import snapshot
 from agent.commands.summary import Summary
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.convert import ConfigError
+from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
 from agent.datapoint import Level
 from agent.errors import text_of
@@ -25,7 +27,7 @@ from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file
 from agent.logs.text import one_line
-from agent.pipeline.build import assemble, build_sinks, hints, spool_folder, validate
+from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
 from agent.status import heartbeat, socket
 
@@ -69,7 +71,7 @@ def run(
     if not command:
         return 0 if collect(config) else 1
     watched, summary, lines = WrappedCommand(command), None, []
-    logs = to_file(config.log_level, spool_folder(config) / LOG_NAME)
+    logs = to_file(config.log_level, heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
     if not config.quiet and is_first_rank(os.environ):
         summary = Summary()
     with watched:
@@ -112,8 +114,9 @@ def _collect(
     """Run a pipeline to its end; tell whether all went well."""
     brief = once or duration is not None
     keep = not brief or config.spool is not None
+    folder = heartbeat.state_folder(config.spool, os.environ)
     least = Level.DETAILED if summary else Level.BASIC
-    pipeline = assemble(config, common.known, common.offer, keep=keep, least=least)
+    pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     pipelines.append(pipeline)
     if summary:
         summary.listen(pipeline)
@@ -121,7 +124,7 @@ def _collect(
         watched.on_end(pipeline.stop)
     else:
         _handle(STOPPING, partial(_stop, pipeline))
-    alive = contextlib.ExitStack() if once or not keep else _show_life(config, pipeline, common)
+    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:
@@ -179,13 +182,12 @@ def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
     pipeline.stop()
 
 
-def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
+def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
     """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
     open_now, started = contextlib.ExitStack(), time.monotonic()
     if not any(route.worker.sink.limits.durable for route in pipeline.routes):
         return open_now
     assert config.interval is not None
-    folder = spool_folder(config)
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)

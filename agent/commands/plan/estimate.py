@@ -13,20 +13,12 @@ from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
 from agent.commands.discovery import Discovery, discover
 from agent.config import plugins
+from agent.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
-from agent.pipeline.build import (
-    build_collectors,
-    build_filter,
-    build_plugin,
-    build_processors,
-    build_sinks,
-    declared,
-    faults,
-    window_length,
-)
+from agent.pipeline.build import build_filter, declared, faults, window_length
 from agent.pipeline.preflight import Fault
 from agent.pipeline.window import Window
 from agent.sink import Sink
