@@ -11,9 +11,9 @@ def binary(number: float) -> str:
     return f"{number / 1024**power:.1f} {'KMGT'[power - 1]}iB"
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as 1 h 12 min 8 s, or 8.3 s."""
-    if seconds < 60:
+def duration(seconds: float, units: int = 4) -> str:
+    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`."""
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
     left = round(seconds)
     parts: list[str] = []
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
         number, left = divmod(left, size)
         if number or parts:
             parts.append(f"{number} {unit}")
-    return " ".join(parts)
+    return " ".join(parts[:units])
 
 
 def clock(seconds: float) -> str:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -212,6 +213,12 @@ def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):
     done = agent.run("--collector", "memory", *python("import os; os.kill(os.getpid(), 9)"))
     assert done.returncode == 128 + 9
     assert " ended with 137 (SIGKILL) after " in done.stderr
+
+
+def test_the_code_is_known_also_where_a_parent_ignores_the_end_of_its_children(agent):
+    words = shlex.join([*agent.command, "--quiet", "--collector", "memory", "--", "sh", "-c", "exit 3"])
+    script = f"trap '' CHLD; exec {words}"
+    assert subprocess.run(["sh", "-c", script], env=agent.env(), timeout=LONG, check=False).returncode == 3
 
 
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
