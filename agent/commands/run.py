@@ -70,8 +70,9 @@ def run(
     collect = partial(_collect, pipelines=pipelines, common=common, health=health, once=once, duration=duration)
     if not command:
         return 0 if collect(config) else 1
-    watched, summary, lines = WrappedCommand(command), None, []
-    logs = to_file(config.log_level, heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
+    log_path, summary, lines = heartbeat.state_folder(config.spool, os.environ) / LOG_NAME, None, []
+    watched = WrappedCommand(command)
+    logs = to_file(config.log_level, log_path)
     if not config.quiet and is_first_rank(os.environ):
         summary = Summary()
     with watched:

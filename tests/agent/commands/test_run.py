@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -216,9 +215,12 @@ def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):
 
 
 def test_the_code_is_known_also_where_a_parent_ignores_the_end_of_its_children(agent):
-    words = shlex.join([*agent.command, "--quiet", "--collector", "memory", "--", "sh", "-c", "exit 3"])
-    script = f"trap '' CHLD; exec {words}"
-    assert subprocess.run(["sh", "-c", script], env=agent.env(), timeout=LONG, check=False).returncode == 3
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = (*agent.command, "--quiet", "--collector", "memory", "--", "sh", "-c", "exit 3")
+    done = subprocess.run([sys.executable, "-c", program, *words], env=agent.env(), timeout=LONG, check=False)
+    assert done.returncode == 3
 
 
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
@@ -305,6 +307,15 @@ def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, unt
     until(lambda: len(file.points()) > before + 6)
     assert running.process.poll() is None
     assert running.stop(signal.SIGUSR2)[0] == 5
+
+
+def test_a_command_that_outlives_the_duration_is_waited_for_before_the_summary_is_printed(agent):
+    program = "import sys, time; time.sleep(1.5); sys.exit('last words')"
+    done = agent.run("--duration", "0.2", "--collector", "memory", *python(program))
+    assert done.returncode == 1
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "last words"
+    assert float(re.search(r" ended with 1 after (.*) s$", second)[1]) >= 1.5
 
 
 def test_the_last_moments_of_a_command_are_in_the_last_sample(agent, file):
