@@ -121,7 +121,7 @@ def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(
 def test_a_watched_command_is_not_started_for_nothing(agent, imds, elsewhere, beside, tmp_path):
     imds.close()
     made = tmp_path / "made"
-    words = (*QUICK, "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
+    words = ("--collector", "memory", "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
     assert agent.run(*words, env=beside(imds)).returncode == 1
     assert not made.exists()
 
