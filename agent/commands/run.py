@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
 from agent.commands.summary import Summary
+from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.convert import ConfigError
 from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
 from agent.datapoint import Level
 from agent.errors import text_of
-from agent.identity.records import Records
+from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file
+from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
@@ -62,6 +64,7 @@ def run(
 
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
+    check_places(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     common = identify(config, SETTLE if once else 0.0)
@@ -126,6 +129,8 @@ def _collect(
     else:
         _handle(STOPPING, partial(_stop, pipeline))
     alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    wanted = Wanted(config, pipeline, brief=brief)
+    pipeline.after_tick.append(wanted.look)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:
@@ -140,7 +145,10 @@ def _collect(
         health.close()
     alive.close()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
-    return _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
+    for text in wanted.undelivered() if brief and not wanted.missing else ():
+        log.error("%s", text)
+        lost = True
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
 
 
 def _owes(pipeline: Pipeline) -> bool:
@@ -192,9 +200,15 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)
-        pipeline.on_tick = lambda: alive.beat(why_not_ready())
+        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
+        recent = Recent()
+        logging.getLogger().addHandler(recent)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "log": lambda: {"lines": [*recent.lines]},
+        }
+        if served := socket.serve(folder, answers):
             open_now.callback(served.close)
     return open_now
 
