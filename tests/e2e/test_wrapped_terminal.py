@@ -123,9 +123,9 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
         pytest.skip("there is no bash")
     program = tmp_path / "program.py"
     program.write_text(
-        "import signal, sys, time\n"
+        "import os, signal, sys, time\n"
         "def told(number, frame):\n"
-        "    print('heard', number, flush=True)\n"
+        "    os.write(1, b'heard %d\\n' % number)\n"
         "    sys.exit(7)\n"
         "signal.signal(signal.SIGINT, told)\n"
         "word = input('word? ')\n"
@@ -134,7 +134,7 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
     )
     shell = terminal(bash, "--norc", "--noprofile", "-i", PS1="prompt> ", TERM="dumb")
     shell.until("prompt> ")
-    shell.type(f"agent --collector process -- {sys.executable} {program}\n")
+    shell.type(f"agent --collector memory -- {sys.executable} {program}\n")
     shell.until(r"word\? ")
     shell.type("\x1a")
     shell.until("Stopped.*\n.*prompt> ")
@@ -153,8 +153,8 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
 
 @pytest.mark.parametrize(("variable", "value"), [("SLURM_LOCALID", "3"), ("LOCAL_RANK", "1")])
 def test_only_the_first_process_of_a_job_on_a_machine_prints_a_summary(agent, variable, value):
-    assert agent.run("--collector", "process", "--", "true", env={variable: value}).stderr == ""
-    assert agent.run("--collector", "process", "--", "true", env={variable: 0}).stderr.startswith(
+    assert agent.run("--collector", "memory", "--", "true", env={variable: value}).stderr == ""
+    assert agent.run("--collector", "memory", "--", "true", env={variable: 0}).stderr.startswith(
         "chipwatch: true ended"
     )
 
