@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.commands import amounts
 from agent.datapoint import Datapoint, Dimensions
+from agent.logs.text import one_line
 
 FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron", "tpu": "TPU", "ipu": "IPU"}
 """What accelerators are called, by the dimension that numbers them."""
@@ -36,6 +37,8 @@ ROLES: Final[Mapping[str, str]] = {
 LITTLE_TO_DO: Final = "low_utilization"
 """The reason for low clocks that is no throttling."""
 FIRST_COLUMN: Final = 8
+LONGEST: Final = 40
+"""Characters of the number and model of an accelerator."""
 
 
 class Device:
@@ -144,7 +147,7 @@ class Accelerators:
             if family := next((key for key in FAMILIES if key in dims), None):
                 number, part = dims[family], dims.get(PART, "")
                 words = (number, part and f"{PART.upper()} {part}", dims.get("model", ""))
-                name = " ".join(filter(None, words))
+                name = one_line(" ".join(filter(None, words)), LONGEST)
                 found = self._devices.setdefault((family, number, part), Device(name))
             self._of_dims[dims] = found
         return self._of_dims[dims]

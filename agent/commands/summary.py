@@ -63,8 +63,8 @@ class Summary:
         """Yield the lines; call it after the command has ended and the pipeline is closed."""
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
         shown = shlex.join(words)
-        ended = f"{code} ({_signal(code)})" if code > 128 else str(code)
-        yield f"chipwatch: {one_line(shown, LONGEST)} ended with {ended} after {amounts.duration(command.seconds)}"
+        ran = amounts.duration(command.seconds)
+        yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)
         if self._routes:
@@ -119,12 +119,9 @@ def _listed(totals: Mapping[str, float], **names: str) -> str:
     return ", ".join(f"{word} {amounts.binary(totals[name])}" for word, name in names.items() if name in totals)
 
 
-def _signal(code: int) -> str:
-    """Return the name of the signal that a shell's exit code stands for."""
-    try:
-        return signal.Signals(code - 128).name
-    except ValueError:
-        return "no signal of this system"
+def _signal(number: int) -> str:
+    """Return the name of a signal in brackets, or nothing where there is no such signal."""
+    return f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
 
 
 def _sent(route: Route, before: Ledger) -> str:

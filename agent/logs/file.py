@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.logs import formats
+from agent.logs.text import one_line
 
 MAX_BYTES: Final = 2 << 20
 """Bytes of the file, and of the one before it, which is kept under the same name with `.1`."""
@@ -83,7 +84,10 @@ class FileHandler(formats.Handler):
         if not told:
             return []
         lines = [line for text in self._text.unwritten for line in text.splitlines()]
-        return [f"chipwatch: {told} logged in {self._path}{', which cannot be written:' if lines else ''}", *lines]
+        return [
+            one_line(f"chipwatch: {told} logged in {self._path}{', which cannot be written:' if lines else ''}"),
+            *lines,
+        ]
 
 
 def to_file(level: str, path: Path) -> FileHandler:

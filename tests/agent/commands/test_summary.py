@@ -73,13 +73,21 @@ def test_every_metric_that_it_takes_is_one_that_a_collector_declares():
 
 def test_the_first_line_shows_no_options_since_they_may_hold_secrets(summary, ended):
     first, *_ = summary.lines(ended)
-    assert first.startswith("chipwatch: true file ended with 0 after 0.")
+    assert first.startswith("chipwatch: true file ended with 0 after ")
+    assert "secret" not in first
 
 
 def test_a_signal_that_ended_the_command_is_named(summary):
     command = WrappedCommand(["sh", "-c", "kill -9 $$"])
     command.code()
     assert next(summary.lines(command)).startswith("chipwatch: sh ended with 137 (SIGKILL) after ")
+
+
+@pytest.mark.parametrize(("code", "told"), [(1, "1"), (143, "143 (SIGTERM)"), (255, "255")])
+def test_a_code_is_that_of_a_signal_only_where_there_is_such_a_signal(summary, code, told):
+    command = WrappedCommand(["sh", "-c", f"exit {code}"])
+    command.code()
+    assert next(summary.lines(command)).startswith(f"chipwatch: sh ended with {told} after ")
 
 
 def test_cpu_and_memory_have_their_peaks_and_the_number_of_processes_at_the_peak(pipeline, summary, ended):
