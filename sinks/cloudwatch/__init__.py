@@ -81,7 +81,7 @@ class CloudwatchSink(Sink):
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series, or None."""
-        fault = series_fault(metric, dims)
+        fault = series_fault(metric.name, dims)
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
