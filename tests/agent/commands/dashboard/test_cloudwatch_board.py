@@ -205,7 +205,7 @@ def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudw
     assert {one["ReturnData"] for one in (counted, train, serve)} == {False}
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (-0.5, "breaching")
     cloudwatch.put_metric_alarm(**alarm)
-    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm takes 9 groups, not 10"):
+    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm can have 9 groups, not 10"):
         alarms(groups=tuple("abcdefghij"))
 
 
