@@ -99,7 +99,7 @@ class GoogleSink(Sink):
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._steady = config, steady
         self._history = History()
-        self._encoder: Encoder | None = None
+        self._encoder: Encoder
         self._client: Client | None = None
         self._started_at = clock()
         self._unsure: set[tuple[bytes, int]] = set()
@@ -131,7 +131,6 @@ class GoogleSink(Sink):
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Send the batch; return the points that Cloud Monitoring rejects."""
         assert self._client is not None
-        assert self._encoder is not None
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
             raise Refused("no Google Cloud project: set --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
@@ -158,8 +157,8 @@ class GoogleSink(Sink):
                 self._note_unsure(sent)
             raise answer.blame(project)
         stored = [one for n, one in enumerate(sent) if n not in found]
-        if described := [sent[n].series for n, reason in found.items() if reason == DESCRIBED and sent[n].is_described]:
-            assert self._encoder is not None
+        differing = [sent[n] for n, reason in found.items() if reason == DESCRIBED]
+        if described := [one.series for one in differing if one.message.unit or one.message.description]:
             self._encoder.undescribe(described)
             self._note_unsure(stored)
             raise Retryable("Cloud Monitoring has another unit or description for a metric", after=0.1)
@@ -198,13 +197,13 @@ class GoogleSink(Sink):
         if now - self._logged_at < LOG_INTERVAL:
             return
         self._logged_at = now
-        name = f"{series.metric.type} {dict(series.metric.labels)}"
+        metric, resource = series.metric, series.resource
+        name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
         log.error(
-            "sink google: another writer sends the series %s of the resource %s: a second agent with this identity, a"
-            " copy of this machine, or this agent before its spool was deleted. Make the series of each writer"
-            " different: --dim writer=NAME, or sinks.google.resource",
+            "sink google: another writer sends the series %s: a second agent with this identity, a copy of this"
+            " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
+            " writer=NAME, or sinks.google.resource",
             name,
-            f"{series.resource.type} {dict(series.resource.labels)}",
         )
 
     def destination(self) -> Mapping[str, str]:

@@ -62,11 +62,6 @@ class Sent(NamedTuple):
         return self.series.digest, self.last.end
 
     @property
-    def is_described(self) -> bool:
-        """Whether a unit or a description is sent with the point."""
-        return bool(self.message.unit or self.message.description)
-
-    @property
     def message(self) -> Any:
         """The TimeSeries without the point."""
         return TimeSeries.FromString(self.series.head)
@@ -163,7 +158,7 @@ def varint(number: int) -> bytes:
 
 
 def _tag(message: Any, field: str) -> bytes:
-    """Return the first bytes of a field of bytes."""
+    """Return the tag of a field of bytes."""
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
 
 
