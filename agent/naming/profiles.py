@@ -142,19 +142,13 @@ WANDB: Final[Mapping[str, Name]] = {
     "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
 }
 _MEMORY_HELP: Final = "Share of the memory in use: the container's if it has a limit, else the machine's."
+_SENT_GPU_COPIES: Final = (
+    "gpu.memory.activity", "gpu.temperature", "gpu.power", "gpu.power.utilization", "gpu.power.limit",
+)  # fmt: skip
 WANDB_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
     "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),
-    **{
-        metric: _GPU_COPIES[metric]
-        for metric in (
-            "gpu.temperature",
-            "gpu.power",
-            "gpu.power.utilization",
-            "gpu.power.limit",
-            "gpu.memory.activity",
-        )
-    },
+    **{metric: _GPU_COPIES[metric] for metric in _SENT_GPU_COPIES},
 }
 
 # MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
