@@ -274,11 +274,10 @@ def _main(argv: Sequence[str]) -> int:
 
 def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
     from agent.commands import run, wrapped  # noqa: PLC0415  # these take 50 ms, which `health` saves
-    from agent.config import convert  # noqa: PLC0415
+    from agent.config import convert, instances  # noqa: PLC0415
     from agent.config import load as config  # noqa: PLC0415
     from agent.identity import resolver  # noqa: PLC0415
     from agent.logs import formats  # noqa: PLC0415
-    from agent.pipeline import build  # noqa: PLC0415
 
     try:
         if given.command in ("version", "list", "sample-config"):
@@ -292,7 +291,7 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
     except convert.ConfigError as problem:
         return _report(problem, USAGE)
-    except (build.NotLoaded, resolver.UnknownIdentity) as problem:
+    except (instances.NotLoaded, resolver.UnknownIdentity) as problem:
         return _report(problem, FAILED)
     except wrapped.NotStarted as problem:
         return _report(problem, problem.code)

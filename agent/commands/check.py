@@ -8,7 +8,6 @@ import inspect
 import json
 import logging
 import os
-import queue
 import sqlite3
 import stat
 import textwrap
@@ -23,33 +22,22 @@ from typing import Any, Final
 from agent.commands.advisors import advisor_of
 from agent.config import plugins
 from agent.config.convert import ConfigError
+from agent.config.instances import build_collectors, build_processors, build_sinks, hints
 from agent.config.load import SHARED, TABLES, Config, SinkOptions
 from agent.datapoint import Metric
 from agent.errors import Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.logs.text import one_line
 from agent.pipeline import preflight
-from agent.pipeline.build import (
-    build_collectors,
-    build_derivations,
-    build_processors,
-    build_samplers,
-    build_sinks,
-    declared,
-    duplicates,
-    faults,
-    hints,
-    spool_path,
-    validate,
-)
+from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.derivation import Derivation
-from agent.pipeline.sampler import Reading, Sampler
+from agent.pipeline.sampler import Derivation, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
 from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
 from agent.spool.sqlite import refuse_links, unsealed
+from agent.status.heartbeat import state_folder
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +52,9 @@ PAUSE: Final = 0.3
 
 def check(config: Config) -> Iterator[tuple[bool, str]]:
     """Try every collector and sink once; yield a line for each, and whether it can run."""
-    validate(config, judged=False)
-    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    validate(config, with_refusals=False)
     collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
-    samplers = build_samplers(collectors.items(), config, readings)
-    derivations = build_derivations(processors, config)
+    samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     pipeline.once(PAUSE)
@@ -77,7 +63,7 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for derivation in derivations:
         yield _processor_line(derivation)
     for name, sink in sinks.items():
-        yield from _sink_lines(name, sink, spool_path(name, sink, config))
+        yield from _sink_lines(name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)))
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)

@@ -7,14 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from agent.config.instances import build_collectors, build_processors
 from agent.config.load import Config
 from agent.datapoint import Datapoint, Dimensions, Level
-from agent.pipeline.build import build_collectors, build_processors
-from agent.pipeline.clock import PATIENCE, Pipeline
+from agent.pipeline.clock import FIRST_READING, Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Reading, Sampler
+from agent.pipeline.sampler import Derivation, Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
 from agent.sink import Sink
@@ -43,13 +42,15 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     collectors = {**build_collectors(config), "agent": own}
     samplers = [Sampler(name, collector, Level.ALL, readings) for name, collector in collectors.items()]
-    own.watch(samplers, [_idle_route(name, sink) for name, sink in sinks.items()], int)
     derivations = [Derivation(name, processor, Level.ALL) for name, processor in build_processors(config).items()]
-    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
-    pipeline.start()
-    before = pipeline.gather(time.time_ns(), PATIENCE)
+    routes = [_idle_route(name, sink) for name, sink in sinks.items()]
+    pipeline = Pipeline(samplers, routes, readings, interval=8.0, derivations=derivations)
+    own.watch(pipeline)
+    for sampler in samplers:
+        sampler.start()
+    before = pipeline.gather(time.time_ns(), FIRST_READING)
     time.sleep(PAUSE)
-    points = pipeline.gather(time.time_ns(), PATIENCE)
+    points = pipeline.gather(time.time_ns(), FIRST_READING)
     pipeline.close(0)
     return Discovery(
         before,

@@ -11,18 +11,20 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
 from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
+from agent.config.instances import hints
 from agent.config.load import Config
 from agent.errors import text_of
 from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.text import one_line
-from agent.pipeline.build import assemble, hints, spool_folder, validate
+from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
 from agent.status import heartbeat, socket
 
@@ -51,7 +53,7 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     if command and config.stdin:
         raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
     brief = once or duration is not None
-    keep = not brief or config.spool is not None
+    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
     common = identify(config, SETTLE if once else 0.0)
     pipeline: Pipeline | None = None
     watched: WrappedCommand | None = None
@@ -64,12 +66,12 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
         if watched:
             _handle(FORWARDED, watched.forward)
             config = dataclasses.replace(config, pid=watched.pid)
-        pipeline = assemble(config, common.known, common.offer, keep=keep)
+        pipeline = assemble(config, common.known, common.offer, folder if keep else None)
         if watched:
             watched.on_end(pipeline.stop)
         else:
             _handle(STOPPING, partial(_stop, pipeline))
-        alive = contextlib.ExitStack() if once or not keep else _show_life(config, pipeline, common)
+        alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
         pipeline.start()
         gc.freeze()  # what is made by now stays: the collector need not look at it again
         if once:
@@ -126,13 +128,12 @@ def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
     pipeline.stop()
 
 
-def _show_life(config: Config, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
+def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
     """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
     open_now, started = contextlib.ExitStack(), time.monotonic()
     if not any(route.worker.sink.limits.durable for route in pipeline.routes):
         return open_now
     assert config.interval is not None
-    folder = spool_folder(config)
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.derivation import Derivation
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Sampler
+from agent.pipeline.sampler import Derivation, Sampler
 from agent.version import __version__
 
 

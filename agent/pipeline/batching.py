@@ -1,4 +1,4 @@
-"""Points -> requests: cuts batches, writes them, and finds the points at fault where the answer does not name them."""
+"""Writes points in batches, and finds the points at fault if the answer does not name them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agent.logs.throttled import ThrottledLogger
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 
-MOST_REASONS: Final = 50
-"""Reasons of rejection counted apart; the rest is counted as `other`."""
+MAX_REASONS: Final = 50
+"""Reasons of rejection that are counted separately; the rest is counted as `other`."""
 SUSPECT: Final = 3
-"""Failures in a row by a bug after which the points at fault are looked for."""
-DOUBTED: Final = 100
-"""Points of one pass that may fail alone before another point is taken; then the pass ends, and nothing is lost."""
+"""Failures in a row by a bug after which the points at fault are searched."""
+MAX_DOUBTED: Final = 100
+"""Points of one pass that may fail alone before another point is taken; then the pass ends without a loss."""
 
 
 def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Datapoint], int]) -> int:
-    """Return how many of `points`, from the first on, one request may hold; at least 1."""
+    """Return how many of the first `points` one request may hold; at least 1."""
     if limits.max_bytes is None and not limits.one_per_series:
         return min(len(points), limits.max_points)
     bytes_left = limits.max_bytes
@@ -50,45 +50,45 @@ class BatchWriter:
     """
     Writes points in batches and acknowledges each batch in the spool before it writes the next.
 
-    A batch that fails for its data is halved. A point that fails alone is doubted, and ends only if it fails again
-    after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice if
-    the process ends before the doubted points do. Used by one thread.
+    A batch that fails for its data is halved. A point that fails alone is doubted, and is given up only if it fails
+    again after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice
+    if the process ends before the doubted points are settled. Used by one thread.
     """
 
     def __init__(
         self, sink: Sink, spool: Spool, logger: ThrottledLogger, counts: Counter[str], failures: Counter[str]
     ) -> None:
-        """Take counts of failed attempts by kind (`bug`): all, which is added to, and those since a delivery."""
+        """Take counts of failed attempts by kind: all of them, which are added to, and those since a delivery."""
         self._sink, self._spool, self._logger = sink, spool, logger
         self._counts, self._failures = counts, failures
         self._doubted: deque[Datapoint] = deque()
-        self._is_taken = False  # whether something of the batch at hand was taken
-        self._ahead: Counter[str] = Counter()  # how points ended that were taken while earlier ones are doubted
+        self._is_taken = False  # whether a part of this batch was taken
+        self._ahead: Counter[str] = Counter()  # outcomes of points taken while earlier ones are doubted
         self._failed_passes = 0  # in a row
         self.busy: float | None = None
-        """Since when the sink is at work (monotonic seconds), or None."""
+        """Since when the sink works (monotonic seconds), or None."""
         self.seconds = 0.0
         """How long the last write took."""
         self.rejected = ""
-        """Why, and for one which, points were last rejected."""
+        """Why points were last rejected, with an example."""
 
     @property
     def is_halfway(self) -> bool:
-        """Whether points were taken that cannot be acknowledged before earlier ones end."""
+        """Whether points were taken that cannot be acknowledged before earlier ones."""
         return bool(self._ahead)
 
     @property
     def most(self) -> int:
-        """How many points the next pass should take from the spool."""
+        """Points that the next pass should take from the spool."""
         most = self._sink.limits.max_points
         return min(max(most, 2 * self._most_doubted()), 16 * most) if self._failed_passes else most
 
     def _most_doubted(self) -> int:
         """Return 100; after every 2nd failed pass in a row 16, after every 4th 32, and so on."""
-        return 8 * (self._failed_passes & -self._failed_passes) or DOUBTED
+        return 8 * (self._failed_passes & -self._failed_passes) or MAX_DOUBTED
 
     def write_all(self, points: list[Datapoint]) -> None:
-        """Write and acknowledge `points`; raise what the sink raises where the rest must be sent again."""
+        """Write and acknowledge `points`; raise what the sink raises if the rest must be sent again."""
         most_doubted = self._most_doubted()
         self._doubted.clear()
         for batch in self._cut(points):
@@ -104,7 +104,7 @@ class BatchWriter:
             points = points[n:]
 
     def _size(self, point: Datapoint) -> int:
-        """Return the bytes of a point; one whose size the sink cannot tell fills a request alone."""
+        """Return the bytes of a point; if the sink fails to, a whole request's."""
         try:
             return self._sink.size(point)
         except Exception as bug:
@@ -114,7 +114,7 @@ class BatchWriter:
             return self._sink.limits.max_bytes
 
     def _write(self, batch: list[Datapoint]) -> Counter[str]:
-        """Write one batch; return how its points ended, as entries of the ledger."""
+        """Write one batch; return the outcomes of its points, as entries of the ledger."""
         self.busy = begun = time.monotonic()
         try:
             rejected = self._sink.write(batch)
@@ -134,13 +134,13 @@ class BatchWriter:
         return change
 
     def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
-        """Write one batch and acknowledge it; halve it where a point is at fault and the answer does not say which."""
+        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
         try:
             change = self._write(batch)
         except (Retryable, Refused, SinkClosed):
             raise
         except BaseException as problem:
-            if not self._is_of_the_data(problem):
+            if not self._is_data_fault(problem):
                 raise
             if half := len(batch) // 2:
                 self._deliver(batch[:half], most_doubted)
@@ -153,11 +153,11 @@ class BatchWriter:
         self._is_taken, self._failed_passes, self._ahead = True, 0, change
         self.end_doubted()
 
-    def _is_of_the_data(self, problem: BaseException) -> bool:
+    def _is_data_fault(self, problem: BaseException) -> bool:
         return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
 
     def end_doubted(self) -> None:
-        """Try each doubted point again; where others were taken, end those that fail again; acknowledge them all."""
+        """Try each doubted point again; give up those that fail again if others were taken; acknowledge all."""
         aside: list[Datapoint] = []
         why = ""
         try:
@@ -168,7 +168,7 @@ class BatchWriter:
                 except (Retryable, Refused, SinkClosed):
                     raise
                 except BaseException as problem:
-                    if not self._is_of_the_data(problem):
+                    if not self._is_data_fault(problem):
                         raise
                     if not self._is_taken:
                         self._fail_pass(problem)
@@ -189,7 +189,7 @@ class BatchWriter:
         self._ahead = Counter()
 
     def _fail_pass(self, problem: BaseException) -> NoReturn:
-        """End a pass in which points fail and no other was taken after them."""
+        """End a pass in which points fail and no later one was taken; raise Refused or `problem`."""
         self._failed_passes += 1
         if isinstance(problem, BadBatch):
             raise Refused(f"every point is refused, so none is given up: {problem}") from problem
@@ -200,7 +200,7 @@ class BatchWriter:
         known = set(self._spool.ledger.rejected)
         entries = []
         for reason in reasons:
-            counted = reason if reason in known or len(known) < MOST_REASONS else "other"
+            counted = reason if reason in known or len(known) < MAX_REASONS else "other"
             known.add(counted)
             self.rejected = f"{counted} (for one, {example})"
             self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")

@@ -1,4 +1,4 @@
-"""The clock: asks the collectors, waits a moment, hands every sink its copy."""
+"""The clock: requests readings, waits for them, and passes them to every route."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from typing import Any, Final, TypeVar
 from agent.datapoint import Datapoint
 from agent.errors import text_of
 from agent.logs.throttled import ThrottledLogger
-from agent.pipeline.derivation import Derivation, derive_all
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Reading, Sampler
+from agent.pipeline.sampler import Derivation, Reading, Sampler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
-PATIENCE: Final = 5.0
-"""Seconds that a single reading waits, which has no next tick: a driver may take a while to wake up."""
+FIRST_READING: Final = 5.0
+"""Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
 DEADLINE: Final = 8.0
 """Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
 
 
 class Pipeline:
     """
-    Samplers on one side, outlets on the other, one clock between.
+    Samplers, processors and routes, driven by one clock.
 
-    Ticks stay on the grid of the first one: no drift, and after an overrun no piling up; what was missed is counted.
-    The clock's thread outlives what any part raises: that costs the part its share of a tick, is told and counted.
+    Ticks stay on the grid of the first one: no drift, and after an overrun missed ticks are counted, not made up for.
+    An exception of a part costs only its share of a tick; it is logged and counted.
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class Pipeline:
 
     def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
         """
-        Return what collectors gave within `grace` seconds, and what processors derive from it.
+        Return what collectors yield within `grace` seconds, and what processors derive from it.
 
-        A collector that still reads is not asked again. A stop ends the wait.
+        A collector that is still reading is not asked again. A stop ends the wait.
         """
         waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
@@ -82,11 +81,12 @@ class Pipeline:
                 continue
             points += reading.points
             waiting -= reading.at == at
-        derive_all(self.derivations, points, at)
+        for derivation in self.derivations:
+            points += derivation.run(tuple(points), at)
         return points
 
     def tick(self, grace: float | None = None) -> None:
-        """One pass from the collectors to the spools; the last one, if a collector's input has ended for good."""
+        """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
         at = self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
         for route in self.routes:
@@ -99,7 +99,7 @@ class Pipeline:
         self._survive("heartbeat", self.on_tick)
 
     def run(self, duration: float | None = None) -> None:
-        """Tick until `stop`, or for `duration` seconds; then once more, so that the last moments count too."""
+        """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""
         begun = due = time.monotonic()
         end = None if duration is None else begun + duration
         while not self._stop.is_set():
@@ -116,20 +116,20 @@ class Pipeline:
         self.tick()
 
     def once(self, pause: float) -> None:
-        """Read twice, `pause` seconds apart, since a rate needs two readings; hand out the second."""
+        """Read twice, `pause` seconds apart, since a rate needs two readings; send the second."""
         at = self._clock()
-        points = self._survive("readings", self.gather, at, PATIENCE) or []
+        points = self._survive("readings", self.gather, at, FIRST_READING) or []
         for route in self.routes:
             self._survive(f"sink {route.name}", route.prime, points, at)
         if not self._stop.wait(pause):
-            self.tick(PATIENCE)
+            self.tick(FIRST_READING)
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""
         self._stop.set()
 
     def close(self, deadline: float = DEADLINE) -> None:
-        """End the windows, let the sinks deliver for `deadline` seconds, leave the rest spooled."""
+        """End the windows, let the sinks deliver for `deadline` seconds, keep the rest in the spools."""
         for sampler in self.samplers:
             sampler.stop()
         for route in self.routes:
@@ -144,7 +144,7 @@ class Pipeline:
                 sampler.join(0.1)
 
     def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
-        """Call; where that raises, say so under the name of `who`, count it and return None."""
+        """Return what `call` returns; log and count an exception under the name `who`, and return None."""
         try:
             return call(*args)
         except Exception as bug:

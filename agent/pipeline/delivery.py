@@ -1,4 +1,4 @@
-"""One thread for each sink: takes points from the spool, delivers them, backs off."""
+"""Delivers points from the spool to one sink, on a thread of its own, and backs off after failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import Refused, Retryable, SinkClosed, text_of
@@ -19,29 +19,28 @@ from agent.sink import Sink
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DICE: Final = random.Random()  # noqa: S311  # not a secret
-REMEMBER: Final = 1.0
-"""Seconds between two askings of a sink for its state while there is much to deliver: a kill costs no more of it."""
-CATCH_UP: Final = 0.5
-"""Seconds between two looks at an identity that is not known yet."""
+SAVE_INTERVAL: Final = 1.0
+"""Seconds between two savings of a sink's state while there is much to deliver; a kill loses at most the rest."""
+IDENTITY_POLL: Final = 0.5
+"""Seconds between two checks for an identity that is not known yet."""
 HANG: Final = 120.0
-"""Seconds without a sign of life after which a sink counts as hanging: five requests of 15 s, and new credentials."""
-MOST_AFTER: Final = 900.0
-"""Seconds that the far side may ask us to wait."""
-
-
-MOST_DRESSED: Final = 100_000
+"""Seconds without an answer after which a sink counts as hanging: five requests of 15 s, and new credentials."""
+MAX_AFTER: Final = 900.0
+"""Longest pause in seconds that a service may ask for."""
+MAX_MERGED: Final = 100_000
 """Dimensions that are remembered together with the machine's."""
 _make: Final = Datapoint._make
-"""Makes a point of a tuple at half the cost of a call with its fields."""
+"""Makes a point from a tuple in half the time of a call with its fields."""
 
 
 class Worker:
     """
-    Delivers what one sink is owed, oldest first; the only place where a write is tried again.
+    Delivers the points of one sink, oldest first; the only place where a write is tried again.
 
-    A batch is sent twice only where its answer was lost, or where the process ends while points are doubted.
+    A batch is sent twice only if its answer was lost, or if the process ends while points are doubted.
     """
 
     def __init__(
@@ -61,10 +60,11 @@ class Worker:
         on_closed: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        Send every `flush` seconds, `offset` (0 to 1) of a period after the full one; 0 is at once.
+        Send every `flush` seconds (0: at once), delayed by the share `offset` (0 to 1) of that.
 
-        `common` gives the dimensions of this machine, or None while they are not known: nothing is sent then.
-        Back-off is a random share of `base` doubling up to `cap` seconds; for what was refused, the `refused_` ones.
+        `common` returns the dimensions of this machine, or None while they are not known: nothing is sent then.
+        After a failure wait a random share of `base` seconds, which double up to `cap`; if the set-up is refused, of
+        the `refused_` ones.
         """
         self.name, self.sink, self.spool = name, sink, spool
         self._common, self._rename, self._on_closed = common, rename, on_closed
@@ -72,18 +72,18 @@ class Worker:
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
         self._logger, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
-        self._dressed: dict[Dimensions, Dimensions] = {}
-        self._under: Dimensions | None = None
+        self._merged: dict[Dimensions, Dimensions] = {}
+        self._machine: Dimensions | None = None
         self.counts: Counter[str] = Counter()
         """`retried`, `refused`, `bug`: attempts that failed so."""
         self._failures: Counter[str] = Counter()  # the same, since something was delivered
         self._batches = BatchWriter(sink, spool, self._logger, self.counts, self._failures)
         self.delivered: float | None = None
-        """When something was last delivered (monotonic seconds), or None."""
+        """When points were last delivered (monotonic seconds), or None."""
         self.last_error: str | None = None
-        """What the last failed attempt said, or None."""
+        """The error of the last failed attempt, or None."""
         self.refused: str | None = None
-        """Why the far side refuses this set-up, or every point, while it does."""
+        """Why the service refuses this set-up, or every point, while it does."""
         self._rejecting: str | None = None
         self._counts = self._ended()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
@@ -93,21 +93,21 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that the spool has something new."""
+        """Tell the thread that the spool has new points."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Ask for a last delivery of what is owed, tried once."""
+        """Request a last delivery of what is kept, tried once."""
         self._stop.set()
         self._wake.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the last delivery; tell whether it has ended."""
+        """Wait for the last delivery; return whether it has ended."""
         if self._thread.is_alive():
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    # -- the clock's side ---------------------------------------------------------------------------------------
+    # -- called by the clock's thread ------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
@@ -116,7 +116,7 @@ class Worker:
 
     @property
     def stuck(self) -> str | None:
-        """Why nothing comes of this sink's thread, if so."""
+        """Why this sink's thread delivers nothing, or None."""
         if self._thread.ident and not self._thread.is_alive() and not self._stop.is_set():
             return "its thread has ended; restart the agent"
         begun = self._batches.busy
@@ -124,7 +124,7 @@ class Worker:
         return f"hangs: no answer for {seconds:.0f} s" if seconds > HANG else None
 
     def watch(self) -> None:
-        """Say once that the sink's thread hangs or has ended, and that it answers again."""
+        """Log that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
             self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
         else:
@@ -141,7 +141,8 @@ class Worker:
             self._batches.busy, delay = time.monotonic(), None
             try:
                 if not is_open:
-                    self._recall()
+                    if state := self.spool.recall():
+                        self.sink.recall(state)
                     self.sink.open()
                     self.spool.bind(self.sink.destination())
                     is_open = True
@@ -149,11 +150,11 @@ class Worker:
                     self._failures.clear()
                     self.delivered = time.monotonic()
                     if time.monotonic() >= due:
-                        self._remember()
-                        due = time.monotonic() + REMEMBER
+                        self._save_state()
+                        due = time.monotonic() + SAVE_INTERVAL
                 self._well()
-            except SinkClosed as gone:
-                log.info("sink %s: %s", self.name, gone)
+            except SinkClosed as end:
+                log.info("sink %s: %s", self.name, end)
                 self._on_closed()
                 self._batches.busy = None
                 self._end_all("reader gone")
@@ -162,34 +163,30 @@ class Worker:
                 if not self._batches.is_halfway:
                     self.spool.release()
                 delay = self._delay(problem)
-            self._remember()
-        self._close()
+            self._save_state()
+        self._call(self.sink.close, "failed to close")
 
-    def _recall(self) -> None:
-        """Give the sink what it must know of the time before a restart."""
-        if state := self.spool.recall():
-            self.sink.recall(state)
-
-    def _remember(self) -> None:
-        """Keep what the sink must know after a restart."""
-        try:
-            state = self.sink.state()
-        except BaseException as bug:
-            self._logger.log(
-                logging.ERROR, f"state {type(bug)}", f"cannot tell its state: {text_of(bug)}", traceback=True
-            )
-            return
-        if state is not None:
+    def _save_state(self) -> None:
+        """Save what the sink must know after a restart."""
+        if (state := self._call(self.sink.state, "cannot return its state")) is not None:
             self.spool.remember(state)
 
+    def _call(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` of the sink returns; log an exception, and return None."""
+        try:
+            return method()
+        except BaseException as bug:
+            self._logger.log(logging.ERROR, f"{failure} {type(bug)}", f"{failure}: {text_of(bug)}", traceback=True)
+            return None
+
     def _wait(self, delay: float | None) -> bool:
-        """Wait until something may be sent, `delay` seconds after a failure; tell whether this is the last time."""
+        """Wait until points may be sent, `delay` seconds after a failure; return whether this is the last time."""
         while not self._stop.is_set():
             if not self.spool.is_due:
                 self._wake.wait()
                 self._wake.clear()
             elif self._common() is None:
-                self._stop.wait(CATCH_UP)
+                self._stop.wait(IDENTITY_POLL)
             else:
                 return self._stop.wait(self._until_flush() if delay is None else delay)
         return self._stop.is_set()
@@ -198,7 +195,7 @@ class Worker:
         return (self._offset * self._flush - time.monotonic()) % self._flush if self._flush else 0.0
 
     def _deliver_some(self) -> bool:
-        """Deliver the next batches; tell whether there may be more."""
+        """Deliver the next batches; return whether there may be more."""
         if self._batches.is_halfway:
             self._batches.end_doubted()
             return True
@@ -207,15 +204,15 @@ class Worker:
         if not points or (common is None and known is None):
             self.spool.release()
             return False
-        self._batches.write_all(self._dress(points, known if common is None else common))
+        self._batches.write_all(self._complete(points, known if common is None else common))
         return True
 
-    def _dress(self, points: list[Datapoint], common: Dimensions | None) -> list[Datapoint]:
-        """Add the machine's dimensions to each point, whose own win, and give it the name that was asked for."""
+    def _complete(self, points: list[Datapoint], common: Dimensions | None) -> list[Datapoint]:
+        """Add the machine's dimensions to each point, whose own take precedence, and rename it."""
         if common:
-            if common is not self._under or len(self._dressed) > MOST_DRESSED:
-                self._under, self._dressed = common, {}
-            known, bare = self._dressed, points
+            if common is not self._machine or len(self._merged) > MAX_MERGED:
+                self._machine, self._merged = common, {}
+            known, bare = self._merged, points
             points = []
             for metric, value, own, at, start_time, start, summary, increase in bare:
                 if (dims := known.get(own)) is None:
@@ -227,7 +224,7 @@ class Worker:
         return f"{self.spool.ledger.spooled} points are kept"
 
     def _delay(self, problem: BaseException) -> float:
-        """Say what failed; return the seconds to wait: what the far side named, or full jitter."""
+        """Log what failed; return the seconds to wait: as the service asked, or full jitter."""
         text = text_of(problem)
         kind = "retried" if isinstance(problem, Retryable) else "refused" if isinstance(problem, Refused) else "bug"
         self.counts[kind] += 1
@@ -236,7 +233,7 @@ class Worker:
         if isinstance(problem, Retryable):
             self._logger.log(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
             if problem.after is not None and problem.after > 0:
-                return min(problem.after, MOST_AFTER)
+                return min(problem.after, MAX_AFTER)
         elif isinstance(problem, Refused):
             self.refused = text
             self._logger.log(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
@@ -249,7 +246,7 @@ class Worker:
         return DICE.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))
 
     def _ended(self) -> tuple[int, int]:
-        """Return how many points were sent, and rejected."""
+        """Return how many points were sent and rejected."""
         return self.spool.ledger.sent, self.spool.ledger.rejected.total()
 
     def _well(self) -> None:
@@ -261,7 +258,7 @@ class Worker:
         self._logger.resolved("retry", "delivers again")
 
     def _end_all(self, reason: str) -> None:
-        """Drop what is owed and what still comes, until the stop."""
+        """Drop what is kept and what still comes, until the stop."""
         stopping = False
         while not stopping:
             stopping = self._stop.is_set()
@@ -271,9 +268,3 @@ class Worker:
             if not stopping:
                 self._wake.wait()
                 self._wake.clear()
-
-    def _close(self) -> None:
-        try:
-            self.sink.close()
-        except BaseException as bug:
-            self._logger.log(logging.ERROR, f"close {type(bug)}", f"failed to close: {text_of(bug)}", traceback=True)

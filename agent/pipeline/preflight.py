@@ -1,4 +1,4 @@
-"""What a sink will never take of a configuration, by the sink's own rules, before it is sent anything."""
+"""Checks before the start what a sink will never take of a configuration, by the sink's own rules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agent.datapoint import Datapoint, Dimensions, Metric, gauge
 from agent.sink import Sink
 
 SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
-NAMED: Final = 3
-"""Metrics that a sentence names."""
+MAX_NAMES: Final = 3
+"""Metrics that a message names."""
 
 
 class Fault(NamedTuple):
@@ -19,11 +19,11 @@ class Fault(NamedTuple):
 
     text: str
     whole: bool = True
-    """Whether every point is rejected for it, or only those of some metrics."""
+    """Whether every point is rejected, or only those of some metrics."""
 
 
 def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str = "dims") -> Iterator[Fault]:
-    """Yield a sentence for each dimension of every point, and each set of them, that the sink `name` never takes."""
+    """Yield a fault for each dimension that the sink `name` never takes, else one if it never takes all together."""
     alone = False
     for key, value in dims.items():
         if why := _refuses(name, sink, SAMPLE, Dimensions({key: value})):
@@ -43,15 +43,15 @@ def faults(
     name: str,
     sink: Sink,
     dims: Mapping[str, str],
-    *,
     words: Iterable[str],
     metrics: Iterable[Metric],
+    *,
     rename: Callable[[Datapoint], Datapoint] | None,
 ) -> Iterator[Fault]:
     """
-    Yield what the sink `name` never takes of points that carry `dims`, and values that are not known of `words`.
+    Yield what the sink `name` will never take: points of `metrics`, before `rename`, with these dimensions.
 
-    `metrics` are those that it is to be sent, before `rename`.
+    Every point carries `dims`, and a dimension for each of `words` whose value is not known yet.
     """
     found = [*dimension_faults(name, sink, dims)]
     yield from found
@@ -67,6 +67,6 @@ def faults(
         if why := _refuses(name, sink, point.metric, point.dims):
             refused.setdefault(point.metric.name, why)
     if refused:
-        names, why = ", ".join([*refused][:NAMED]), next(iter(refused.values()))
-        more = f" and {len(refused) - NAMED} more" if len(refused) > NAMED else ""
+        names, why = ", ".join([*refused][:MAX_NAMES]), next(iter(refused.values()))
+        more = f" and {len(refused) - MAX_NAMES} more" if len(refused) > MAX_NAMES else ""
         yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == asked)

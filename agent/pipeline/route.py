@@ -1,15 +1,23 @@
-"""One sink's way from samples to its spool: what it wants, its windows, what it owes."""
+"""The route of one sink from samples to its spool: filter, window, limit of series."""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
-from agent.pipeline.cardinality_limit import CardinalityLimit
+from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.delivery import Worker
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
+
+log = logging.getLogger(__name__)
+
+FORGET: Final = 3600 * 10**9
+"""Nanoseconds after which a series that is gone makes room for another: CloudWatch bills a metric by the hour."""
 
 
 class Filter:
@@ -23,19 +31,56 @@ class Filter:
     def wants(self, metric: Metric) -> bool:
         """Tell whether points of `metric` are wanted."""
         key = (metric.name, metric.level)
-        known = self._known.get(key)
-        if known is None:
-            known = (
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = (
                 metric.level <= self._level
                 and (not self._include or any(fnmatchcase(metric.name, glob) for glob in self._include))
                 and not any(fnmatchcase(metric.name, glob) for glob in self._exclude)
             )
-            self._known[key] = known
         return known
 
 
+class CardinalityLimit:
+    """Admits the points of the first `max_series` series, so that a wrong dimension does not become a bill."""
+
+    def __init__(self, sink: str, max_series: int) -> None:
+        """Take the sink's name for the log, and how many series it may be sent."""
+        self._max_series = max_series
+        self._seen: dict[tuple[str, Dimensions], int] = {}
+        self._logger = ThrottledLogger(log, f"sink {sink}")
+
+    def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
+        """Return those of `points` whose series are within the limit."""
+        seen, admitted = self._seen, []
+        if points and len(seen) >= self._max_series:
+            horizon = points[0].at - FORGET
+            for key in [key for key, last in seen.items() if last < horizon]:
+                del seen[key]
+        for point in points:
+            key = (point.metric.name, point.dims)
+            if key in seen or len(seen) < self._max_series:
+                seen[key] = point.at
+                admitted.append(point)
+        if len(admitted) < len(points):
+            self._warn(points)
+        return admitted
+
+    def _warn(self, points: Sequence[Datapoint]) -> None:
+        """Log the metric with the most series, and its dimension with the most values."""
+        series = {*self._seen, *((point.metric.name, point.dims) for point in points)}
+        metric, count = Counter(name for name, _ in series).most_common(1)[0]
+        values = Counter(key for key, _ in {pair for name, dims in series if name == metric for pair in dims.items()})
+        grew = f" by its dimension {values.most_common(1)[0][0]}" if values else ""
+        self._logger.log(
+            logging.WARNING,
+            "max_series",
+            f"more than {self._max_series} series, those beyond are not sent: {metric} alone has {count}{grew};"
+            f" exclude it, or raise max_series",
+        )
+
+
 class Route:
-    """Filter, window and spool of one sink; used by the clock's thread. The worker takes it from there."""
+    """Filter, window, limit and spool of one sink; used by the clock's thread. The worker delivers from the spool."""
 
     def __init__(
         self,
@@ -45,16 +90,16 @@ class Route:
         worker: Worker,
         common: Callable[[], Dimensions | None],
         *,
-        budget: CardinalityLimit | None = None,
+        limit: CardinalityLimit | None = None,
         copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
     ) -> None:
         """
-        Put what `chosen` lets through into `spool`, window by window and within `budget`, and wake `worker`.
+        Put what `chosen` lets through into `spool`, window by window and within `limit`, and wake `worker`.
 
-        `copies` gives what is to be sent beside the points of a window: from there on these are points as any.
+        `copies` returns further points to send with those of a window; they are treated like any other point.
         """
         self.name = worker.name
-        self._budget, self._copies = budget, copies
+        self._limit, self._copies = limit, copies
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
 
@@ -69,14 +114,14 @@ class Route:
         self._window.prime(points, at, self._wants)
 
     def close_window(self) -> None:
-        """End the window that is open, however short."""
+        """End the open window, however short."""
         self._keep(self._window.close())
         self.spool.note_samples(0)
 
     def _keep(self, points: Sequence[Datapoint]) -> None:
         if self._copies:
             points = [*points, *self._copies(points)]
-        if self._budget and len(admitted := self._budget.admit(points)) < len(points):
+        if self._limit and len(admitted := self._limit.admit(points)) < len(points):
             self.spool.refuse(len(points) - len(admitted), "over max_series")
             points = admitted
         if points:

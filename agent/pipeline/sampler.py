@@ -1,4 +1,4 @@
-"""A thread for each collector that has something to read: a driver call that hangs, hangs there."""
+"""Runs collectors, each on a thread of its own since a driver call may hang, and processors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from agent.collector import Collector
@@ -15,6 +16,7 @@ from agent.datapoint import Datapoint, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.validation import Validation
+from agent.processor import Processor
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +31,80 @@ class Reading(NamedTuple):
     points: list[Datapoint]
 
 
-class Sampler:
-    """
-    Runs one collector: never twice at once, and from `open` to `close` on one thread, which is a daemon.
+class Source:
+    """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
-    Long-lived, because psutil keeps its baselines by thread. A reading that does not come back costs this thread
-    and nothing else: the collector is skipped and counted until it returns. A collector that finds nothing to read is
-    closed, and its thread ends; another one opens it at the next try.
+    def __init__(self, kind: str, name: str, level: Level) -> None:
+        """Keep points of at most `level`."""
+        self.name = name
+        self._logger = ThrottledLogger(log, f"{kind} {name}")
+        self.validation = Validation(level, self._logger)
+        self.ok: bool | None = None
+        """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
+        self.trouble: str | None = None
+        """What went wrong in the last call, or None."""
+        self.earlier: str | None = None
+        """The same for the call before it."""
+        self.yielded = 0
+        """Points of the last call."""
+        self.seconds = 0.0
+        """How long the last call took."""
+        self.failed = 0
+
+    def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
+        """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
+        begun = time.monotonic()
+        points: list[Datapoint] = []
+        self.earlier, self.trouble = self.trouble, None
+        self.validation.problems.clear()
+        try:
+            read(points)
+        except BaseException as bug:  # a plugin's SystemExit, too
+            self.ok = False
+            self.failed += 1
+            self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
+            is_bug = not isinstance(bug, OSError)  # which is a fault of the host
+            self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+        self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
+        self.seconds, self.yielded = time.monotonic() - begun, len(points)
+        return points
+
+
+class Derivation(Source):
+    """
+    Runs one processor on the clock's thread, and validates its points like a collector's.
+
+    An exception costs only this processor's points of this tick; it is logged and counted.
+    """
+
+    def __init__(self, name: str, processor: Processor, level: Level) -> None:
+        """Keep derived points of at most `level`."""
+        super().__init__("processor", name, level)
+        self.processor = processor
+
+    def run(self, tick: Sequence[Datapoint], at: int) -> list[Datapoint]:
+        """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        return self._attempt(partial(self._derive, tick, at))
+
+    def _derive(self, tick: Sequence[Datapoint], at: int, points: list[Datapoint]) -> None:
+        try:
+            self.validation.take(self.processor.derive(tick, at), at, points)
+        except PartlyCollected as partly:
+            self.trouble = "; ".join(partly.problems)
+            self._logger.log(logging.WARNING, "partly", self.trouble)
+        except BaseException:
+            points.clear()
+            raise
+        self.ok = True
+
+
+class Sampler(Source):
+    """
+    Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
+
+    The thread is long-lived, because psutil keeps its baselines by thread. A collector whose reading does not return
+    is skipped and counted until it returns. A collector that finds nothing to read is closed, and its thread ends;
+    the next attempt opens it on a new thread.
     """
 
     def __init__(
@@ -49,34 +118,23 @@ class Sampler:
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
-        Put readings of at most `level` on `readings`; try what was not available again after `retry` seconds.
+        Put readings of at most `level` on `readings`; open an unavailable collector again after `retry` seconds.
 
-        `learn` is told, on this sampler's thread, what readings say of this machine's identity.
+        `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
-        self.name, self.collector, self._readings = name, collector, readings
+        super().__init__("collector", name, level)
+        self.collector, self._readings = collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = self._is_parked = False
-        self._logger = ThrottledLogger(log, f"collector {name}")
-        self.validation = Validation(level, self._logger)
         self._learn = learn
-        self._told: Mapping[str, str] = {}
+        self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """How the collector's input ended for good, if it has."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
-        self.ok: bool | None = None
-        """Whether the last reading succeeded in time; None before the first, and where there is nothing to read."""
-        self.trouble: str | None = None
-        """What went wrong in the last reading, or None."""
-        self.earlier: str | None = None
-        """The same of the reading before."""
-        self.yielded = 0
-        """Points of the last reading."""
-        self.seconds = 0.0
-        """How long the last reading took."""
-        self.failed = self.partial = self.skipped = 0
+        self.partial = self.skipped = 0
         self._thread = threading.Thread()
 
     def start(self) -> None:
@@ -86,13 +144,13 @@ class Sampler:
         self._thread.start()
 
     def request(self, at: int) -> bool:
-        """Ask for a reading stamped `at`; tell whether one will come. Called by the clock's thread."""
+        """Request a reading stamped `at`; return whether one will come. Called by the clock's thread."""
         if self.ended:
             return False
         if self._busy:
             self.skipped += 1
             self.ok = False
-            self._logger.log(logging.WARNING, "busy", "the last reading has not come back; skipped until it does")
+            self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
             return False
         if not self._open and time.monotonic() < self._retry_at:
             return False
@@ -103,41 +161,28 @@ class Sampler:
         return True
 
     def stop(self) -> None:
-        """End the thread after the reading in progress, if that ever ends."""
+        """End the thread after the reading in progress."""
         self._due.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread to have closed the collector."""
+        """Wait until the thread has closed the collector, at most `timeout` seconds."""
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def _run(self) -> None:
         while (at := self._due.get()) is not None:
-            begun = time.monotonic()
-            points: list[Datapoint] = []
-            self.earlier, self.trouble = self.trouble, None
-            self.validation.problems.clear()
-            try:
-                self._read(at, points)
-            except BaseException as bug:
-                self.ok = False
-                self.failed += 1
-                self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
-                is_bug = not isinstance(bug, OSError)  # that is the host's trouble
-                self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
-            self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
-            self.seconds, self.yielded = time.monotonic() - begun, len(points)
+            points = self._attempt(partial(self._read, at))
             if is_parked := self.unavailable is not None and not self._open:
                 self._close()
                 self._is_parked = True
-            self._busy = False  # from here on, where this thread is to end, the collector is another thread's
+            self._busy = False  # if this thread ends now, another one may use the collector from here on
             self._readings.put(Reading(at, points))
             if is_parked:
                 return
         self._close()
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
-        """Read once; whatever else is raised is a bug of the collector, of which nothing comes further than here."""
+        """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
         try:
             if not self._open:
                 self._retry_at = time.monotonic() + self._retry
@@ -146,7 +191,7 @@ class Sampler:
                 self._logger.resolved("unavailable", "available now")
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
-            self._logger.resolved("busy", "readings come back again")
+            self._logger.resolved("busy", "its readings return again")
         except InputEnded as end:
             self._partly(end.problems)
             self.ok, self.ended = True, end
@@ -156,8 +201,8 @@ class Sampler:
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and (words := self.collector.identity()) is not self._told:
-            self._told = words
+        if self._open and (words := self.collector.identity()) is not self._learned:
+            self._learned = words
             self._learn(words)
 
     def _partly(self, problems: Sequence[str]) -> None:
@@ -171,6 +216,5 @@ class Sampler:
         try:
             self.collector.close()
         except BaseException as bug:
-            self._logger.log(
-                logging.ERROR, f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}", traceback=True
-            )
+            cause, text = f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}"
+            self._logger.log(logging.ERROR, cause, text, traceback=True)

@@ -1,24 +1,24 @@
-"""The agent about itself: a collector like any other, over the counts that its parts keep."""
+"""The collector of the agent's own metrics, read from the counts that its parts keep."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from agent.host.procfs import KeptFile
-from agent.pipeline.derivation import Derivation
+from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Sampler
+from agent.pipeline.sampler import Derivation, Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
 P = ("collector", "part")
 D = ("processor",)
 LEVEL: Final = Level.DETAILED
+STATM: Final = Path("/proc/self/statm")
 
 # fmt: off
 SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
@@ -65,46 +65,33 @@ class AgentCollector(Collector):
     def __init__(self, start_time: int) -> None:
         """Count from `start_time` (ns since the epoch), when the agent began."""
         self._start_time = start_time
-        self._samplers: Sequence[Sampler] = ()
-        self._derivations: Sequence[Derivation] = ()
-        self._outlets: Sequence[Route] = ()
-        self._missed: Callable[[], int] = int
-        self._ticks_failed: Callable[[], int] = int
-        self._statm: KeptFile | None = None
+        self._pipeline: Pipeline | None = None
         self._before: dict[tuple[str, str], int] = {}
         self._dims: dict[tuple[tuple[str, str], ...], Dimensions] = {}
 
-    def watch(
-        self,
-        samplers: Sequence[Sampler],
-        routes: Sequence[Route],
-        missed: Callable[[], int],
-        failed: Callable[[], int] = int,
-        derivations: Sequence[Derivation] = (),
-    ) -> None:
-        """Say whose counts to read. A spool's counts go back beyond this process: only the rest is ours."""
-        self._samplers, self._outlets, self._missed, self._ticks_failed = samplers, routes, missed, failed
-        self._derivations = derivations
-        for route in routes:
+    def watch(self, pipeline: Pipeline) -> None:
+        """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
+        self._pipeline = pipeline
+        for route in pipeline.routes:
             self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
 
     def open(self) -> None:
-        """Open the agent's own entry in /proc; where there is none, psutil serves."""
-        statm = Path("/proc/self/statm")
-        self._statm = KeptFile(statm) if statm.exists() else None
+        """Do nothing."""
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the counts as they are now."""
-        yield RSS.point(at, self._rss())
+        """Yield the current counts."""
+        yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
-        yield MISSED.point(at, self._missed(), start_time=self._start_time)
-        yield TICKS_FAILED.point(at, self._ticks_failed(), start_time=self._start_time)
-        for sampler in self._samplers:
-            yield from self._of_collector(sampler, at)
-        for derivation in self._derivations:
-            yield from self._of_processor(derivation, at)
-        for route in self._outlets:
-            yield from self._of_sink(route, at)
+        pipeline = self._pipeline
+        yield MISSED.point(at, pipeline.missed if pipeline else 0, start_time=self._start_time)
+        yield TICKS_FAILED.point(at, pipeline.failed if pipeline else 0, start_time=self._start_time)
+        if pipeline:
+            for sampler in pipeline.samplers:
+                yield from self._of_collector(sampler, at)
+            for derivation in pipeline.derivations:
+                yield from self._of_processor(derivation, at)
+            for route in pipeline.routes:
+                yield from self._of_sink(route, at)
 
     def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
         if sampler.ok is None:
@@ -146,13 +133,6 @@ class AgentCollector(Collector):
         oldest = spool.oldest()
         yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
 
-    def _rss(self) -> float:
-        if self._statm is not None:
-            return int(self._statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
-
-        return float(psutil.Process().memory_info().rss)
-
     def _named(self, **pairs: str) -> Dimensions:
         key = tuple(pairs.items())
         if key not in self._dims:
@@ -160,6 +140,14 @@ class AgentCollector(Collector):
         return self._dims[key]
 
     def close(self) -> None:
-        """Close the entry in /proc."""
-        if self._statm is not None:
-            self._statm.close()
+        """Do nothing."""
+
+
+def _resident_bytes() -> float:
+    try:
+        with STATM.open("rb", buffering=0) as file:
+            return int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
+
+        return float(psutil.Process().memory_info().rss)

@@ -1,4 +1,4 @@
-"""Where points enter: each is checked once, and what its collector got wrong costs that point alone."""
+"""Validates the points of collectors and processors; a malformed point is left out alone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOST_METRICS: Final = 20_000
 LATEST: Final = 2**63 - 1
 """The last nanosecond that SQLite can hold."""
 LARGE: Final = 9e18
-"""What a number is below, as almost all are, that can be kept as it is: an integer of 64 bits or a finite float."""
+"""A number between -LARGE and this is a finite float or an integer of 64 bits, and can be kept as it is."""
 NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What numbers of other libraries raise that cannot become a float."""
+"""What numbers of other libraries may raise when they cannot become a float."""
 
 
 class Malformed(Exception):
-    """A point is not what the contract says; `part` of it is at fault."""
+    """A point does not keep the contract; `part` of it is at fault."""
 
     def __init__(self, part: str, text: str) -> None:
         """Take the part, one of a few words, and what is wrong with it."""
@@ -35,13 +35,13 @@ class Malformed(Exception):
 
 
 class Validation:
-    """Takes what one collector yields; used by its thread alone."""
+    """Validates what one collector or processor yields; used by one thread."""
 
     def __init__(self, level: Level, logger: ThrottledLogger) -> None:
         """Take points of at most `level`; log malformed ones, which are left out, to `logger`."""
         self._level, self._logger = level, logger
-        self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is dear
-        self._metrics: list[Metric] = []  # which keeps these identities from being given to others
+        self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
+        self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
         self.not_finite = 0
         self.malformed: Counter[str] = Counter()
         """Points left out, by the part that was at fault."""
@@ -49,10 +49,10 @@ class Validation:
         """What is wrong with the points of this reading, an example for each part."""
 
     def take(self, found: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
-        """Add to `points` what is good of the reading of `now`; raise PartlyCollected where there is no end to it."""
+        """Add the valid points of the reading of `now` to `points`; raise PartlyCollected if there are too many."""
         wanted, add, source, small, large, latest = self._wanted.get, points.append, iter(found), -LARGE, LARGE, LATEST
         for point in islice(source, MOST_POINTS):
-            if point.__class__ is Datapoint:  # the quick way for nearly all of them: `type()` takes twice as long
+            if point.__class__ is Datapoint:  # the fast path; `type()` takes twice as long
                 metric, value, dims, at, start_time, start, summary, increase = point
                 is_wanted = wanted(id(metric))
                 if is_wanted is False:
@@ -102,15 +102,15 @@ class Validation:
             raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
         if not (dims.is_text or _verify(dims)):
             dims = Dimensions({_text("dims", key): _text("dims", text) for key, text in dims.items_sorted})
-        for part, moment in (("at", at), ("start_time", start_time)):
-            if not (moment is None and part == "start_time"):
-                _check_moment(part, moment)
+        _check_moment("at", at)
+        if start_time is not None:
+            _check_moment("start_time", start_time)
         if rest != [None, None, None]:
             raise Malformed("point", "start, summary and increase are not a collector's to give")
         return Datapoint(metric, number, dims, at, start_time)
 
     def _wants(self, metric: Metric) -> bool:
-        """Tell whether `metric` is of the level; raise Malformed if it is none."""
+        """Return whether `metric` is of the level; raise Malformed if it is not a metric."""
         if (known := self._wanted.get(id(metric))) is None:
             if type(metric) is not Metric:
                 raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
@@ -128,7 +128,7 @@ class Validation:
 
 
 def _verify(dims: Dimensions) -> bool:
-    """Tell, and note, whether all pairs are plain text that UTF-8 can hold."""
+    """Return whether all pairs are plain text that UTF-8 can encode, and remember it in `dims` if so."""
     for key, value in dims.items_sorted:
         if type(key) is not str or type(value) is not str:
             return False
@@ -146,7 +146,7 @@ def _kind(thing: object) -> str:
 
 
 def _text(part: str, text: object) -> str:
-    """Return a plain str of `text`; raise Malformed if it is none, or one that UTF-8 cannot hold."""
+    """Return `text` as a plain str; raise Malformed if it is no str, or one that UTF-8 cannot encode."""
     if not isinstance(text, str):
         raise Malformed(part, f"expected str in it, got {_kind(text)}")
     plain = str.__str__(text)

@@ -1,4 +1,4 @@
-"""Samples of a series -> one datapoint a window."""
+"""Turns the samples of each series into one datapoint a window."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary
 from agent.sink import SLACK
 
 MOST_VALUES: Final = 150
-"""Distinct values a summary keeps: CloudWatch takes no more in one datum."""
-RANK: Final = 0.01
-"""How far, in ranks of all samples, a percentile of a summary with fewer values than were seen may be off."""
+"""Distinct values of a summary; CloudWatch takes no more in one datum."""
+MAX_RANK_ERROR: Final = 0.01
+"""Error of a percentile where values were merged, as a share of all samples."""
 FORGET: Final = 3600 * 10**9
-"""Nanoseconds after which the last reading of a counter that is gone is forgotten."""
+"""Nanoseconds after which a counter that is no longer read is forgotten."""
 
-COUNTER: Final = Kind.COUNTER  # a constant of a module is read at half the cost of an enum's member
+COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 Series = tuple[str, Dimensions]
 
 
 def everything(_: Metric) -> bool:
-    """Tell that any metric is wanted."""
+    """Return True: every metric is wanted."""
     return True
 
 
 def summarise(samples: list[float]) -> Summary:
-    """Return what is known of `samples`; of more than 150 distinct values, neighbours are replaced by their mean."""
+    """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
     if len(samples) == 1:
         value = samples[0]
         return Summary(1, value, value, value, (value,), (1,), value)
     ordered = sorted(samples)
-    seen = Counter(ordered)  # its keys ascend as well
+    seen = Counter(ordered)  # its keys ascend too
     values, sizes = [*seen], [*seen.values()]
     if len(seen) > MOST_VALUES:
-        sizes = [sizes[0], *_merged(sizes[1:-1], len(samples) * RANK), sizes[-1]]
+        sizes = [sizes[0], *_merged(sizes[1:-1], len(samples) * MAX_RANK_ERROR), sizes[-1]]
         ends = [*accumulate(sizes)]
         values = [_mean(ordered[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
     return Summary(len(samples), _sum(samples), ordered[0], ordered[-1], tuple(values), tuple(sizes), samples[-1])
@@ -45,10 +45,9 @@ def summarise(samples: list[float]) -> Summary:
 
 def _merged(sizes: list[int], most: float) -> list[int]:
     """
-    Return the sizes of bins for values in ascending order, of which each was seen as often as `sizes` says.
+    Merge neighbouring values into bins and return the bins' counts; `sizes` are the counts of the sorted values.
 
-    Wherever between its ends the mean of a bin lies, at most `most` samples of the bin are below it, and above it.
-    Where so few bins are not enough (dozens of values, each seen more often than that), they get larger.
+    At most `most` samples of a bin lie below its mean, and at most as many above it. `most` grows until the bins fit.
     """
     bins: list[int] = []
     first = 0
@@ -62,7 +61,7 @@ def _merged(sizes: list[int], most: float) -> list[int]:
 
 
 def _mean(ordered: list[float]) -> float:
-    return min(max(_sum(ordered) / len(ordered), ordered[0]), ordered[-1])  # a sum is rounded
+    return min(max(_sum(ordered) / len(ordered), ordered[0]), ordered[-1])  # rounding may exceed them
 
 
 def _sum(samples: list[float]) -> float:
@@ -75,7 +74,7 @@ def _sum(samples: list[float]) -> float:
 
 
 class _Counter:
-    """The last reading of a counter, and how much it rose in the open window."""
+    """The last reading of a counter, and its increase in the open window."""
 
     __slots__ = ("increase", "is_seen", "point", "start")
 
@@ -88,11 +87,11 @@ class _Counter:
 
 class Window:
     """
-    Collapses the samples of one sink, window after window.
+    Aggregates the samples of one route, window after window.
 
-    Windows are aligned to the clock (a window of 60 s is a minute of the day), so that machines can be compared.
-    A window ends with the first samples of another one; `close` ends it at once. With `seconds` = 0 each call
-    of `add` is a window of its own: gauges pass as they are, counters gain their increase.
+    Windows are aligned to the clock (60 s: a minute of the day), so that machines can be compared. A window ends with
+    the first samples of the next one, or with `close`. With `seconds` = 0 each call of `add` is a window: gauges are
+    unchanged, counters get their increase.
     """
 
     def __init__(
@@ -106,11 +105,11 @@ class Window:
         first: float | None = None,
     ) -> None:
         """
-        Take the length in seconds and the moment (ns) at which this agent began to watch.
+        Take the length in seconds and the start of this agent (ns since the epoch).
 
-        With `increases`, a counter whose increase is not known is no datapoint. A window that would end less than
-        `spacing` seconds after the last one, of before a restart `ended` (ns), goes on for another length.
-        The very first window ends `first` seconds after its first samples, if that is sooner.
+        With `increases`, a counter whose increase is unknown yields no datapoint. A window that would end less than
+        `spacing` seconds after the last one continues for another length; `ended` (ns) is when the last one before a
+        restart ended. The very first window ends after `first` seconds, if that is sooner.
         """
         self._increases = increases
         self._length = int(seconds * 1e9)
@@ -118,7 +117,7 @@ class Window:
         self._slot: int | None = None
         self._last = 0
         self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
-        self._ended = None if ended is None else ended + self._slack  # it may have been moved by so much
+        self._ended = None if ended is None else ended + self._slack  # the end may have been moved by so much
         self._first = None if first is None else int(first * 1e9)
         self._early: int | None = None
         self._gauges: dict[Series, tuple[Datapoint, Callable[[float], None], list[float]]] = {}
@@ -132,9 +131,9 @@ class Window:
         self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
     ) -> list[Datapoint]:
         """
-        Take the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window they ended.
+        Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window that ended.
 
-        `wants` is asked once for each series and window.
+        `wants` is called once for each series and window.
         """
         if not self._length:
             return self._pass(points, at, wants)
@@ -164,7 +163,7 @@ class Window:
         return done
 
     def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
-        """Return gauges as they are and counters with their increase."""
+        """Return gauges unchanged and counters with their increase."""
         self._last = at
         gauges = []
         for point in points:
@@ -177,17 +176,17 @@ class Window:
 
     @property
     def is_instant(self) -> bool:
-        """Whether each sample is a point, so that no window is ever open."""
+        """Whether each sample is a datapoint, so that no window is ever open."""
         return not self._length
 
     @property
     def is_short(self) -> bool:
-        """Whether the window cannot end yet, since too little time has passed since the last one."""
+        """Whether it is too soon after the last window to end this one."""
         ended, spacing = self._ended, self._spacing
         return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
 
     def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
-        """Take samples as a base for counters only."""
+        """Use samples only as the base of counters."""
         ended = self._ended
         self.add(points, at, wants)
         self.close()
@@ -195,28 +194,28 @@ class Window:
 
     def close(self) -> list[Datapoint]:
         """
-        End the window; return one datapoint for each series that was seen in it.
+        End the window; return one datapoint for each of its series.
 
-        Where the window is short, they are stamped with the first moment that is far enough from the last window.
+        If it ends too soon, the datapoints get the first time that is `spacing` after the last window.
         """
         done, earliest = [], 0
         if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:
-            earliest = self._ended + self._spacing - self._slack  # also for a reading that came late
+            earliest = self._ended + self._spacing - self._slack  # also for a late reading
             if self.is_short:
                 earliest = self._last = self._ended + self._spacing
         for first, _, samples in self._gauges.values():
             total = summarise(samples)
-            mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # a sum is rounded
+            mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
             done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
         self._gauges, self.samples = {}, 0
         done += self._end_counters(earliest)
         if done:
             due = self._last if self._ended is None else self._ended + self._spacing
-            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves its end to there
+            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves the end there
         return done
 
     def _end_counters(self, earliest: int = 0) -> list[Datapoint]:
-        """Return one datapoint for each counter seen in the window, at `earliest` or later; forget those long gone."""
+        """Return one datapoint for each counter of the window, at `earliest` or later; forget old counters."""
         done = []
         for state in self._seen:
             metric, value, dims, at, start_time, *_ = state.point
@@ -229,15 +228,15 @@ class Window:
         if self._closed % 64 == 0:
             horizon = self._last - FORGET
             self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
-            self._born = max(self._born, horizon)  # what returns must not pass for a life that we saw begin
+            self._born = max(self._born, horizon)  # a counter that returns did not start while we watched
         return done
 
     def _rise(self, key: Series, point: Datapoint) -> None:
         """
-        Add what the counter gained since its last reading.
+        Add the increase of the counter since its last reading.
 
-        A life that began under our eyes counts from zero. A counter that went back, or whose `start_time` moved, began
-        anew at a moment unknown: this reading is only a base. So is one whose `start_time` is its own `at`.
+        A counter that started after the last reading counts from zero. If a counter fell, or its `start_time` changed
+        to an older time or to `at`, the time of its reset is unknown, and this reading is only a new base.
         """
         state = self._counters.get(key)
         last = state.point if state else None

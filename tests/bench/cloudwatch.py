@@ -21,10 +21,9 @@ from typing import Any
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
-from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
+from agent.pipeline.route import CardinalityLimit, Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -148,7 +147,7 @@ def path(rounds: int) -> list[float]:
         worker = Worker("cloudwatch", sink, spool, common=lambda: common)
         limit = CardinalityLimit("cloudwatch", 2 * DATUMS)
         window = Window(60, born=0, increases=True)
-        route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, budget=limit)
+        route = Route(Filter(Level.ALL), window, spool, worker, lambda: common, limit=limit)
 
         def deliver() -> None:
             while worker._deliver_some():

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from agent.collector import Collector
 from agent.collectors.nvidia import NvidiaCollector
+from agent.config.instances import build_collectors
 from agent.config.load import load
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.pipeline.build import build_collectors
 from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
 from tests.bench.figure import CannotMeasure as NotHere

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 
 from agent.collector import Collector
 from agent.collectors.cpu import CpuCollector
 from agent.collectors.process import ProcessCollector
+from agent.config.instances import build_collectors
 from agent.config.load import load
 from agent.config.plugins import COLLECTORS, installed
 from agent.datapoint import Level
-from agent.pipeline.build import build_collectors, build_samplers
+from agent.pipeline.build import build_sources
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 HOST_SET = ("cpu", "memory", "disk", "network")
@@ -69,7 +69,7 @@ def host_collectors() -> list[Collector]:
         raise CannotMeasure("the project is not installed in this environment")
     config = load(None, {"collector": list(HOST_SET), "level": "basic"}, env={})
     collectors = build_collectors(config)
-    build_samplers(collectors.items(), config, SimpleQueue())  # sets the level
+    build_sources(collectors, {}, config)  # sets the level
     return [*collectors.values()]
 
 

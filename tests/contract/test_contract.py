@@ -301,4 +301,4 @@ def test_a_sink_takes_every_metric_of_ours_under_every_name(name, profile):
         sink = cls(cls.Config(**options))
         metrics = [metric for of in catalogue().values() for metric in of]
         rename = names.renamer(profile)
-        assert not list(faults(name, sink, {"site": "x"}, words=WORDS[:5], metrics=metrics, rename=rename))
+        assert not list(faults(name, sink, {"site": "x"}, WORDS[:5], metrics, rename=rename))

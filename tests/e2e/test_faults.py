@@ -187,7 +187,7 @@ def test_a_collector_that_hangs_for_ever_is_passed_over_and_counted(start, until
     assert ticks(running) >= 8
     assert count(running, "collector.ok", stub) == 0
     assert count(running, "collector.ok", "memory") == 1
-    assert running.errors().count(f"collector {stub}: the last reading has not come back") == 1
+    assert running.errors().count(f"collector {stub}: the last reading has not returned") == 1
     ends_in_time(running)
 
 

@@ -12,12 +12,13 @@ from agent.commands.dashboard.options import Options
 from agent.commands.discovery import discover
 from agent.config import plugins
 from agent.config.convert import ConfigError, nearest
+from agent.config.instances import build_plugin
 from agent.config.load import Config, plugin_config, sink_options, sink_type
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.identity.names import OF_POINTS
 from agent.naming.profiles import MACHINE, NONE
 from agent.naming.rename import renamer
-from agent.pipeline.build import build_filter, build_plugin
+from agent.pipeline.build import build_filter
 from agent.pipeline.self_metrics import AgentCollector
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = TABLES["families"]

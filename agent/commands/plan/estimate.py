@@ -12,11 +12,12 @@ from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
 from agent.commands.discovery import Discovery, discover
 from agent.config import plugins
+from agent.config.instances import build_collectors, build_plugin, build_processors, build_sinks
 from agent.config.load import Config, LevelName, sink_options
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
-from agent.pipeline import build
+from agent.pipeline.build import build_filter, declared, faults, window_length
 from agent.pipeline.window import Window
 from agent.sink import Sink
 
@@ -123,13 +124,13 @@ class Plan:
 
 def make(config: Config, hosts: int = 1, terms: Terms = Terms()) -> Plan:  # noqa: B008  # a constant
     """Return the plan for `config`, without network; raise ConfigError or NotLoaded."""
-    sinks = build.build_sinks(config)
-    metrics = build.declared(build.build_collectors(config), build.build_processors(config))
-    faults = {name: build.faults(name, sink, config, metrics) for name, sink in sinks.items()}
+    sinks = build_sinks(config)
+    metrics = declared(build_collectors(config), build_processors(config))
+    rejected = {name: faults(name, sink, config, metrics) for name, sink in sinks.items()}
     advisors = {name: advisor_of(name, config, terms) for name in sinks}
     machine = discover(config, sinks)
     plans = tuple(
-        _Planner(name, sink, config, advisors[name], machine, hosts=hosts).plan(tuple(f.text for f in faults[name]))
+        _Planner(name, sink, config, advisors[name], machine, hosts=hosts).plan(tuple(f.text for f in rejected[name]))
         for name, sink in sinks.items()
     )
     return Plan(hosts, MONTH, machine.series, machine.absent, machine.failed, plans)
@@ -148,7 +149,7 @@ class _Planner:
         limits = sink.limits
         flush = limits.flush if self._options.flush is None else self._options.flush
         assert config.interval is not None
-        self._cadence = Cadence(config.interval, build.window_length(name, sink, config), flush)
+        self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._max_series = limits.max_series if self._options.max_series is None else self._options.max_series
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
@@ -194,7 +195,7 @@ class _Planner:
             quick = replace(self._config, high_resolution_metrics=True, interval=1.0)
             flush = self._options.flush
             if flush is None:
-                flush = build.build_plugin(plugins.SINKS, self._name, quick).limits.flush
+                flush = build_plugin(plugins.SINKS, self._name, quick).limits.flush
             cadence = Cadence(1.0, 1.0, flush)
             yield self._choice("--high-resolution-metrics", cadence=cadence, now=cadence == c)
         if advisor and advisor.apart:
@@ -206,7 +207,7 @@ class _Planner:
             yield self._choice("--common-dims ...,instance_id", apart=True)
 
     def _wanted(self, level: LevelName) -> list[Datapoint]:
-        chosen = build.build_filter(replace(self._options, level=level), self._sink.limits, self._config)
+        chosen = build_filter(replace(self._options, level=level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(self._config.names)
         return [*wanted, *copies(wanted)] if copies else wanted

@@ -163,7 +163,7 @@ def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):
 
 
 def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(checked, monkeypatch):
-    monkeypatch.setattr("agent.pipeline.clock.PATIENCE", 0.3)
+    monkeypatch.setattr("agent.pipeline.clock.FIRST_READING", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
         (False, "collector hanging FAILED its reading does not return"),

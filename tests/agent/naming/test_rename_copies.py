@@ -17,9 +17,8 @@ from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter
 from agent.errors import BadBatch, Retryable
 from agent.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
 from agent.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
-from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
+from agent.pipeline.route import CardinalityLimit, Filter, Route
 from agent.pipeline.window import Window
 from agent.sink import Limits
 from agent.spool.queue import Spool
@@ -167,7 +166,7 @@ def route(sink=None, seconds=0, chosen=None, budget=None, **timing):
     worker = Worker("mem", sink or MemorySink(), spool, rename=renamer("wandb-docs"), **timing)
     window = Window(seconds, born=0)
     wanted = chosen or Filter(Level.ALL)
-    return Route(wanted, window, spool, worker, Dimensions, budget=budget, copies=copier("wandb-docs"))
+    return Route(wanted, window, spool, worker, Dimensions, limit=budget, copies=copier("wandb-docs"))
 
 
 def owed(out):

@@ -2,27 +2,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import queue
 import re
-from pathlib import Path
 
 import pytest
 
 from agent.config import plugins
 from agent.config.convert import ConfigError
+from agent.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
 from agent.config.load import Config, SinkOptions, load
 from agent.datapoint import Dimensions, Level
 from agent.pipeline.build import (
-    NotLoaded,
     assemble,
-    build_collectors,
     build_filter,
-    build_plugin,
-    build_samplers,
-    build_sinks,
+    build_sources,
     duplicates,
     level_wanted,
-    spool_folder,
     spool_path,
     validate,
     view,
@@ -133,7 +127,8 @@ def start(installed):
     made = []
 
     def make(common=Dimensions, **options):
-        pipeline = assemble(config(**options), common)
+        made_config = config(**options)
+        pipeline = assemble(made_config, common, folder=made_config.spool)
         made.append(pipeline)
         pipeline.start()
         return Ran(pipeline)
@@ -194,7 +189,7 @@ def test_sinks_of_one_kind_are_built_each_as_its_own_table_says(installed, tmp_p
     made = config(sinks=tables, sink=["a", "b"], spool=str(tmp_path))
     sinks = build_sinks(made)
     assert {name: sink.config.size for name, sink in sinks.items()} == {"a": 3, "b": 4}
-    assert [spool_path(name, sink, made) for name, sink in sinks.items()] == [tmp_path / "a.db", tmp_path / "b.db"]
+    assert [spool_path(name, sink, tmp_path) for name, sink in sinks.items()] == [tmp_path / "a.db", tmp_path / "b.db"]
 
 
 def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind_needs(installed):
@@ -234,43 +229,18 @@ def test_the_level_is_the_highest_that_any_sink_wants(installed):
 
 def test_samplers_collect_at_that_level(installed):
     made = config(sink=["brief"], level="detailed")
-    (sampler,) = build_samplers(
-        build_collectors(dataclasses.replace(made, collector=("load",))).items(), made, queue.SimpleQueue()
-    )
+    (sampler,), _, _ = build_sources(build_collectors(dataclasses.replace(made, collector=("load",))), {}, made)
     assert (sampler.name, sampler.collector.level) == ("load", Level.DETAILED)
 
 
 # -- where spools live ------------------------------------------------------------------------------------------------
 
 
-def test_the_spool_lives_where_it_was_told_to_first_of_all(monkeypatch, tmp_path):
-    monkeypatch.setenv("STATE_DIRECTORY", "/elsewhere")
-    assert spool_folder(Config(spool=tmp_path)) == tmp_path
-
-
-def test_the_spool_lives_in_systemds_state_folder_then(monkeypatch):
-    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/one:/var/lib/two")
-    assert spool_folder(Config()) == Path("/var/lib/one")
-
-
-def test_the_spool_of_root_lives_in_var_lib(monkeypatch):
-    monkeypatch.setattr("os.geteuid", lambda: 0, raising=False)
-    assert spool_folder(Config()) == Path("/var/lib/chipwatch")
-
-
-def test_the_spool_of_a_user_lives_in_the_users_state_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr("os.geteuid", lambda: 1000, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert spool_folder(Config()) == tmp_path / ".local/state/chipwatch"
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert spool_folder(Config()) == tmp_path / "state/chipwatch"
-
-
 def test_only_a_durable_sink_has_a_file(installed, tmp_path):
     made = config(sink=["kept", "brief"], spool=str(tmp_path))
     sinks = build_sinks(made)
-    assert spool_path("kept", sinks["kept"], made) == tmp_path / "kept.db"
-    assert spool_path("brief", sinks["brief"], made) is None
+    assert spool_path("kept", sinks["kept"], tmp_path) == tmp_path / "kept.db"
+    assert spool_path("brief", sinks["brief"], tmp_path) is None
 
 
 # -- validating -------------------------------------------------------------------------------------------------------
@@ -330,7 +300,7 @@ def test_a_sinks_batches_obey_its_limits_and_its_spool_is_on_disk(start, until, 
 
 def test_nothing_is_on_disk_where_nothing_is_to_be_kept(installed, tmp_path):
     made = config(sink=["kept"], collector=["load"], spool=str(tmp_path / "new"))
-    (route,) = assemble(made, Dimensions, keep=False).routes
+    (route,) = assemble(made, Dimensions).routes
     route.close_window()
     route.spool.close()
     assert not (tmp_path / "new").exists()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, gauge
-from agent.pipeline.cardinality_limit import FORGET, CardinalityLimit
+from agent.pipeline.route import FORGET, CardinalityLimit
 
 A, B = gauge("a.thing", "1", "A.", dims=("pod",)), gauge("b.thing", "1", "B.")
 

@@ -11,10 +11,9 @@ import pytest
 from agent.collector import Collector
 from agent.datapoint import Dimensions, Level, counter, gauge
 from agent.pipeline import clock as module
-from agent.pipeline.cardinality_limit import CardinalityLimit
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
+from agent.pipeline.route import CardinalityLimit, Filter, Route
 from agent.pipeline.sampler import Sampler
 from agent.pipeline.window import Window
 from agent.spool.queue import Spool
@@ -153,13 +152,13 @@ def raising(*_):
 
 
 @pytest.mark.parametrize(
-    "part", ["_budget.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
+    "part", ["_limit.admit", "_copies", "_common", "_wants", "_window.add", "spool.append", "worker.wake"]
 )
 def test_what_one_sinks_share_of_a_tick_raises_costs_that_sink_alone(build, until, caplog, part):
     broken, sound = MemorySink(), MemorySink()
     pipe = build([Steady()], [broken, sound])
     route = pipe.routes[0]
-    route._budget = CardinalityLimit("s0", 10)
+    route._limit = CardinalityLimit("s0", 10)
     *path, name = part.split(".")
     setattr(getattr(route, path[0]) if path else route, name, raising)
     for _ in range(3):
@@ -482,7 +481,7 @@ def test_once_waits_for_a_collector_that_takes_a_while_to_wake_up(build, until):
 
 
 def test_once_does_not_wait_for_ever(build, gate, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    monkeypatch.setattr(module, "FIRST_READING", 0.1)
     sink = MemorySink()
     pipe = build([Hanging(gate), Steady()], [sink])
     begun = time.monotonic()
@@ -500,4 +499,4 @@ def test_a_stop_ends_a_single_reading_in_time(build, gate):
     pipe.stop()
     thread.join(LONG)
     assert not thread.is_alive()
-    assert time.monotonic() - begun < module.PATIENCE
+    assert time.monotonic() - begun < module.FIRST_READING

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, counter, gauge
 from agent.errors import BadBatch, Refused, Retryable, SinkClosed
-from agent.pipeline.batching import MOST_REASONS, SUSPECT, first_batch
+from agent.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
 from agent.pipeline.delivery import Worker
 from agent.sink import Limits, Rejected
 from agent.spool import codec
@@ -223,7 +223,7 @@ def test_the_next_flush_is_less_than_a_period_away(offset, flush):
 
 
 def test_nothing_is_sent_before_the_machine_is_known_and_then_all_of_it_under_its_name(start, monkeypatch):
-    monkeypatch.setattr("agent.pipeline.delivery.CATCH_UP", 0.001)
+    monkeypatch.setattr("agent.pipeline.delivery.IDENTITY_POLL", 0.001)
     known, asked = [], threading.Event()
 
     def common():
@@ -530,9 +530,9 @@ def test_reasons_without_end_are_counted_together(start, most):
     sink.reject = lambda p: f"request {p.value}"
     worker = start(sink, 300)
     idle(worker)
-    assert len(worker.spool.ledger.rejected) <= MOST_REASONS + 1
+    assert len(worker.spool.ledger.rejected) <= MAX_REASONS + 1
     assert worker.spool.ledger.rejected.total() == 300
-    assert worker.spool.ledger.rejected["other"] >= 300 - MOST_REASONS
+    assert worker.spool.ledger.rejected["other"] >= 300 - MAX_REASONS
 
 
 def test_a_bug_that_passes_costs_nothing_and_is_said_once_with_its_traceback(start, caplog):
@@ -935,7 +935,7 @@ def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
 
 def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
     """A kill in the midst of a long catching up must not cost what the sink has to know."""
-    monkeypatch.setattr("agent.pipeline.delivery.REMEMBER", 0.0)
+    monkeypatch.setattr("agent.pipeline.delivery.SAVE_INTERVAL", 0.0)
     remembered = []
 
     class Watchful(Mindful):
@@ -972,4 +972,4 @@ def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
     worker.spool.append(points([3]))
     worker.wake()
     until(lambda: sink.got == [0, 1, 2, 3])
-    assert "cannot tell its state: oh" in caplog.text
+    assert "cannot return its state: oh" in caplog.text

@@ -10,8 +10,7 @@ import pytest
 
 from agent.datapoint import Dimensions, Level, gauge
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.derivation import Derivation, derive_all
-from agent.pipeline.sampler import Sampler
+from agent.pipeline.sampler import Derivation, Sampler
 from agent.processor import Processor
 
 READ = gauge("test.read", "1", "A reading.")
@@ -44,6 +43,12 @@ def made(do, name="made", level=Level.BASIC):
 
 def values(points):
     return [point.value for point in points]
+
+
+def derive_all(derivations, points, at):
+    """Derive as the clock does."""
+    for derivation in derivations:
+        points += derivation.run(tuple(points), at)
 
 
 def test_each_processor_sees_the_collectors_points_and_those_of_the_processors_before_it():

@@ -70,7 +70,7 @@ class Strict(Sink):
 
 
 def told(dims, words=(), metrics=(), rename=None):
-    return [tuple(fault) for fault in faults("strict", Strict(), dims, words=words, metrics=metrics, rename=rename)]
+    return [tuple(fault) for fault in faults("strict", Strict(), dims, words, metrics, rename=rename)]
 
 
 def test_each_dimension_that_a_sink_rejects_is_named_with_its_value():

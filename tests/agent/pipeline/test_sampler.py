@@ -265,8 +265,8 @@ def test_a_reading_that_hangs_is_begun_once_and_passed_over_until_it_comes_back(
     assert b.sampler.ok
     assert b.read(18) == [("x.load", 2)]
     assert caplog.messages == [
-        "collector x: the last reading has not come back; skipped until it does",
-        "collector x: readings come back again",
+        "collector x: the last reading has not returned; skipped until it does",
+        "collector x: its readings return again",
     ]
 
 

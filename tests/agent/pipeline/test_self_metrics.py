@@ -11,6 +11,7 @@ from agent.collector import Collector
 from agent.datapoint import Dimensions, Kind, Level, gauge
 from agent.errors import PartlyCollected, Retryable, Unavailable
 from agent.pipeline import self_metrics
+from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import Filter, Route
 from agent.pipeline.sampler import Sampler
@@ -52,7 +53,6 @@ class Parts:
         self.samplers: list[Sampler] = []
         self.routes: list[Route] = []
         self.own = AgentCollector(start_time=BORN)
-        self.missed = 0
 
     def sampler(self, name, collector, readings=1):
         made = Sampler(name, collector, Level.ALL, self.readings)
@@ -71,8 +71,8 @@ class Parts:
         return made
 
     def watch(self):
-        self.own.watch(self.samplers, self.routes, lambda: self.missed)
-        self.own.open()
+        self.pipeline = Pipeline(self.samplers, self.routes, self.readings, interval=3600.0)
+        self.own.watch(self.pipeline)
 
     def read(self, at=BORN + S):
         """Return the values by name and dimensions."""
@@ -121,7 +121,7 @@ def test_memory_and_cpu_are_those_of_this_process(parts):
 
 
 def test_memory_is_known_where_there_is_no_proc(parts, monkeypatch, tmp_path):
-    monkeypatch.setattr(self_metrics, "Path", lambda _: tmp_path / "none")
+    monkeypatch.setattr(self_metrics, "STATM", tmp_path / "none")
     parts.watch()
     assert parts.read()["memory.rss",] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
 
@@ -163,7 +163,7 @@ def test_of_a_collector_with_nothing_to_read_nothing_is_told(parts):
 
 def test_missed_ticks_are_told(parts):
     parts.watch()
-    parts.missed = 4
+    parts.pipeline.missed = 4
     assert parts.read()["ticks.missed",] == 4
 
 

@@ -319,7 +319,7 @@ def test_the_module_loads_without_botocore_and_says_at_once_where_it_is_missing(
 import sys
 from agent.config import plugins
 from agent.config.load import Config
-from agent.pipeline.build import NotLoaded, load_plugin
+from agent.config.instances import NotLoaded, load_plugin
 
 class Hidden:
     def find_spec(self, name, path=None, target=None):

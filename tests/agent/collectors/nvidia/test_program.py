@@ -65,7 +65,7 @@ def test_a_call_that_never_returns_costs_this_collector_only_and_the_program_sti
     code, seconds = running.stop()
     assert code == 0
     assert seconds < 5
-    assert "the last reading has not come back" in running.errors()
+    assert "the last reading has not returned" in running.errors()
 
 
 def test_a_driver_that_hangs_when_it_is_opened_costs_no_more(agent, gpu_agent, until):

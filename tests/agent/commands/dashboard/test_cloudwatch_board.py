@@ -282,7 +282,9 @@ def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
     board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
     assert board.notes == ("no alarm gpu-throttled: gpu.throttled is not sent",)
     board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
-    assert board.notes == ("no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent with the dimension corrected",)
+    assert board.notes == (
+        "no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent with the dimension corrected",
+    )
 
 
 def test_a_window_longer_than_a_period_makes_the_period(alarms):

@@ -1,0 +1,83 @@
+"""Builds the plugins that a configuration names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Any
+
+from agent.collector import Collector
+from agent.config import load as configuration
+from agent.config import plugins
+from agent.config.load import Config
+from agent.processor import Processor
+from agent.sink import Sink
+
+log = logging.getLogger(__name__)
+
+
+class NotLoaded(Exception):
+    """A plugin that was asked for cannot be imported; the message says what to install."""
+
+
+def load_plugin(group: str, name: str, config: Config) -> Any:
+    """Import the class of one plugin, for a sink that of its type; raise ConfigError, or NotLoaded."""
+    registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
+    try:
+        cls = plugins.load(group, registered)
+        for module in getattr(cls, "needs", ()):
+            if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}")
+    except ImportError as problem:
+        kind = group.removeprefix("agent.").removesuffix("s")
+        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
+        raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
+    plugins.check(group, registered, cls)
+    return cls
+
+
+def build_plugin(group: str, name: str, config: Config) -> Any:
+    """Import and build one plugin; raise ConfigError, or NotLoaded."""
+    cls = load_plugin(group, name, config)
+    return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+
+
+def build_collectors(config: Config) -> dict[str, Collector]:
+    """
+    Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin.
+
+    One that is fed from standard input is always among them.
+    """
+    fed = (config.stdin,) if config.stdin else ()
+    wanted = dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed))
+    return _build_all(plugins.COLLECTORS, [name for name in wanted if name not in config.no_collector], config)
+
+
+def build_processors(config: Config) -> dict[str, Processor]:
+    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    wanted = {*(config.processor or plugins.installed(plugins.PROCESSORS))} - {*config.no_processor}
+    return _build_all(plugins.PROCESSORS, sorted(wanted), config)
+
+
+def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
+    """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = build_plugin(group, name, config)
+        except NotLoaded as problem:
+            if getattr(config, group.removeprefix("agent.").removesuffix("s")):
+                raise
+            log.warning("%s", problem)
+    return found
+
+
+def build_sinks(config: Config) -> dict[str, Sink]:
+    """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
+    return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
+
+
+def hints(config: Config) -> tuple[str, ...]:
+    """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
+    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name, config).hints}))
