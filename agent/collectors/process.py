@@ -42,16 +42,7 @@ DENIED: Final = "{}: permission denied for a process of the tree; run the agent 
 class ProcessCollector(Collector):
     """Reads the process tree."""
 
-    metrics = (
-        CPU_UTILIZATION,
-        THREADS,
-        RSS,
-        MEMORY_UTILIZATION,
-        COUNT,
-        READ,
-        WRITTEN,
-        OPEN_FILES,
-    )
+    metrics = (CPU_UTILIZATION, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
 
     @dataclass(frozen=True, slots=True)
     class Config:

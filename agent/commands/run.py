@@ -16,13 +16,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
+from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
 from agent.config.instances import hints
 from agent.config.load import Config
 from agent.errors import text_of
-from agent.identity.records import Records
+from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
@@ -48,6 +50,7 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
     that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
     where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
     """
+    check_places(config)
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
     if command and config.stdin:
@@ -72,6 +75,8 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
         else:
             _handle(STOPPING, partial(_stop, pipeline))
         alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+        wanted = Wanted(config, pipeline, brief=brief)
+        pipeline.after_tick.append(wanted.look)
         pipeline.start()
         gc.freeze()  # what is made by now stays: the collector need not look at it again
         if once:
@@ -84,7 +89,10 @@ def run(config: Config, command: Sequence[str], *, once: bool = False, duration:
             health.close()
         alive.close()
         lost = brief and any(route.spool.lost for route in pipeline.routes)
-        whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
+        for text in wanted.undelivered() if brief and not wanted.missing else ():
+            log.error("%s", text)
+            lost = True
+        whole = _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
     return watched.code() if watched else 0 if whole else 1
 
 
@@ -137,9 +145,15 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)
-        pipeline.on_tick = lambda: alive.beat(why_not_ready())
+        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
+        recent = Recent()
+        logging.getLogger().addHandler(recent)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "log": lambda: {"lines": [*recent.lines]},
+        }
+        if served := socket.serve(folder, answers):
             open_now.callback(served.close)
     return open_now
 

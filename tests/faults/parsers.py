@@ -13,7 +13,7 @@ from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import CardPoints
 from agent.collectors.apple import registry, source
-from agent.collectors.intel import share, xpu_smi
+from agent.collectors.intel import card, xpu_smi
 from agent.collectors.neuron.monitor import RecordSplitter
 from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
@@ -29,7 +29,7 @@ from agent.datapoint import Dimensions, Level
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat
-from agent.identity.kubernetes import Kubernetes
+from agent.identity.local import Kubernetes
 from agent.spool import codec
 from agent.status import heartbeat
 from sinks.google.history import History
@@ -55,10 +55,10 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     amd = seeds("amd/*.json", 8_000)
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
     yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
-    yield "amd list", amd, lambda data: [*tools.located(data)], (QueryFailed,)
-    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
+    yield "amd list", amd, lambda data: [*tools.pci_addresses(data)], (QueryFailed,)
+    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.parse_dump(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
-    yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
+    yield "intel discovery", [discovery], lambda data: [*xpu_smi.parse_discovery(data)]
     fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.
@@ -97,7 +97,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [share.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [card.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:

@@ -153,7 +153,7 @@ class Input:
         if terminal:
             raise Unavailable("standard input is a terminal: neuron-monitor | agent --stdin neuron")
         self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(problems)
-        self._unfinished = False
+        self._unfinished = self._any_record = False
 
     def read(self, now: float) -> Iterator[bytes]:
         """Yield the records that are there; at the end of input also an unfinished one."""
@@ -165,7 +165,9 @@ class Input:
             yield rest
 
     def note_lines(self, now: float) -> None:
-        """Do nothing: nobody can restart it."""
+        """Note that there was a record."""
+        del now
+        self._any_record = True
 
     def problems(self) -> list[str]:
         """Return nothing: what is wrong is told by `finish`."""
@@ -181,6 +183,8 @@ class Input:
             return InputEnded(f"standard input: {ended}", clean=False)
         if self._unfinished and not whole:
             return InputEnded("standard input ended within a record, which is lost", clean=False)
+        if not self._any_record:
+            return InputEnded("standard input ended before its first record: does neuron-monitor run?", clean=False)
         return InputEnded("standard input has ended", clean=True)
 
     def close(self) -> None:

@@ -78,12 +78,12 @@ def test_a_driver_that_hangs_when_it_is_opened_costs_no_more(agent, gpu_agent, u
     assert seconds_since(begun) < 5
 
 
-def test_a_driver_without_its_library_is_absent_with_the_reason(agent, gpu_agent, tmp_path):
+def test_a_driver_without_its_library_is_missing_with_the_reason(agent, gpu_agent, tmp_path):
     if subprocess.run(["sh", "-c", "ldconfig -p | grep -q libnvidia-ml"], check=False).returncode == 0:
         pytest.skip("this machine has the real library")
     env = gpu_agent(lambda *words, env: env) | {"LD_LIBRARY_PATH": tmp_path / "empty"}
     done = agent.run("check", "--collector", "gpus", env=env)
-    assert "absent   NVML: NVML Shared Library Not Found (NVML 12): libnvidia-ml.so.1 cannot be loaded" in done.stdout
+    assert "MISSING  NVML: NVML Shared Library Not Found (NVML 12): libnvidia-ml.so.1 cannot be loaded" in done.stdout
 
 
 def run(library, tmp_path, proc, source, **env):
@@ -158,3 +158,14 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         """,
     )
     assert told == [False, False]
+
+
+def test_a_driver_that_comes_later_is_found_after_one_warning(agent, gpu_agent, proc, until):
+    version = proc / "driver/nvidia/version"
+    text = version.read_text()
+    version.unlink()
+    run = gpu_agent(agent.start, "--interval", "0.2", CHIPWATCH_COLLECTORS__GPUS__RETRY="1")
+    until(lambda: "tried again every 1 s" in run.errors())
+    version.write_text(text)
+    until(lambda: any(point["name"] == "gpu.utilization" for point in run.points()))
+    assert run.errors().count("nothing to read") == 1
