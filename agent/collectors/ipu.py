@@ -24,7 +24,8 @@ from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.gpu_metrics import MOST
-from agent.host.process_tree import ProcTree, PsutilTree
+from agent.host.process_tree import ProcTree
+from agent.host.psutil_tree import PsutilTree
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)

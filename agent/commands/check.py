@@ -38,7 +38,8 @@ from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
 from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
-from agent.spool.sqlite import refuse_links, unsealed
+from agent.spool.lock_file import verified
+from agent.spool.sqlite import refuse_links
 from agent.status.heartbeat import state_folder
 
 log = logging.getLogger(__name__)
@@ -182,11 +183,11 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
     try:
         refuse_links(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
-            ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
+            ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
             if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
                 found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
-                apart.update({label: points for text, points in found if (label := unsealed(text)) is not None})
+                apart.update({label: points for text, points in found if (label := verified(text)) is not None})
     except (OSError, sqlite3.Error) as problem:
         yield False, f"{head} FAILED   {path}: {problem}"
         return

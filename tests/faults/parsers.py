@@ -14,8 +14,8 @@ from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import CardPoints
 from agent.collectors.apple import registry, source
 from agent.collectors.intel import card, xpu_smi
+from agent.collectors.neuron import NeuronCollector
 from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
@@ -50,7 +50,7 @@ def seeds(pattern: str, most: int = 20_000) -> list[bytes]:
 def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     """Yield name, captures, reader and documented errors of each."""
     lines = [json.dumps(record(runtimes=2, cores=2, models=1)).encode()]
-    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter(Problems()).split(data)][:20]
+    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter([].append).split(data)][:20]
     yield "neuron records", lines, neuron
     amd = seeds("amd/*.json", 8_000)
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
@@ -83,12 +83,11 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    trouble = Problems()
-    records = Records(trouble, Level.ALL, interval=1.0, tagged=True, ecc_per_period=False, boot=None)
-    for line in RecordSplitter(trouble).split(data + b"\n"):
+    records = Records(NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, boot=None)
+    for line in RecordSplitter(records.reader.report).split(data + b"\n"):
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)
-    assert all(text.isprintable() for text in trouble.take())
+    assert all(text.isprintable() for text in records.reader.take_problems())
 
 
 def readings(cards) -> Iterator[object]:

@@ -12,8 +12,8 @@ from typing import Final
 from agent.collectors.amd.metrics import COUNTERS, HOTSPOT, CardPoints, Readings
 from agent.datapoint import Level, Metric
 from agent.host import gpu_metrics
-from agent.host.drm import CardFiles, cards, text
-from agent.host.procfs import KeptFile
+from agent.host.drm import CardFiles, cards
+from agent.host.procfs import KeptFile, text
 
 AMD: Final = "0x1002"
 EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})

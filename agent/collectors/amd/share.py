@@ -10,8 +10,9 @@ from typing import Final
 from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import Client, Engine, TreeClients, size, text
+from agent.host.drm import Client, Engine, TreeClients, size
 from agent.host.process_tree import ProcTree
+from agent.host.procfs import text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")

@@ -10,8 +10,8 @@ from typing import Final
 
 from agent.datapoint import Datapoint, Metric
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size, text
-from agent.host.procfs import KeptFile
+from agent.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size
+from agent.host.procfs import KeptFile, text
 
 INTEL: Final = "0x8086"
 MIN_ELAPSED: Final = SECOND // 2

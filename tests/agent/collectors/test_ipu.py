@@ -334,7 +334,7 @@ def test_a_program_that_hangs_is_reported_and_delays_nothing(bench, until):
     bench.clock.now += 20
     assert bench.tick() == ({}, [])
     bench.clock.now += 20
-    assert bench.tick() == ({}, ["gc-monitor says nothing; it is started again later"])
+    assert bench.tick() == ({}, ["gc-monitor prints nothing; it is started again later"])
 
 
 def test_the_output_of_a_failed_run_is_discarded(bench, until):

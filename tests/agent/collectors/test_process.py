@@ -30,7 +30,8 @@ from agent.collectors.process import (
 )
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
+from agent.host.process_tree import ProcTree, Stat, parse_stat
+from agent.host.psutil_tree import PsutilTree
 from agent.host.reaped import MAX_READINGS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
