@@ -93,7 +93,10 @@ def parser() -> Parser:
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     _add_options(options)
     run = _add(
-        commands, "run", "collect and send until stopped; `-- COMMAND` runs a command and reads its processes", options
+        commands,
+        "run",
+        "collect and send until stopped; `-- COMMAND` runs a command, reads its processes, and prints a summary",
+        options,
     )
     run.add_argument("--once", action="store_true", help="read everything once, then end")
     run.add_argument("--duration", type=arguments.seconds, metavar="S", help="end after S seconds")

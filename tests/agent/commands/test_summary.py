@@ -228,9 +228,9 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     ledger = Ledger(collected=1000, sent=900, spooled=100)
     pipeline, summary = Pipeline(cloud=ledger, otlp=Ledger()), Summary()
     summary.listen(pipeline)
-    ledger.book({"collected": 8200, "sent": 8190, "rejected:too old": 50, "dropped:spool full": 40})
+    ledger.add({"collected": 8200, "sent": 8190, "rejected:too old": 50, "dropped:spool full": 40})
     ledger.spooled = 20
-    pipeline.routes[1].ledger.book({"collected": 3, "sent": 3})
+    pipeline.routes[1].ledger.add({"collected": 3, "sent": 3})
     command = WrappedCommand(["true"])
     command.code()
     assert [*summary.lines(command)][-1] == (
