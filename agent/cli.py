@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from agent.commands.parser import flags, parse
@@ -86,10 +87,15 @@ def _print(text: str) -> int:
 
 
 def _report(problem: Exception | str, code: int) -> int:
+    _tell(f"chipwatch: {one_line(str(problem))}")
+    return code
+
+
+def _tell(line: str) -> None:
+    """Print a line on standard error, if it exists."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"chipwatch: {one_line(str(problem))}", file=sys.stderr)
-    return code
+            print(line, file=sys.stderr)
 
 
 # -- commands; each loads what it needs, since `agent health` runs every few seconds ----------------------------------
@@ -150,10 +156,11 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     from agent.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
-    config = load(getattr(given, "config", None), flags(given))
+    config = load(getattr(given, "config", None), flags(given), wraps=bool(command))
     formats.to_stderr(config.log_level)
     if given.command == "run":
-        return run.run(config, command, once=hasattr(given, "once"), duration=getattr(given, "duration", None))
+        duration = getattr(given, "duration", None)
+        return run.run(config, command, once=hasattr(given, "once"), duration=duration, tell=_tell)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](config, given)
 
 
@@ -179,12 +186,16 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
     return _print(made.text)
 
 
-def _check(config: Config, _: argparse.Namespace) -> int:
-    from agent.commands import check  # noqa: PLC0415
+def _check(config: Config, given: argparse.Namespace) -> int:
+    from agent.commands import bundle, check  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
-    fit = True
-    for good, line in check.check(config):
+    fit, lines, machine = True, [], dict[str, str]()
+    for good, line in check.check(config, machine, send=hasattr(given, "send")):
         fit &= good
-        _print(one_line(line))
+        lines.append(one_line(line))
+        _print(lines[-1])
+    if hasattr(given, "bundle"):
+        bundle.pack(Path(given.bundle), config, lines, machine)
+        _print(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
     return OK if fit else FAILED

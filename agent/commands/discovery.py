@@ -30,8 +30,8 @@ PAUSE: Final = 0.3
 """Seconds between the two readings: a rate needs two."""
 UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
 """Stands for a value that only the machine knows."""
-THEN: Final = 1_800_000_000 * 10**9
-"""A time for points that nobody sends."""
+SOME_TIME: Final = 1_800_000_000 * 10**9
+"""Time of points that stand for what is sent (ns since the epoch)."""
 
 
 class Discovery(NamedTuple):
@@ -75,7 +75,7 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
 def _idle_route(name: str, sink: Sink) -> Route:
     """Return a route that never starts, in the state after its first point, for the agent's own metrics of it."""
     spool = Spool(name)
-    spool.ledger.book({"collected": 1, "sent": 1})
+    spool.ledger.add({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
     return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
 
@@ -102,7 +102,9 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
 def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
     """Yield a point for each combination of values that the dimensions of a metric may have."""
     for values in product(*_values(metric, devices)):
-        yield metric.point(THEN, 1.0, Dimensions(dict(zip(metric.dims, values, strict=True))), start_time=THEN)
+        yield metric.point(
+            SOME_TIME, 1.0, Dimensions(dict(zip(metric.dims, values, strict=True))), start_time=SOME_TIME
+        )
 
 
 def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:

@@ -14,7 +14,7 @@ from agent.identity.names import WORDS
 from agent.logs.text import is_utf8
 
 COMMANDS: Final = {
-    "run": "collect and send until stopped (the default); `-- COMMAND` runs a command and reads its processes",
+    "run": "collect and send until stopped (the default); `-- COMMAND` runs a command and prints a summary of it",
     "check": "test each collector and sink, and print what is missing",
     "plan": "estimate what would be sent, and what it costs",
     "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
@@ -29,7 +29,7 @@ COMMANDS: Final = {
 Row = tuple[str, str, str] | tuple[str, str, str, Mapping[str, Any]]
 """Flags, the value (none: a switch; NAME,...: a list, which may be repeated), help, and what argparse is to know."""
 EVERYDAY: Final[Sequence[Row]] = (
-    ("--sink", "NAME,...", "where to send (stdout)"),
+    ("--sink", "NAME,...", "where to send (stdout; none with -- COMMAND)"),
     ("--collector", "NAME,...", "what to read: collectors, or the families host and gpu (all that find something)"),
     ("--no-collector", "NAME,...", "what not to read"),
     ("-d --common-dims", "NAME,...", "dimensions of this machine: instance_id,instance_type; `agent help run` has all"),
@@ -63,11 +63,12 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--proc", "DIR", "where the host's /proc is mounted"),
     ("--sys", "DIR", "where the host's /sys is mounted"),
     ("--root", "DIR", "where the host's / is mounted"),
+    ("--quiet", "", "print no summary when the command after -- has ended"),
     ("--log-level", "LEVEL", "debug, info, warning or error (warning)"),
 )
 """Options of the configuration: `load` converts them, and names them in its errors."""
 MACHINES: Final[Sequence[Row]] = (
-    ("--for", "NAME,...", "for machines with these: collectors, host, gpu or all (this machine)",
+    ("--for", "NAME,...", "for machines with these: host, gpu, names of collectors, or all (this machine)",
      {"dest": "families", "type": words, "action": "store"}),
     ("--devices", "N", "accelerators of such a machine (8)", {"type": whole(86_400)}),
 )  # fmt: skip
@@ -75,6 +76,10 @@ SPOOL: Final[Row] = ("--spool", "DIR", "the agent's own --spool")
 CONFIG: Final[Row] = ("--config", "FILE", "the agent's own configuration file")
 OWN: Final[Mapping[str, Sequence[Row]]] = {
     "run": RUN,
+    "check": (
+        ("--send", "", "send one test point, agent.check, through each sink"),
+        ("--bundle", "FILE", "pack a report for a ticket, without secrets"),
+    ),
     "plan": (
         *MACHINES,
         ("--hosts", "N", "hosts like this one (1)", {"type": whole(1_000_000), "default": 1}),
@@ -85,21 +90,22 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"choices": ("text", "json", "emf")}),
     ),
     "dashboard": (
-        ("--cloud", "SINK", "whose dashboard: the name of the sink", {"required": True}),
+        ("--cloud", "SINK", "name of the sink whose dashboard is printed", {"required": True}),
         ("--alarms", "", "print the alarms instead"),
         *MACHINES,
-        ("--prefix", "NAME", "name of the dashboard, beginning of alarms' names (chipwatch)"),
+        ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),
         ("--period", "S", "seconds of one dot (the sink's window, at least 60)", {"type": whole(86_400)}),
-        ("--dims-as", "TEXT", "write this for the common dimensions: a template's variable"),
-        ("--notify", "WHOM", "topic or channel; may be repeated", {"action": "append"}),
+        ("--dims-as", "TEXT", "write this for the common dimensions: a variable of a template"),
+        ("--notify", "WHOM", "topic or channel for alarms; may be repeated", {"action": "append"}),
         ("--hosts", "N", "machines that should send, for the alarm agent-silent", {"type": whole(86_400)}),
-        ("--autoscaling-group", "NAME", "its instances in service should send; may be repeated",
+        ("--autoscaling-group", "NAME", "a group whose instances in service should send; may be repeated",
          {"dest": "groups", "action": "append"}),
         ("--resource-type", "TYPE", "monitored resource that sends, for alarms; may be repeated (the sink's)",
          {"dest": "resources", "action": "append"}),
-        ("--threshold", "ALARM=N", "threshold of an alarm: gpu-idle=10; may be repeated",
+        ("--threshold", "ALARM=N", "threshold of an alarm, such as gpu-idle=10; may be repeated",
          {"dest": "thresholds", "type": pair, "action": "append"}),
-        ("--minutes", "ALARM=N", "minutes that an alarm waits; may be repeated", {"type": pair, "action": "append"}),
+        ("--minutes", "ALARM=N", "minutes before an alarm, such as gpu-idle=30; may be repeated",
+         {"type": pair, "action": "append"}),
     ),
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),

@@ -16,8 +16,8 @@ from typing import Any
 from agent.commands.catalogue import loaded
 from agent.config import plugins
 from agent.config.convert import nearest, options_of
-from agent.config.load import SHARED
-from agent.config.options import TABLES, Config, SinkOptions
+from agent.config.load import FRAME_OPTIONS, SHARED
+from agent.config.options import TABLES, Config
 from agent.errors import ConfigError
 
 
@@ -35,7 +35,7 @@ def sample_config(only: str | None = None) -> str:
                 continue
             parts.append(f"\n# [{group}.{name}]")
             parts += _options(cls.Config)
-            parts += _options(SinkOptions) if group == "sinks" else ()
+            parts += _options(FRAME_OPTIONS[group]) if group in FRAME_OPTIONS else ()
             parts += _tables(cls.Config, f"{group}.{name}")
     return "\n".join(parts)
 

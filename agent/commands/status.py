@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from agent.commands.amounts import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source
@@ -62,20 +63,20 @@ def _sink(route: Route) -> dict[str, Any]:
     }
 
 
-def as_json(answer: Mapping[str, Any]) -> str:
-    """Return the answer as JSON."""
-    return json.dumps(answer, indent=1)
-
-
 def as_text(answer: Mapping[str, Any]) -> str:
     """Return the answer as text."""
     return "\n".join(_lines(answer))
 
 
+def as_json(answer: Mapping[str, Any]) -> str:
+    """Return the answer as JSON."""
+    return json.dumps(answer, indent=1)
+
+
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_duration(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
@@ -86,7 +87,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        delivery = "nothing delivered yet" if last is None else f"last delivery {_duration(last)} ago"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
         yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
@@ -96,12 +97,3 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
         error = f": {one['error']}" if one["error"] else ""
         yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}{error}"
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration such as 3 d 4 h."""
-    whole = round(seconds)
-    for unit, size, below, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {below}"
-    return f"{whole} s"

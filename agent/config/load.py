@@ -9,13 +9,13 @@ import re
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from agent.config import plugins
 from agent.config.convert import convert, nearest, options_of, path_of, refusal, values_of
 from agent.config.file import read_file
 from agent.config.layers import PREFIX, from_environment, merge
-from agent.config.options import TABLES, Config, LevelName, SinkOptions
+from agent.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
 from agent.datapoint import Level
 from agent.errors import ConfigError
 from agent.identity.names import WORDS
@@ -23,17 +23,27 @@ from agent.logs.text import is_address, is_utf8
 from agent.naming.profiles import PROFILES
 from agent.status.heartbeat import parse_address
 
+T = TypeVar("T")
+
 NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
 DEFAULT_SINK: Final = "stdout"
 SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 """A name that may be that of a file, and a part of a variable's that `__` ends."""
 SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
 """General options that reach every plugin whose Config has a field of that name, unless its own table has it."""
-SINK_KEYS: Final = frozenset(options_of(SinkOptions))
+FRAME_OPTIONS: Final = {"sinks": SinkOptions, "collectors": CollectorOptions}
+FRAME_KEYS: Final = {group: frozenset(options_of(shape)) for group, shape in FRAME_OPTIONS.items()}
+"""Group of plugins -> options that stand in a plugin's table and are not its own."""
 
 
-def load(file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
-    """Return the configuration: flags over the environment over `file`; raise ConfigError."""
+def load(
+    file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None, *, wraps: bool = False
+) -> Config:
+    """
+    Return the configuration: flags over the environment over `file`; raise ConfigError.
+
+    `wraps` says that standard output belongs to a command: then it is the default sink only if it has options.
+    """
     env = os.environ if env is None else env
     for name, text in env.items():
         if name.startswith(PREFIX) and not is_utf8(name + text):
@@ -51,7 +61,9 @@ def load(file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, st
     installed = {group: plugins.installed(f"agent.{group}") for group in TABLES}
     _check_names(config, installed)
     _check_sinks(config, env, installed["sinks"])
-    sink = config.sink or tuple(tables.get("sinks", ())) or (DEFAULT_SINK,)
+    has_options = config.format or any(name.startswith(_variables("sinks", DEFAULT_SINK)) for name in env)
+    default = () if wraps and not has_options else (DEFAULT_SINK,)
+    sink = config.sink or tuple(tables.get("sinks", ())) or default
     interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
     config = dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
     _check_windows(config, interval, env)
@@ -144,9 +156,7 @@ def chosen(group: str, config: Config) -> list[str]:
 
 def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
     """Return the Config of the plugin `cls`, from its table, its environment and the general options it shares."""
-    table = getattr(config, group).get(name, {})
-    if group == "sinks":
-        table = {key: value for key, value in table.items() if key not in SINK_KEYS}
+    table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k not in FRAME_KEYS.get(group, ())}
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
     hints = typing.get_type_hints(cls.Config)
@@ -171,14 +181,39 @@ def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -
 
 def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
     """Return what the frame is to do for the sink `name`."""
-    table = {key: value for key, value in config.sinks.get(name, {}).items() if key in SINK_KEYS}
-    own = merge(table, _own_environment(SinkOptions, "sinks", name, env))
-    options = convert(SinkOptions, own, _where(config, "sinks", name))
+    options = _frame_options(SinkOptions, "sinks", name, config, env)
     window = options.window if options.window is not None else config.window
     if config.high_resolution_metrics and window is None:
         window = config.interval
     flush = options.flush if options.flush is not None else config.flush
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
+
+
+def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
+    """Return what the frame is to do for the collector `name`."""
+    return _frame_options(CollectorOptions, "collectors", name, config, env)
+
+
+def required_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors without which the agent is not to run, each alone in a tuple."""
+    names = plugins.installed(plugins.COLLECTORS)
+    return [(name,) for name in names if collector_options(name, config).required]
+
+
+def asked_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors that the configuration asks for; of those in one tuple, a family, one is enough."""
+    run = chosen("collectors", config)
+    families = (
+        plugins.spelt_out([word], run) for word in (*config.collector, *([config.stdin] if config.stdin else ()))
+    )
+    asked = (tuple(name for name in names if name in run or name == config.stdin) for names in families)
+    return [*dict.fromkeys([*required_collectors(config), *filter(None, asked)])]
+
+
+def _frame_options(shape: type[T], group: str, name: str, config: Config, env: Mapping[str, str] | None) -> T:
+    table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k in FRAME_KEYS[group]}
+    given = merge(table, _own_environment(shape, group, name, env))
+    return convert(shape, given, _where(config, group, name))
 
 
 def _where(config: Config, group: str, name: str) -> str:
@@ -201,12 +236,12 @@ def _variables(group: str, name: str) -> str:
 def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
     """Return what the environment has for a plugin, as far as `shape` has it; raise ConfigError."""
     prefix, keys, own = _variables(group, name), options_of(shape), {}
-    known = {*keys, *(SINK_KEYS if group == "sinks" else ())}
+    known = {*keys, *FRAME_KEYS.get(group, ())}
     for variable, text in (os.environ if env is None else env).items():
         key = variable.removeprefix(prefix).lower().partition("__")[0]
         if variable.startswith(prefix) and key in keys:
             own[variable] = text
-        elif variable.startswith(prefix) and key not in known and shape is not SinkOptions:
+        elif variable.startswith(prefix) and key not in known and shape is not FRAME_OPTIONS.get(group):
             raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
     return from_environment(shape, own, prefix)
 

@@ -36,12 +36,22 @@ class SinkOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectorOptions:
+    """What the frame does for any collector; stands in the collector's own table."""
+
+    required: bool = False
+    """End with an error at the start where this collector finds nothing to read; unless set it is tried again."""
+    retry: Annotated[float, msgspec.Meta(ge=1, le=86400, extra=TIME)] | None = None
+    """Seconds after which a collector that finds nothing to read is tried again: 60 if it was asked for, else 300."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
     sink: tuple[str, ...] = ()
     """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
-    else standard output."""
+    else standard output; with -- COMMAND nowhere, since standard output is the command's."""
     collector: tuple[str, ...] = ()
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
@@ -96,8 +106,10 @@ class Config:
     """Project to write to, for every sink that has one; the environment's, else the machine's own, unless set."""
     endpoint_url: str | None = None
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
+    quiet: bool = False
+    """Print no summary when the command after -- has ended."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    """What is logged to standard error."""
+    """What is logged to standard error; with -- COMMAND to command.log in the state folder."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

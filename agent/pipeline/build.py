@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.collector import Collector
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import label_of, level_of, sink_options
+from agent.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
 from agent.config.options import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
 from agent.errors import ConfigError
@@ -25,7 +25,7 @@ from agent.pipeline import preflight
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import CardinalityLimit, Filter, Route
-from agent.pipeline.sampler import Derivation, Reading, Sampler
+from agent.pipeline.sampler import RETRY, Derivation, Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
 from agent.processor import Processor
@@ -33,6 +33,9 @@ from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
+
+RETRY_ASKED: Final = 60.0
+"""Seconds after which a collector that was asked for and finds nothing to read is tried again."""
 
 FIRST_WINDOW: Final = 10.0
 """Seconds after which the very first window ends, so that the first points arrive early."""
@@ -62,9 +65,9 @@ def view(
     return common
 
 
-def level_wanted(config: Config) -> Level:
-    """Return the highest level that any sink wants."""
-    return max(level_of(sink_options(name, config).level or config.level) for name in config.sink)
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
+    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
 
 
 def build_sources(
@@ -72,10 +75,15 @@ def build_sources(
     processors: Mapping[str, Processor],
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
-    level, readings = level_wanted(config), queue.SimpleQueue[Reading]()
-    samplers = [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors.items()]
+    level, readings = level_wanted(config, least), queue.SimpleQueue[Reading]()
+    asked = {name for names in asked_collectors(config) for name in names}
+    samplers = []
+    for name, collector in collectors.items():
+        retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
+        samplers.append(Sampler(name, collector, level, readings, retry=retry, learn=learn))
     return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
 
 
@@ -237,13 +245,15 @@ def assemble(
     common: Callable[[], Dimensions | None],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     folder: Path | None = None,
+    least: Level = Level.BASIC,
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory. The pipeline stops when the
-    destination of every sink has closed for good.
+    say of them. Points of durable sinks are kept in `folder`, without it in memory. Collectors read the metrics of
+    level `least`, and of any higher level that a sink wants. The pipeline stops when the destination of every sink has
+    closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
@@ -256,7 +266,7 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
-    samplers, derivations, readings = build_sources(collectors, processors, config, learn)
+    samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 
     def closed(name: str) -> None:

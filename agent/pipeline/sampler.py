@@ -126,6 +126,8 @@ class Sampler(Source):
         self.collector, self._readings = collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
+        self.absence_level = logging.DEBUG
+        """The level of the record that says that there is nothing to read."""
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = self._is_parked = False
         self._learn = learn
@@ -197,11 +199,12 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
-            self._logger.log(logging.INFO, "unavailable", f"nothing to read: {reason}")
+            text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
+            self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and (words := self.collector.identity()) is not self._learned:
+        if self._open and (words := self.collector.identity()) != self._learned:
             self._learned = words
             self._learn(words)
 

@@ -182,13 +182,24 @@ def test_what_a_sink_raises_at_the_start_or_the_stop_costs_that_sink_alone(build
     assert pipe.failed >= 1
 
 
-def test_what_the_heartbeat_or_the_asking_raises_ends_no_clock(build):
+def test_an_exception_of_a_callback_or_of_a_request_does_not_end_the_clock(build):
     pipe = build([Steady()], [MemorySink()])
-    pipe.on_tick = raising
+    pipe.after_tick.append(raising)
     pipe.tick()
     pipe.samplers[0].request = raising
     pipe.tick()
     assert (pipe.ticks, pipe.failed) == (2, 3)
+
+
+def test_a_listener_gets_the_points_of_each_reading_and_what_it_raises_costs_nobody_else(build):
+    clock, sink, heard = Clock(), MemorySink(), []
+    pipe = build([Steady("a")], [sink], clock=clock)
+    pipe.listeners += [raising, lambda points, at: heard.append((at, {point.at for point in points}))]
+    pipe.once(0.0)
+    pipe.tick()
+    assert len(heard) == 3
+    assert all(times == {at} for at, times in heard)
+    assert pipe.failed == 3
 
 
 # -- a tick ---------------------------------------------------------------------------------------------------------
