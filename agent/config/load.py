@@ -202,11 +202,9 @@ def required_collectors(config: Config) -> list[tuple[str, ...]]:
 
 def asked_collectors(config: Config) -> list[tuple[str, ...]]:
     """Return the collectors that the configuration asks for; of those in one tuple, a family, one is enough."""
-    run = chosen("collectors", config)
-    families = (
-        plugins.spelt_out([word], run) for word in (*config.collector, *([config.stdin] if config.stdin else ()))
-    )
-    asked = (tuple(name for name in names if name in run or name == config.stdin) for names in families)
+    run = [*chosen("collectors", config), *filter(None, [config.stdin])]
+    families = (plugins.spelt_out([word], run) for word in (*config.collector, *filter(None, [config.stdin])))
+    asked = (tuple(name for name in names if name in run) for names in families)
     return [*dict.fromkeys([*required_collectors(config), *filter(None, asked)])]
 
 

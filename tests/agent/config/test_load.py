@@ -12,7 +12,7 @@ from agent.config import plugins
 from agent.config.convert import convert
 from agent.config.file import read_file
 from agent.config.layers import from_environment, merge
-from agent.config.load import SHARED, SINK_KEYS, chosen, level_of, load, plugin_config, sink_options, sink_type
+from agent.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
 from agent.config.options import Config
 from agent.datapoint import Level
 from agent.errors import ConfigError
@@ -621,7 +621,7 @@ def test_a_wrong_option_of_the_frame_for_a_sink_is_refused_by_path(table, line):
 
 
 def test_no_option_of_the_frame_hides_a_general_option_that_a_sink_shares():
-    assert not SINK_KEYS & set(SHARED)
+    assert not FRAME_KEYS["sinks"] & set(SHARED)
 
 
 # -- the parts ------------------------------------------------------------------------------------------------------
