@@ -86,7 +86,8 @@ def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric
     if not include or len(unused) == len(include):
         return f"no metric of the collectors that run fits {', '.join(include)}" if include else None
     least = min(metric.level for glob in include for metric in metrics if fitting([metric.name], glob))
-    return f"all metrics that fit are of level {least.name.lower()} or above; set level" if least > level else None
+    word = least.name.lower()
+    return f"all metrics that fit are of level {word} or above; set level to {word}" if least > level else None
 
 
 def _installed_names() -> Iterator[str]:

@@ -16,7 +16,7 @@ from agent.commands.parser import COMMANDS, flags, parse, parser
 from agent.config import plugins
 from agent.config.convert import options_of, values_of
 from agent.config.load import load, plugin_config, sink_options
-from agent.config.options import Config, SinkOptions
+from agent.config.options import CollectorOptions, Config, SinkOptions
 from agent.errors import ConfigError
 from agent.naming.profiles import PROFILES
 from agent.version import __version__
@@ -327,7 +327,7 @@ def test_the_sample_as_printed_sets_nothing(sample, agent):
 def test_the_sample_has_every_option(sample):
     tables = tomllib.loads(uncommented(sample))
     assert set(tables) | {"processors"} == {*options_of(Config)}  # none is installed with the agent
-    for group, shared in (("collectors", ()), ("sinks", SinkOptions.__dataclass_fields__)):
+    for group, shared in (("collectors", options_of(CollectorOptions)), ("sinks", options_of(SinkOptions))):
         assert {name: set(table) for name, table in tables[group].items()} == {
             name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
         }

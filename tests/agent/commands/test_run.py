@@ -240,7 +240,7 @@ def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_re
     done = agent.run(*words, "--", "touch", tmp_path / "begun")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "agent: sinks.stdout: standard output belongs to the command after --; write to a file with"
+        "chipwatch: sinks.stdout: standard output belongs to the command after --; write to a file with"
         " [sinks.stdout] path = FILE, or choose another sink\n"
     )
     assert not (tmp_path / "begun").exists()
