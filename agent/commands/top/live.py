@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agent.collector import Collector, DeviceProcess
 from agent.commands.top.machine import Process, device_of
 from agent.config.instances import build_collectors, build_processors
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Derivation, Reading, Sampler
@@ -104,6 +104,8 @@ class Users:
 
 class Live:
     """Reads all collectors each `interval` seconds on a thread of its own, and puts frames on a queue."""
+
+    rewound = False
 
     def __init__(self, config: Config, interval: float, wake: Callable[[], None]) -> None:
         """Build what the configuration asks for; `wake` is called after each frame. Raise ConfigError or NotLoaded."""

@@ -19,19 +19,26 @@ from agent.commands.top.delivery import Delivery
 from agent.commands.top.draw import Line, Style
 from agent.commands.top.live import Frame, Live, snapshot_of
 from agent.commands.top.machine import FIGURES, Machine, device_of
+from agent.commands.top.replay import Player
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
 from agent.commands.top.view import View
-from agent.config.convert import ConfigError
-from agent.config.load import Config
+from agent.config.options import Config
+from agent.errors import ConfigError
+from agent.recording.reader import Recording
 from agent.status.heartbeat import state_folder
 
+IDLE: Final = 60.0
+"""Seconds without a key after which the screen is drawn anew even if nothing happens."""
 REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
 
 
 class Source(Protocol):
     """Where frames come from."""
+
+    rewound: bool
+    """Whether the frames that come are older than those before; whoever takes them sets it back."""
 
     def start(self) -> None:
         """Start."""
@@ -71,6 +78,9 @@ def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -
         raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
     logging.disable(logging.CRITICAL)  # the screen shows what is wrong
     terminal = Terminal()
+    if options.replay:
+        player = Player(Recording(options.replay))
+        return show(player, terminal, Top(options.replay.name, options, env), env)
     source = Live(config, options.interval, terminal.wake)
     delivery = Delivery(state_folder(config.spool, env), terminal.wake)
     delivery.start()
@@ -89,7 +99,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
                 lines = top.lines(terminal.size(), source.mode())
                 terminal.draw([palette.render(line, top.palette, colors) for line in lines])
                 time.sleep(REDRAW)
-                for key in terminal.wait(source.due()):
+                for key in terminal.wait(IDLE if top.view.paused else source.due()):
                     top.view.press(key)
     except KeyboardInterrupt:
         return 0
@@ -114,6 +124,8 @@ class Top:
         """Take new frames unless paused, and carry out what keys have ordered."""
         if not self.view.paused:
             for frame in source.new():
+                if source.rewound:
+                    self.machine, source.rewound = Machine(), False
                 self._take(frame)
         orders, self.view.orders = self.view.orders, []
         for order in orders:

@@ -129,7 +129,7 @@ class Terminal:
             raise Ended from problem
 
     def _take(self) -> None:
-        tty.setcbreak(0)
+        tty.setcbreak(0, termios.TCSADRAIN)
         self._drawn = []
         self._write(ENTER)
 
