@@ -54,8 +54,8 @@ class Watched(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Ask for models and processes, and yield the readings."""
-        self.device_models = self._inner.models()
-        found = self._inner.processes()
+        self.device_models = getattr(self._inner, "models", dict)()  # a plugin may be older than these
+        found = getattr(self._inner, "processes", lambda: None)()
         self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
         yield from self._inner.collect(at)
 
