@@ -108,6 +108,11 @@ def whole(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
+def level(value: float | None, warn: float, bad: float) -> str:
+    """Return the role of a value that is a warning or bad from there on."""
+    return "" if value is None or value < warn else "warn" if value < bad else "bad"
+
+
 @lru_cache(maxsize=4096)
 def shown(text: str) -> str:
     """Return `text` without control characters."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from agent.commands.top.trend import Trend
 from agent.datapoint import Datapoint, Dimensions, Kind
 
 PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core", "ipu": "", "tpu": ""}
@@ -47,8 +48,6 @@ FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""
 SILENT: Final = 3.0
 """Seconds, and readings, without an answer after which a device is said to be silent."""
-HISTORY: Final = 3600
-"""Samples of each history."""
 SHORT_HISTORY: Final = 240
 """Samples of the history of one accelerator."""
 HOST_TRENDS: Final = (
@@ -208,33 +207,6 @@ class Device:
             return errors, "bad"
         idle = self.processes == [] and not self.has_parts and not self.get("utilization")
         return ("no process" if idle else ""), "dim"
-
-
-class Trend:
-    """A figure over time."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-
-    def put(self, at: int, value: float | None) -> None:
-        """Add a sample of the time `at` (ns)."""
-        if value is not None:
-            self._samples.append((at, value))
-
-    def __bool__(self) -> bool:
-        """Tell whether there is a sample."""
-        return bool(self._samples)
-
-    def means(self, end: int, step: float, count: int) -> list[float | None]:
-        """Return the mean of each of the `count` intervals of `step` seconds up to that of `end` (ns)."""
-        found: list[list[float]] = [[] for _ in range(count)]
-        size = int(step * 1e9)
-        for at, value in reversed(self._samples):
-            if (back := end // size - at // size) >= count:
-                break
-            if back >= 0:
-                found[count - 1 - back].append(value)
-        return [fmean(values) if values else None for values in found]
 
 
 class Machine:

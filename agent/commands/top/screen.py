@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Final, NamedTuple
 
+from agent.commands.top import accelerators, host
 from agent.commands.top.draw import Line, Style, axis, fit, flow, scaled, shown, sides, whole, width_of
 from agent.commands.top.machine import Device, Machine, Process
 from agent.commands.top.view import HELP, LETTERS, SORTS, View
 
-FULL: Final = 100
-"""Columns from which all of an accelerator is shown."""
-COMPACT: Final = 80
-"""Columns below which the least is shown."""
-WIDE: Final = 160
-"""Columns from which each accelerator has a graph of its own."""
 SMALLEST: Final = (40, 10)
-WARM, HOT = 75, 85
-"""Temperatures (°C) from which a chip is marked; our choice, since each model has limits of its own."""
-FULL_MEMORY: Final = 95
-"""Share of an accelerator's memory (%) from which it is marked."""
-BUSY: Final = 90
-"""Share of a host's resource (%) from which it is marked."""
-KINDS: Final = {"gpu": "GPU", "neuron_device": "Neuron", "ipu": "IPU", "tpu": "TPU"}
 KEYS: Final = (
     ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), ("p", "processes"), ("g", "graphs"),
     ("1", "CPUs"), ("space", "pause"), ("+-", "zoom"), ("w", "snapshot"),
@@ -54,67 +41,6 @@ class Notes(NamedTuple):
     """What is wrong with collectors."""
 
 
-class Column(NamedTuple):
-    """A column of the table of accelerators."""
-
-    title: str
-    width: int
-    """Cells; 0: a bar, which gets its share of what is left."""
-    columns: int
-    """Columns of the screen from which it is shown."""
-    cell: Callable[[Device], tuple[str, str]]
-    """Returns the text and its role."""
-    percent: Callable[[Device], float | None] | None = None
-    """Returns what a bar shows."""
-    left: bool = False
-
-
-def _level(value: float | None, warn: float, bad: float) -> str:
-    return "" if value is None or value < warn else "warn" if value < bad else "bad"
-
-
-def _memory(device: Device) -> tuple[str, str]:
-    used, total, share = device.get("used"), device.total, device.memory
-    role = "warn" if share is not None and share >= FULL_MEMORY else ""
-    if used is None:
-        return ("-" if share is None else f"{share:.0f} %"), role
-    gib = 2.0**30
-    return (f"{used / gib:.0f}/{total / gib:.0f}G" if total else f"{scaled(used, 1024)}"), role
-
-
-def _power(device: Device) -> tuple[str, str]:
-    power, limit, share = device.get("power"), device.get("limit"), device.power
-    if power is None:
-        return ("-" if share is None else f"{share:.0f} %"), ""
-    limit = limit or (100 * power / share if share else None)
-    return f"{power:.0f}/{limit:.0f} W" if limit else f"{power:.0f} W", ""
-
-
-def _temperature(device: Device) -> tuple[str, str]:
-    value = device.get("temperature")
-    return whole(value), _level(value, WARM, HOT)
-
-
-def _model(device: Device) -> tuple[str, str]:
-    return shown(device.model.removeprefix("NVIDIA ")) or KINDS.get(device.key[0][0], ""), ""
-
-
-COLUMNS: Final = (
-    Column("#", 4, 0, lambda device: (shown(device.label), "label")),
-    Column("model", 16, FULL, _model, left=True),
-    Column("utilization", 0, 0, lambda device: (whole(device.get("utilization")), ""), lambda d: d.get("utilization")),
-    Column("memory", 0, 0, _memory, lambda device: device.memory),
-    Column("tensor", 6, FULL, lambda device: (whole(device.get("tensor")), "")),
-    Column("power", 9, COMPACT, _power),
-    Column("temp", 4, 0, _temperature),
-    Column("clock", 5, FULL, lambda device: (whole(device.get("clock")), "")),
-    Column("flags", 5, COMPACT, lambda device: (device.flags, "warn"), left=True),
-    Column("state", 18, 0, lambda device: device.state, left=True),
-)
-FIGURE_CELLS: Final = {"utilization": 4, "memory": 8}
-"""Cells of the number beside a bar."""
-
-
 def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, style: Style) -> list[Line]:
     """Return the lines of a screen of `size` (columns, lines)."""
     width, height = size
@@ -124,13 +50,13 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
         return _filled(_help(width), size)
     top = _header(machine, view, notes, width)
     every = machine.devices
-    devices = _sorted([one for one in every if _matches(view.filter, one)], view)
+    devices = accelerators.ordered([one for one in every if accelerators.matches(view.filter, one)], view)
     if not machine.now:
         return _filled([*top, [("reading ...", "dim")]], size)
     room = height - len(top) - 1
-    strip = _host(machine, width, style) if every else _host_rows(machine, width, style)
+    strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
     if view.cores:
-        strip += _cores(machine, width, style, most=max(1, room // 3))
+        strip += host.cores(machine, width, style, most=max(1, room // 3))
     strip += [[(f"! {shown(text)}", "warn")] for text in notes.troubles]
     strip = strip[: max(1, room - (3 if every else 0))]
     room -= len(strip)
@@ -138,7 +64,7 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
     listed = _processes(machine, view)
     hidden = 0
     if every:
-        table = _table(devices, width, style)
+        table = accelerators.table(devices, width, style)
         count = max(0, min(len(devices), room - 2))
         hidden = len(devices) - count
         first = min(view.offset, hidden)
@@ -176,137 +102,6 @@ def _header(machine: Machine, view: View, notes: Notes, width: int) -> list[Line
     if width_of(left) + width_of(right) + 2 <= width:
         return [sides(left, right, width)]
     return [left, *flow(notes.delivery, width)]
-
-
-def _host(machine: Machine, width: int, style: Style) -> list[Line]:
-    """Return the strip of the host, for a machine with accelerators."""
-    bar = 10 if width >= FULL else 6
-    cpu, used, total = (machine.of_host(name) for name in ("cpu.utilization", "memory.used", "memory.total"))
-    share = machine.of_host("memory.utilization")
-    items: list[Line] = [[("CPU ", "label"), *style.bar(cpu, bar), (f" {whole(cpu)} %", _level(cpu, BUSY, 101))]]
-    if (load := machine.of_host("cpu.load 1m")) is not None:
-        cores = len(machine.cores())
-        items[0] += [("  load ", "label"), (f"{load:.1f}" + (f"/{cores}" if cores else ""), "")]
-    memory = f" {scaled(used, 1024)}/{scaled(total, 1024)}" if used is not None and total else f" {whole(share)} %"
-    items.append([("MEM ", "label"), *style.bar(share, bar), (memory, _level(share, BUSY, 97))])
-    if swap := machine.of_host("swap.used"):
-        items.append([("SWAP ", "label"), (scaled(swap, 1024), "warn")])
-    if waits := [(what, value) for what in ("cpu", "memory", "io")
-                 if (value := machine.of_host(f"pressure.{what} some")) is not None]:  # fmt: skip
-        texts = [(f"{what} {value:.0f} ", _level(value, 10, 40)) for what, value in waits]
-        items.append([("WAIT ", "label"), *texts, ("%", "")])
-    items.append([("DISK ", "label"), *_rates(machine, ("r", "disk.read"), ("w", "disk.written")), *_fullest(machine)])
-    items.append([("NET ", "label"), *_rates(machine, ("in", "network.received"), ("out", "network.sent"))])
-    return flow(items, width)
-
-
-def _rates(machine: Machine, *names: tuple[str, str]) -> Line:
-    texts = [f"{word} {'-' if (rate := machine.of_host(name)) is None else scaled(rate)}" for word, name in names]
-    return [(" ".join(texts), "")]
-
-
-def _fullest(machine: Machine) -> Line:
-    """Return the file system with the largest share in use."""
-    name = "disk.utilization "
-    shares = [(machine.of_host(path) or 0, path.removeprefix(name)) for path in machine.host.names(name)]
-    if not shares:
-        return []
-    share, path = max(shares)
-    return [(f"  {shown(path)[-20:]} {share:.0f} % full", _level(share, BUSY, 97))]
-
-
-def _host_rows(machine: Machine, width: int, style: Style) -> list[Line]:
-    """Return a row for each resource of the host, for a machine without accelerators."""
-    rows: list[Line] = [style.rule(width)]
-    bar = max(10, width - 44)
-    for label, name, of in (
-        ("CPU", "cpu.utilization", ""), ("memory", "memory.utilization", "memory.total"),
-        ("swap", "swap.utilization", ""), ("CPU pressure", "pressure.cpu some", ""),
-        ("memory pressure", "pressure.memory some", ""), ("I/O pressure", "pressure.io some", ""),
-        *((f"disk {path}", f"disk.utilization {path}", f"disk.used {path}") for path in _paths(machine)),
-    ):  # fmt: skip
-        if (value := machine.of_host(name)) is not None:
-            total = machine.of_host(of) if of else None
-            text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            rows.append(
-                [(f"{shown(label)[:20]:20} ", "label"), *style.bar(value, bar), (text, _level(value, BUSY, 97))]
-            )
-    loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
-             if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
-    rows.append([(f"{'load':20} ", "label"), ("  ".join(loads) or "-", "")])
-    rows.append([(f"{'disk, B/s':20} ", "label"), *_rates(machine, ("read", "disk.read"), ("written", "disk.written"))])
-    rows.append([(f"{'network, B/s':20} ", "label"),
-                 *_rates(machine, ("received", "network.received"), ("sent", "network.sent"))])  # fmt: skip
-    return [*rows, [("no accelerator was found on this machine", "dim")]]
-
-
-def _paths(machine: Machine) -> list[str]:
-    name = "disk.utilization "
-    return sorted(path.removeprefix(name) for path in machine.host.names(name))[:8]
-
-
-def _cores(machine: Machine, width: int, style: Style, most: int) -> list[Line]:
-    """Return the logical CPUs in at most `most` lines."""
-    values = machine.cores()
-    each = next((cells for cells in (14, 9, 5) if -(-len(values) // max(1, width // cells)) <= most), 5)
-    items: list[Line] = []
-    for number, value in enumerate(values):
-        cell: Line = [(f"{number:3} ", "dim"), (f"{value:3.0f} ", _level(value, BUSY, 101))] if each > 5 else []
-        items.append([*cell, *style.bar(value, each - width_of(cell) - 1), (" ", "")])
-    per_line = max(1, width // each)
-    return [[*chain(*items[at : at + per_line])] for at in range(0, len(items), per_line)][:most]
-
-
-def _table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
-    """Return the title and the rows of the accelerators."""
-    columns = [column for column in COLUMNS if width >= column.columns]
-    columns = [column for column in columns if column.title not in ("tensor", "clock") or
-               any(device.get(column.title) is not None for device in devices)]  # fmt: skip
-    graph = (width - 100) // 3 if width >= WIDE else 0
-    fixed = (
-        sum(column.width or FIGURE_CELLS[column.title] + 1 for column in columns)
-        + 2 * len(columns)
-        + (graph + 2) * (graph > 0)
-    )
-    bar = max(4, (width - fixed) // 2)
-    title: Line = []
-    for column in columns:
-        cells = column.width or bar + 1 + FIGURE_CELLS[column.title]
-        title.append((f"{column.title:{'<' if column.left or not column.width else '>'}{cells}}  ", "head"))
-    rows = [[*title, (f"last {graph * style.per_cell} readings"[:graph], "head")]]
-    for device in devices:
-        row: Line = []
-        for column in columns:
-            text, role = column.cell(device)
-            role = "dim" if device.silent and column.title != "state" else role
-            if column.percent:
-                row += [*style.bar(column.percent(device), bar, role or "bar"), (" ", "")]
-                row.append((f"{text:>{FIGURE_CELLS[column.title]}}", role))
-            else:
-                row.append((f"{text:{'<' if column.left else '>'}{column.width}}"[: column.width], role))
-            row.append(("  ", ""))
-        if graph:
-            row.append((style.graph(_last(device.history, graph * style.per_cell), 1, 100)[0], "graph"))
-        rows.append(row)
-    return rows
-
-
-def _last(values: Sequence[float | None], count: int) -> list[float | None]:
-    known = [*values][-count:]
-    return [*([None] * (count - len(known))), *known]
-
-
-def _matches(word: str, device: Device) -> bool:
-    texts = (device.label, device.model, device.state[0], *(p.user for p in device.processes or ()))
-    return not word or any(word.lower() in text.lower() for text in texts)
-
-
-def _sorted(devices: list[Device], view: View) -> list[Device]:
-    """Return the devices in the order of the view: numbers ascend, figures descend."""
-    what = SORTS[view.sort]
-    if what != "number":
-        devices = sorted(devices, key=lambda one: -(one.memory or 0) if what == "memory" else -(one.get(what) or 0))
-    return devices[::-1] if view.reverse else devices
 
 
 def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -> list[Line]:
