@@ -68,7 +68,8 @@ def record(path: Path, folder: Path, pids: list[int]) -> None:
     assert os.environ[VARIABLE]
     tell(driver, 0, pids)
     live = Live(load(None, {"collectors": {"nvidia": {"proc": str(folder)}}}), 1.0, lambda: None)
-    live._pipeline.start()
+    live.start()
+    live._stop.set()
     machine, at = Machine(), time.time_ns() - TICKS * STEP * 10**9
     live._watched["nvidia"]._inner._clock = lambda: at
     for tick in range(TICKS):

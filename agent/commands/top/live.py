@@ -108,23 +108,26 @@ class Live:
     rewound = False
 
     def __init__(self, config: Config, interval: float, wake: Callable[[], None]) -> None:
-        """Build what the configuration asks for; `wake` is called after each frame. Raise ConfigError or NotLoaded."""
+        """Read what the configuration asks for; `wake` is called after each frame."""
+        self._config, self._interval, self._wake = config, interval, wake
+        self._window = Window(0, born=time.time_ns())
+        self._users = Users(str(config.proc))
+        self._stop = threading.Event()
+        self._watched: dict[str, Watched] = {}
+        self._pipeline: Pipeline | None = None
+        self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Build the collectors and start reading; raise ConfigError or NotLoaded."""
+        config = self._config
         readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._watched = {name: Watched(one) for name, one in build_collectors(config).items()}
         samplers = [Sampler(name, one, Level.ALL, readings) for name, one in self._watched.items()]
         processors = [Derivation(name, one, Level.ALL) for name, one in build_processors(config).items()]
-        self._asked = set(config.collector)
-        self._pipeline = Pipeline(samplers, (), readings, interval=interval, derivations=processors)
-        self._window = Window(0, born=time.time_ns())
-        self._users = Users(str(config.proc))
-        self._interval, self._wake = interval, wake
-        self._stop = threading.Event()
-        self.frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-
-    def start(self) -> None:
-        """Start reading."""
-        self._pipeline.start()
-        threading.Thread(target=self._run, name="top", daemon=True).start()
+        pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=processors)
+        self._pipeline = pipeline
+        pipeline.start()
+        threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()
 
     def new(self) -> Iterator[Frame]:
         """Yield the frames that have come since the last call."""
@@ -145,15 +148,16 @@ class Live:
     def close(self) -> None:
         """Stop reading; a collector that hangs is left behind."""
         self._stop.set()
-        self._pipeline.stop()
-        self._pipeline.close(0)
+        if self._pipeline:
+            self._pipeline.stop()
+            self._pipeline.close(0)
 
-    def _run(self) -> None:
+    def _run(self, pipeline: Pipeline) -> None:
         pause, due = min(FIRST_PAUSE, self._interval), time.monotonic()
         while not self._stop.is_set():
             at = time.time_ns()
-            points = self._window.add(self._pipeline.gather(at), at)
-            self.frames.put(Frame(at, points, self._processes(), self._models(), tuple(self._troubles())))
+            points = self._window.add(pipeline.gather(at), at)
+            self.frames.put(Frame(at, points, self._processes(), self._models(), tuple(self._troubles(pipeline))))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
@@ -167,9 +171,9 @@ class Live:
     def _models(self) -> dict[Dimensions, str]:
         return {dims: model for one in self._watched.values() for dims, model in one.device_models.items()}
 
-    def _troubles(self) -> Iterator[str]:
-        for sampler in self._pipeline.samplers:
-            if sampler.unavailable and sampler.name in self._asked:
+    def _troubles(self, pipeline: Pipeline) -> Iterator[str]:
+        for sampler in pipeline.samplers:
+            if sampler.unavailable and sampler.name in self._config.collector:
                 yield f"{sampler.name}: {sampler.unavailable}"
             elif sampler.ok is False:
                 yield f"{sampler.name}: {sampler.trouble or 'its last reading has not returned'}"

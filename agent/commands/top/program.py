@@ -90,10 +90,11 @@ def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw what `source` tells, until a key or a signal ends it."""
     colors = palette.color_system(env)
-    source.start()
-    gc.freeze()
     try:
         with terminal:
+            terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
+            source.start()  # which takes a while: the first frame is there
+            gc.freeze()
             while "quit" not in top.view.orders:
                 top.take(source)
                 lines = top.lines(terminal.size(), source.mode())

@@ -22,6 +22,7 @@ class Player:
     """Gives the frames of a recording at their times, or faster, or from another place on."""
 
     def __init__(self, recording: Recording) -> None:
+        """Read the first frame; raise NotARecording."""
         self._recording = recording
         self._index: list[tuple[int, int]] = []
         """Time and place of each frame so far."""
@@ -32,10 +33,10 @@ class Player:
         self._skip_to: int | None = None
         self.rewound = False
         """Whether the frames that come are older than those before; whoever takes them sets it back."""
+        self._advance()
 
     def start(self) -> None:
-        """Read the first frame."""
-        self._advance()
+        """Do nothing: the first frame has been read."""
 
     def new(self) -> Iterator[Frame]:
         """Yield the frames whose time has come."""

@@ -23,6 +23,9 @@ NAMED: Final = {
 }  # fmt: skip
 PLAIN: Final = {"\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
 SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTALL)
+UNFINISHED: Final = re.compile(rb"\x1b(\[[0-9;]*|O)?$")
+REST: Final = 0.05
+"""Seconds to wait for the rest of a key's sequence."""
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -92,6 +95,8 @@ class Terminal:
             return []
         try:
             text = os.read(0, 1024)
+            while UNFINISHED.search(text) and select.select([0], [], [], REST)[0]:
+                text += os.read(0, 1024)
         except OSError:
             text = b""
         if not text:
