@@ -16,9 +16,7 @@ from tests.doubles.monitoring import MonitoringDouble
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]
-NO_COMMANDS = re.compile(
-    r'[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |agent: |\d|\w+ +(dimensions|absent) '
-)
+NO_COMMANDS = re.compile(r'[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) ')
 """How a block begins that holds no commands: a configuration, Terraform, JSON, what a command prints."""
 ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
