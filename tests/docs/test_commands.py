@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +56,8 @@ def blocks(text: str) -> list[list[str]]:
 
 def lines(text: str) -> list[str]:
     """Return the command lines of a page: those of its blocks, and those in the tables."""
-    found = re.findall(r"`((?:\.venv/bin/)?agent [^`]+)`", "\n".join(re.findall(r"(?m)^\|.*", text)))
+    tables = "\n".join(re.findall(r"(?m)^\|.*", text)).replace(r"\|", "|")
+    found = re.findall(r"`((?:[\w-]+ \| )?(?:\.venv/bin/)?agent [^`]+)`", tables)
     for block in blocks(text):
         if NO_COMMANDS.match(block[0]):
             continue
@@ -106,13 +108,13 @@ def clouds():
         )
 
 
-@pytest.fixture
-def folder(agent, tmp_path):
+@pytest.fixture(scope="module")
+def folder(agent_command, tmp_path_factory):
     """Where a user would be, with the files that the command lines name."""
-    folder = tmp_path / "home"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("home")
     (folder / "train.py").write_text("print('loss 0.31')\n")
-    (folder / "chipwatch.toml").write_text(agent.run("sample-config").stdout)
+    with (folder / "chipwatch.toml").open("w") as file:
+        subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
     return folder
 
 
@@ -133,7 +135,7 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     env = clouds | {
         "CHIPWATCH_DIMS__INSTANCE_ID": f"i-{OURS.index(words):08}",  # Google takes a series from one agent only
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "STATE_DIRECTORY": folder / "state",
+        "STATE_DIRECTORY": agent.folder / "state",
     }
     if words[1] in ("health", "status"):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
