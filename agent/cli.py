@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
@@ -161,7 +162,10 @@ def _add_options(to: Parser) -> None:
     to.add_argument("--proc", type=Path, metavar="DIR", help="where the host's /proc is mounted")
     to.add_argument("--sys", type=Path, metavar="DIR", help="where the host's /sys is mounted")
     to.add_argument("--root", type=Path, metavar="DIR", help="where the host's / is mounted")
-    to.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (warning)")
+    to.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (info; warning in scripts)")
+    to.add_argument("--log-format", metavar="FORM", help="form of the log: text or json (text)")
+    verbose = "say what goes well, too, in a script: as --log-level info"
+    to.add_argument("-v", "--verbose", action="store_const", const="info", dest="log_level", help=verbose)
 
 
 def _add_plan_options(to: Parser) -> None:
@@ -284,10 +288,11 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
             _print(_text(given))
             return OK
         formats.to_stderr("warning")
-        loaded = config.load(getattr(given, "config", None), flags(given))
-        formats.to_stderr(loaded.log_level)
+        load = partial(config.load, getattr(given, "config", None), flags(given))
+        loaded = load()
+        formats.to_stderr(loaded.log_level or "warning", loaded.log_format)
         if given.command == "run":
-            return run.run(loaded, command, once=given.once, duration=given.duration)
+            return run.run(loaded, command, once=given.once, duration=given.duration, load=load)
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
     except convert.ConfigError as problem:
         return _report(problem, USAGE)

@@ -7,22 +7,24 @@ import dataclasses
 import gc
 import logging
 import os
-import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.commands.announcements import Announcements
+from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
 from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
-from agent.config.instances import hints
+from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
 from agent.errors import text_of
 from agent.identity.records import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.formats import to_stderr
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
@@ -37,55 +39,105 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
-def run(config: Config, command: Sequence[str], *, once: bool = False, duration: float | None = None) -> int:
+@dataclasses.dataclass
+class _Run:
+    """A configuration at work."""
+
+    config: Config
+    common: Identity
+    pipeline: Pipeline | None = None
+    health: Health | None = None
+
+
+def run(
+    config: Config,
+    command: Sequence[str],
+    *,
+    once: bool = False,
+    duration: float | None = None,
+    load: Callable[[], Config] | None = None,
+) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
-    With `once` or `duration` nothing is left on disk unless the configuration names a spool. Return the exit code: 0,
-    that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
-    where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+    With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
+    configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
+    where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
+    were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
     """
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
     if command and config.stdin:
         raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
     brief = once or duration is not None
-    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    common = identify(config, SETTLE if once else 0.0)
-    pipeline: Pipeline | None = None
-    watched: WrappedCommand | None = None
+    _log_to_stderr(config, quiet=brief or bool(command))
+    current = _Run(config, identify(config, SETTLE if once else 0.0))
     if command:
         validate(config)  # first of all, so that a wrong option does not cost a training run
-    health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
+    _serve_health(current)  # nor a port that is taken
     if command:
-        watched = WrappedCommand(command)
-    with watched or contextlib.nullcontext():
-        if watched:
-            _handle(FORWARDED, watched.forward)
-            config = dataclasses.replace(config, pid=watched.pid)
-        pipeline = assemble(config, common.known, common.offer, folder if keep else None)
-        if watched:
-            watched.on_end(pipeline.stop)
-        else:
-            _handle(STOPPING, partial(_stop, pipeline))
-        alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
-        pipeline.start()
-        gc.freeze()  # what is made by now stays: the collector need not look at it again
-        if once:
-            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
-        else:
-            pipeline.run(duration)
-        pipeline.close()
-        common.close()
-        if health:
-            health.close()
-        alive.close()
-        lost = brief and any(route.spool.lost for route in pipeline.routes)
-        whole = _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
-    return watched.code() if watched else 0 if whole else 1
+        with WrappedCommand(command) as watched:
+            handle(FORWARDED, watched.forward)
+            current.config = dataclasses.replace(config, pid=watched.pid)
+            _collect(current, on_start=lambda pipeline: watched.on_end(pipeline.stop), duration=duration, once=once)
+        return watched.code()
+    can_renew = load is not None and not brief and not config.stdin
+    signals = Signals(lambda: _renewed(current, load()) if load else None) if can_renew else Signals[_Run](None)
+    whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
+    while following := signals.take_next():
+        current = following
+        _log_to_stderr(current.config, quiet=False)
+        if not current.health:
+            _serve_health(current)
+        whole = _collect(current, on_start=signals.watch)
+    return 0 if whole else 1
+
+
+def _log_to_stderr(config: Config, *, quiet: bool) -> None:
+    """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
+    for_script = all(getattr(sink, "uses_stdout", False) for sink in build_sinks(config).values()) and not (
+        sys.stdout and sys.stdout.isatty()
+    )
+    to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
+
+
+def _renewed(old: _Run, config: Config) -> _Run | None:
+    """Return the run of a new configuration, or None if nothing changed; raise like `run`."""
+    if config == old.config:
+        return None
+    validate(config)
+    new = _Run(config, identify(config, 0.0))
+    if config.health != old.config.health:
+        _serve_health(new)
+    return new
+
+
+def _collect(
+    this: _Run, *, on_start: Callable[[Pipeline], None], duration: float | None = None, once: bool = False
+) -> bool:
+    """Run a pipeline to its end; return whether all went well. `on_start` is called with it before it starts."""
+    config, common, brief = this.config, this.common, once or duration is not None
+    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
+    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None)
+    on_start(pipeline)
+    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    announcements = Announcements(config, pipeline, folder if keep else None)
+    pipeline.start()
+    gc.freeze()  # what is made by now stays: the collector need not look at it again
+    if once:
+        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+    else:
+        pipeline.run(duration)
+    pipeline.close()
+    common.close()
+    if this.health:
+        this.health.close()
+    alive.close()
+    announcements.end()
+    lost = brief and any(route.spool.lost for route in pipeline.routes)
+    return _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
 
 
 def _owes(pipeline: Pipeline) -> bool:
@@ -116,18 +168,6 @@ def identify(config: Config, acknowledge: float) -> Identity:
     return found
 
 
-def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    for number in signals:
-        signal.signal(number, handler)
-
-
-def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
-    """Stop; a second signal, of whatever kind, ends the process at once."""
-    del number, frame
-    _handle(STOPPING, signal.SIG_DFL)
-    pipeline.stop()
-
-
 def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
     """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
     open_now, started = contextlib.ExitStack(), time.monotonic()
@@ -137,7 +177,7 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)
-        pipeline.on_tick = lambda: alive.beat(why_not_ready())
+        pipeline.on_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
         if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
             open_now.callback(served.close)
@@ -153,34 +193,34 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
 
-def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
+def _serve_health(this: _Run) -> None:
+    """Start the server of /healthz and /readyz if the configuration wants it; raise ConfigError."""
+    config = this.config
     if config.health is None:
-        return None
+        return
     from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)
 
     def healthy() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        since = None if pipeline is None or pipeline.ticked is None else time.monotonic() - pipeline.ticked
+        ticked = this.pipeline.ticked if this.pipeline else None
+        since = None if ticked is None else time.monotonic() - ticked
         return since is not None and since < late, {"seconds_since_tick": since}
 
     def ready() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        routes = pipeline.routes if pipeline else ()
+        routes = this.pipeline.routes if this.pipeline else ()
         refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
-        owed = {o.name: o.spool.ledger.spooled for o in routes}
+        kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = common.known() is not None
+        known = this.common.known() is not None
         good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": owed, "identified": known}
+        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
 
     try:
-        server = Health(config.health, healthy, ready)
+        this.health = Health(config.health, healthy, ready)
     except OSError as problem:
         raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
     except ValueError as problem:
         raise ConfigError(f"health: {problem}") from problem
-    log.info("health: http://%s:%d/healthz and /readyz", server.host, server.port)
-    return server
+    log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)

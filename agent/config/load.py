@@ -110,8 +110,11 @@ class Config:
     """Project to write to, for every sink that has one; the environment's, else the machine's own, unless set."""
     endpoint_url: str | None = None
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
-    log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    """What is logged to standard error."""
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """What is logged to standard error. Unless set: info; warning with --once, --duration, a command after -- or points
+    on standard output that is no terminal."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log: text, which suits a terminal, journald or a file; or json, an object a line."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

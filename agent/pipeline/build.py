@@ -33,8 +33,10 @@ from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
 
-FIRST_WINDOW: Final = 10.0
-"""Seconds after which the very first window ends, so that the first points arrive early."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
 
 
 def view(
@@ -74,7 +76,11 @@ def build_sources(
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
     level, readings = level_wanted(config), queue.SimpleQueue[Reading]()
-    samplers = [Sampler(name, collector, level, readings, learn=learn) for name, collector in collectors.items()]
+    asked = {*config.collector, config.stdin}
+    samplers = [
+        Sampler(name, collector, level, readings, is_asked=name in asked, learn=learn)
+        for name, collector in collectors.items()
+    ]
     return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
 
 
@@ -200,6 +206,7 @@ def build_route(
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
+        first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
     window = Window(

@@ -53,7 +53,7 @@ class Pipeline:
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
-        self.on_tick: Callable[[], None] = lambda: None
+        self.on_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
 
     def start(self) -> None:
@@ -96,7 +96,8 @@ class Pipeline:
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
-        self._survive("heartbeat", self.on_tick)
+        for call in [*self.on_tick]:
+            self._survive("after a tick", call)
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level
@@ -19,6 +19,7 @@ from agent.pipeline.validation import Validation
 from agent.processor import Processor
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
@@ -114,12 +115,14 @@ class Sampler(Source):
         level: Level,
         readings: queue.SimpleQueue[Reading],
         *,
+        is_asked: bool = False,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
         Put readings of at most `level` on `readings`; open an unavailable collector again after `retry` seconds.
 
+        Warn if a collector that a person asked for (`is_asked`) is unavailable.
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
         super().__init__("collector", name, level)
@@ -128,10 +131,12 @@ class Sampler(Source):
         self._retry, self._retry_at = retry, -math.inf
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = self._is_parked = False
-        self._learn = learn
+        self._learn, self._is_asked = learn, is_asked
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """How the collector's input ended for good, if it has."""
+        self.found: str | None = None
+        """What the collector says that it found, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
         self.partial = self.skipped = 0
@@ -192,12 +197,15 @@ class Sampler(Source):
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
             self._logger.resolved("busy", "its readings return again")
+            if self.found is None:
+                self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except InputEnded as end:
             self._partly(end.problems)
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
-            self._logger.log(logging.INFO, "unavailable", f"nothing to read: {reason}")
+            level = logging.WARNING if self._is_asked else logging.DEBUG
+            self._logger.log(level, "unavailable", f"nothing to read: {reason}")
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
@@ -213,8 +221,13 @@ class Sampler(Source):
 
     def _close(self) -> None:
         self._open = False
+        self._survive(self.collector.close, "failed to close")
+
+    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` of the collector returns; log an exception, and return None."""
         try:
-            self.collector.close()
+            return method()
         except BaseException as bug:
-            cause, text = f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}"
-            self._logger.log(logging.ERROR, cause, text, traceback=True)
+            cause = f"{failure} {type(bug).__name__}"
+            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
+            return None

@@ -184,7 +184,7 @@ def test_what_a_sink_raises_at_the_start_or_the_stop_costs_that_sink_alone(build
 
 def test_what_the_heartbeat_or_the_asking_raises_ends_no_clock(build):
     pipe = build([Steady()], [MemorySink()])
-    pipe.on_tick = raising
+    pipe.on_tick.append(raising)
     pipe.tick()
     pipe.samplers[0].request = raising
     pipe.tick()
