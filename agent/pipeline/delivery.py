@@ -16,7 +16,7 @@ from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
-from agent.pipeline.delivery_log import DeliveryLog
+from agent.pipeline.delivery_log import DeliveryLog, count
 from agent.sink import Sink
 from agent.spool.queue import Spool
 
@@ -137,7 +137,7 @@ class Worker:
     def watch(self) -> None:
         """Log that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
-            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self.spool.ledger.spooled:,} points kept")
+            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {count(self.spool.ledger.spooled)} kept")
         else:
             self._watcher.resolved("stuck", "answers again")
 
@@ -245,7 +245,7 @@ class Worker:
                 points.append(_make((metric, value, dims, at, start_time, start, summary, increase)))
         return [self._rename(point) for point in points] if self._rename else points
 
-    def _delay(self, problem: BaseException, *, is_last: bool) -> float:
+    def _delay(self, problem: BaseException, *, is_last: bool = False) -> float:
         """Log what failed; return the seconds to wait: as the service asked, or full jitter."""
         text, kind, level = text_of(problem), "bug", logging.ERROR
         cause = f"bug {type(problem)}"
@@ -262,9 +262,10 @@ class Worker:
         self._failures[kind] += 1
         self.last_error = text
         base, most = self._refused_backoff if kind == "refused" else self._backoff
-        wait = DICE.uniform(0, min(most, base * 2.0 ** min(self._failures[kind] - 1, 30)))
         if isinstance(problem, Retryable) and problem.after is not None and problem.after > 0:
             wait = min(problem.after, MAX_AFTER)
+        else:
+            wait = DICE.uniform(0, min(most, base * 2.0 ** min(self._failures[kind] - 1, 30)))
         self._log.failed(level, cause, text, wait, max(wait, most), is_last=is_last, traceback=kind == "bug")
         return wait
 

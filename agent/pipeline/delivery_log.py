@@ -57,7 +57,7 @@ class DeliveryLog:
         past = f" for {duration(now - self._since)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {_points(ledger.spooled)} kept{lost}{plan} ({text})"
+        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan} ({text})"
         self._failures.log(level, cause, text, traceback=traceback)
         self._is_logged = True
 
@@ -66,7 +66,7 @@ class DeliveryLog:
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
             points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since)
-            self._info(f"sending again after {past}; {_points(points)} kept, {self._lost:,} lost")
+            self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._failures = ThrottledLogger(log, self._name, self._clock)
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
@@ -74,19 +74,19 @@ class DeliveryLog:
         if self._is_first and done:
             self._is_first = False
             if (place := where()) is not None:
-                self._info("; see ".join(filter(None, (f"first {_points(done)} accepted", place))))
+                self._info("; see ".join(filter(None, (f"first {count(done)} accepted", place))))
             if self._is_behind:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2
             left = duration((now - self._began) * ledger.spooled / max(done, 1))
-            self._info(f"catching up: {_points(done)} sent, {ledger.spooled:,} kept, about {left} left")
+            self._info(f"catching up: {count(done)} sent, {count(ledger.spooled)} kept, about {left} left")
 
     def drained(self) -> None:
         """Log that no points wait any more, if they were behind."""
         if self._began is not None:
             points = self._ledger.sent - self._sent
-            self._info(f"caught up: {_points(points)} in {duration(self._clock() - self._began)}")
+            self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began)}")
             self._began = None
 
     @property
@@ -97,5 +97,6 @@ class DeliveryLog:
         log.info("%s: %s", self._name, text, extra={"who": self._name})
 
 
-def _points(number: int) -> str:
+def count(number: int) -> str:
+    """Return a number of points in words."""
     return f"{number:,} point{'s' * (number != 1)}"
