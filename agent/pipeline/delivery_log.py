@@ -36,8 +36,8 @@ class DeliveryLog:
         self._attempts = 0  # failed, since the last success
         self._since = 0.0  # when the first of them failed
         self._is_logged = False  # whether one of them was
-        self._dropped = ledger.dropped.total()  # before them
-        self._sent = ledger.sent  # before them, or before catching up
+        self._before, self._dropped = ledger.sent, ledger.dropped.total()  # before them
+        self._sent = ledger.sent  # at the start, or before catching up
         self._is_first, self._is_behind = True, is_behind
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
@@ -48,9 +48,7 @@ class DeliveryLog:
         """Log that points cannot be sent because of `text`; the next attempt comes after `wait` of `most` seconds."""
         now, ledger = self._clock(), self._ledger
         if not self._attempts:
-            self._since, self._dropped = now, ledger.dropped.total()
-            if self._began is None:
-                self._sent = ledger.sent
+            self._since, self._before, self._dropped = now, ledger.sent, ledger.dropped.total()
         self._attempts += 1
         if self._attempts == 1 and wait < BLIP and not (is_last or traceback):
             return
@@ -65,6 +63,7 @@ class DeliveryLog:
         """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
+            self._sent = self._before
             points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._failures = ThrottledLogger(log, self._name, self._clock)
