@@ -49,7 +49,8 @@ class Announcements:
             text += f"; first points in about {_seconds(first)}"
         if sink.limits.durable:
             where = self._folder or "memory only"
-            text += f"; unsent points are kept in {where} (now {route.spool.ledger.spooled:,})"
+            kept = self._before[route.name]["kept"]
+            text += f"; unsent points are kept in {where} (now {kept:,})"
         return f"{route.name}: {text}"
 
     def end(self) -> None:
