@@ -98,7 +98,9 @@ def parser() -> Parser:
     )
     run.add_argument("--once", action="store_true", help="read everything once, then end")
     run.add_argument("--duration", type=arguments.seconds, metavar="S", help="end after S seconds")
-    _add(commands, "check", "test each collector and sink, and print what is missing", options)
+    check = _add(commands, "check", "test each collector and sink, and print what is missing", options)
+    check.add_argument("--send", action="store_true", help="send one test point, agent.check, through each sink")
+    check.add_argument("--bundle", type=Path, metavar="FILE", help="pack a report for a ticket, without secrets")
     plan = _add(commands, "plan", "estimate what would be sent and what it costs; --format text or json", options)
     _add_plan_options(plan)
     board = _add(
@@ -205,7 +207,7 @@ def flags(given: argparse.Namespace) -> dict[str, Any]:
     from agent.config.convert import ConfigError  # noqa: PLC0415  # see `_work`
 
     layer = dict(vars(given))
-    for key in ("command", "config", "once", "duration", *PLAN_OPTIONS, *dashboards.OPTIONS):
+    for key in ("command", "config", "once", "duration", "send", "bundle", *PLAN_OPTIONS, *dashboards.OPTIONS):
         layer.pop(key, None)
     if _is_form_of_plan(given):
         del layer["format"]
@@ -368,12 +370,20 @@ def _dashboard(config: Config, given: argparse.Namespace) -> int:
     return OK
 
 
-def _check(config: Config, _: argparse.Namespace) -> int:
+def _check(config: Config, given: argparse.Namespace) -> int:
+    from agent.commands import bundle  # noqa: PLC0415  # loaded on demand
     from agent.commands import check as report  # noqa: PLC0415  # loaded on demand
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
-    fit = True
-    for good, line in report.check(config):
+    fit, lines, machine = True, [], dict[str, str]()
+    for good, line in report.check(config, machine, send=given.send):
         fit &= good
-        _print(one_line(line))
+        lines.append(one_line(line))
+        _print(lines[-1])
+    if given.bundle:
+        try:
+            bundle.pack(given.bundle, config, lines, machine)
+        except bundle.NotPacked as problem:
+            return _report(problem, FAILED)
+        _print(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
     return OK if fit else FAILED

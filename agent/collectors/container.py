@@ -33,10 +33,13 @@ MEMORY_UTILIZATION = gauge(
     "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
 )
 OOM_KILLS = counter(
-    "container.memory.oom_kills", "{kill}", "Processes of the container killed for want of memory.", Level.DETAILED
+    "container.memory.oom_kills",
+    "{kill}",
+    "Processes of the container killed for lack of memory.",
+    Level.DETAILED,
 )
 
-REFRESH = 60 * 1_000_000_000
+REFRESH = 60 * 10**9
 """Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""
 
 CONTAINER = re.compile(
@@ -54,18 +57,11 @@ CONTAINER = re.compile(
 class ContainerCollector(Collector):
     """Reads the cgroup of the container that this process runs in."""
 
-    metrics = (
-        CPU_UTILIZATION,
-        CPU_THROTTLED,
-        MEMORY_USED,
-        MEMORY_LIMIT,
-        MEMORY_UTILIZATION,
-        OOM_KILLS,
-    )
+    metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Paths of the host, and when to read."""
+        """What to read, and when."""
 
         proc: Path = Path("/proc")
         sys: Path = Path("/sys")
@@ -74,9 +70,10 @@ class ContainerCollector(Collector):
         """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
 
     def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
-        """Take the environment too: some runtimes set the variable `container`."""
+        """Take the environment too: some runtimes set the variable `container` there."""
         self._config = config
         self._environ = environ
+        self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"
         self._clock = time.monotonic_ns
         self._usage: Usage | None = None
         self._identity: object = None
@@ -97,9 +94,9 @@ class ContainerCollector(Collector):
             )
         if self._container(around) is None:
             paths = ", ".join(sorted({place.path for place in around.places.values()}))
+            marks = " nor ".join(map(str, self._marks))
             raise Unavailable(
-                f"not in a container: the cgroup is {paths}, and neither {self._config.root / '.dockerenv'} nor"
-                f" {self._config.root / 'run/.containerenv'} exists;"
+                f"not in a container: the cgroup is {paths}, and neither {marks} exists;"
                 ' set collectors.container.when = "always" to read the cgroup anyway'
             )
         self._start_time = _started(self._config.proc)
@@ -140,8 +137,7 @@ class ContainerCollector(Collector):
         # The root cgroup of the machine has neither file, so this mount shows the root of a cgroup namespace.
         if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
             return Cgroup({**around.places, "": unified.up(len(unified.chain))})
-        marks = (self._config.root / ".dockerenv", self._config.root / "run/.containerenv")
-        return around if self._environ.get("container") or any(mark.exists() for mark in marks) else None
+        return around if self._environ.get("container") or any(mark.exists() for mark in self._marks) else None
 
     def _refresh(self) -> None:
         """Every REFRESH, read the limits and follow the process if it was moved to another cgroup."""
@@ -185,12 +181,8 @@ class ContainerCollector(Collector):
 
 
 def _started(proc: Path) -> int | None:
-    """
-    Return when process 1 started (ns since the epoch), or None.
-
-    That is the start of the container if it has its own PID namespace, else the boot. The cgroup's counters were zero
-    then; the kernel does not record when a cgroup was created.
-    """
+    """Return when process 1 started (ns since the epoch), or None; the kernel does not record the start of a cgroup."""
+    # Process 1 is the container's first if it has its own PID namespace, else the machine's.
     boot = boot_time(proc)
     try:
         stat = (proc / "1" / "stat").read_bytes()

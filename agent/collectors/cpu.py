@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import sub
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, gauge
 from agent.errors import Unavailable
-from agent.host.procfs import KeptFile, PsutilSource
+from agent.host.procfs import FileSource, PsutilSource, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
@@ -37,35 +37,29 @@ Times = dict[str, list[int]]
 """Clock ticks in the order of MODES, by CPU: `cpu` (all), `cpu0` …"""
 
 
-class _Proc:
+class _Proc(FileSource):
     """Linux: /proc/stat and /proc/loadavg."""
 
     def __init__(self, proc: Path) -> None:
-        self._stat = KeptFile(proc / "stat")
+        super().__init__(proc / "stat")
         self.modes: Sequence[str] = MODES[: IOWAIT + 1]  # as few as any kernel has
         self.modes = MODES[: len(self.times(cores=False)["cpu"])]
-        try:
-            self._loadavg: KeptFile | None = KeptFile(proc / "loadavg")
-        except OSError:
-            self._loadavg = None
+        self._loadavg = open_kept(proc / "loadavg")
 
     def times(self, *, cores: bool) -> Times:
-        return self._stat.parse(partial(_times, cores=cores, modes=len(self.modes)))
+        return self._file.parse(partial(_times, cores=cores, modes=len(self.modes)))
 
     def load(self) -> Sequence[float]:
         return self._loadavg.parse(lambda data: [float(word) for word in data.split()[:3]]) if self._loadavg else ()
 
     def close(self) -> None:
-        self._stat.close()
+        super().close()
         if self._loadavg:
             self._loadavg.close()
 
-    def __str__(self) -> str:
-        return str(self._stat.path)
-
 
 def _times(data: bytes, *, cores: bool, modes: int) -> Times:
-    end = data.find(b"\nintr" if cores else b"\n")  # the long rest is not needed
+    end = data.find(b"\nintr" if cores else b"\n")  # the rest is long and not needed
     times = {}
     for line in data[:end].split(b"\n"):
         fields = line.split(None, 9)
@@ -92,6 +86,11 @@ class _Psutil(PsutilSource):
         return os.getloadavg() if hasattr(os, "getloadavg") else ()
 
 
+@cache
+def _core(name: str) -> Dimensions:
+    return Dimensions(cpu=name.removeprefix("cpu"))
+
+
 class CpuCollector(Collector):
     """
     Computes shares from the clock ticks that the CPUs spent between two readings.
@@ -112,7 +111,6 @@ class CpuCollector(Collector):
         self._source: _Proc | _Psutil | None = None
         self._modes: list[tuple[int, Dimensions]] = []
         self._last: Times = {}
-        self._dims: dict[str, Dimensions] = {}
 
     def open(self) -> None:
         """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
@@ -130,7 +128,7 @@ class CpuCollector(Collector):
         for name, spent, total in self._spent(self._source.times(cores=self.level >= Level.ALL)):
             busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
             if name != "cpu":
-                yield CORE.point(at, busy, self._dims_of(name))
+                yield CORE.point(at, busy, _core(name))
                 continue
             yield UTILIZATION.point(at, busy)
             if self.level >= Level.DETAILED:
@@ -142,10 +140,8 @@ class CpuCollector(Collector):
 
     def describe(self) -> str:
         """Return the number of CPUs and the source."""
-        if self._source is None:
-            return ""
-        count = len(self._source.times(cores=True)) - 1
-        return f"{count} CPU{'s' * (count != 1)}, {self._source}"
+        count = len(self._source.times(cores=True)) - 1 if self._source else 0
+        return f"{count} CPU{'s' * (count != 1)}, {self._source}" if self._source else ""
 
     def close(self) -> None:
         """Close the files."""
@@ -157,8 +153,7 @@ class CpuCollector(Collector):
         """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""
         last, self._last = self._last, times
         for name, now in times.items():
-            before = last.get(name)
-            if before is None:
+            if (before := last.get(name)) is None:
                 continue
             spent = list(map(sub, now, before))
             total = sum(spent)
@@ -170,9 +165,3 @@ class CpuCollector(Collector):
                 spent = [max(0, ticks) for ticks in spent]
                 total = sum(spent)
             yield name, spent, total
-
-    def _dims_of(self, name: str) -> Dimensions:
-        dims = self._dims.get(name)
-        if dims is None:
-            dims = self._dims[name] = Dimensions(cpu=name.removeprefix("cpu"))
-        return dims

@@ -36,12 +36,9 @@ READ: Final = counter("disk.read", "By", "Read from all whole physical disks.")
 WRITTEN: Final = counter("disk.written", "By", "Written to all whole physical disks.")
 DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Level.ALL, ("device",))
 DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
+_KEYS: Final = ("device", "direction")
 OPERATIONS: Final = counter(
-    "disk.device.operations",
-    "{operation}",
-    "Reads or writes that a disk completed.",
-    Level.ALL,
-    ("device", "direction"),
+    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS
 )
 BUSY: Final = counter(
     "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
@@ -54,8 +51,7 @@ _NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
 _NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 Statvfs = Callable[[str], os.statvfs_result]
-STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)
-"""None on Windows."""
+STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)  # None on Windows
 
 
 class _Space(NamedTuple):
@@ -77,13 +73,8 @@ class _Activity(NamedTuple):
     busy: float | None
 
 
-class _Disk(NamedTuple):
-    """Start time of the counters of one disk (a new disk's: its first reading), and the dimensions of its points."""
-
-    start_time: int | None
-    both: Dimensions
-    reads: Dimensions
-    writes: Dimensions
+_Disk = tuple[int | None, Dimensions, Dimensions, Dimensions]
+"""Start time of the counters of a disk (a new one's: its first reading); dimensions: both directions, read, write."""
 
 
 def whole_disks(names: Iterable[str], block: Path) -> set[str]:
@@ -115,18 +106,16 @@ class _Proc(FileSource):
 
     def _parse(self, data: bytes) -> dict[str, _Activity]:
         lines = [line.split(None, 3) for line in data.splitlines()]
-        if any(line[2] not in self._seen for line in lines):
-            names = {line[2]: os.fsdecode(line[2]) for line in lines}
+        if any(raw not in self._seen for _, _, raw, _ in lines):
+            names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
             disks = whole_disks(names.values(), self._block)
             self._seen = {raw: name if name in disks else None for raw, name in names.items()}
         activity = {}
-        for line in lines:
-            name = self._seen[line[2]]
-            if name is not None:
-                f = line[3].split(None, 10)
-                activity[name] = _Activity(
-                    int(f[2]) * SECTOR, int(f[6]) * SECTOR, int(f[0]), int(f[4]), int(f[9]) / 1000
-                )
+        for _, _, raw, rest in lines:
+            if (name := self._seen[raw]) is not None:
+                f = rest.split(None, 10)
+                read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
+                activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
         return activity
 
 
@@ -136,10 +125,8 @@ class _Psutil(PsutilSource):
     def read(self) -> dict[str, _Activity]:
         activity = {}
         for name, c in self._psutil.disk_io_counters(perdisk=True, nowrap=False).items():
-            busy = getattr(c, "busy_time", None)
-            activity[name] = _Activity(
-                c.read_bytes, c.write_bytes, c.read_count, c.write_count, None if busy is None else busy / 1000
-            )
+            busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
+            activity[name] = _Activity(c.read_bytes, c.write_bytes, c.read_count, c.write_count, busy)
         return activity
 
 
@@ -157,12 +144,10 @@ def _psutil_space(target: str) -> _Space:
 
 
 class _Path:
-    """A path whose file system is read, in this thread or, if it may hang, by a blocking call with a timeout."""
+    """A path whose file system is read by `call` or, if that may hang, by `blocking_call` with a timeout."""
 
     def __init__(self, name: str, root: Path, space: Callable[[str], _Space]) -> None:
-        self.name = name
-        self.target = str(root / name.lstrip("/"))
-        self.dims = Dimensions(path=name)
+        self.name, self.target, self.dims = name, str(root / name.lstrip("/")), Dimensions(path=name)
         self.call = partial(space, self.target)
         self.blocking_call = BlockingCall(self.call, f"statvfs {name}")
 
@@ -188,12 +173,8 @@ def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint
 
 
 def _disk(device: str, start_time: int | None) -> _Disk:
-    return _Disk(
-        start_time,
-        Dimensions(device=device),
-        Dimensions(device=device, direction="read"),
-        Dimensions(device=device, direction="write"),
-    )
+    both = Dimensions(device=device)
+    return start_time, both, both | {"direction": "read"}, both | {"direction": "write"}
 
 
 class DiskCollector(Collector):
@@ -205,7 +186,7 @@ class DiskCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """The paths to read, and where the host's file systems are mounted."""
+        """What to read, and where the host's file systems are mounted."""
 
         paths: tuple[str, ...] = ("/",)
         """Paths on the file systems to read, as the host names them."""

@@ -9,6 +9,7 @@ with a Gaudi.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,17 +34,18 @@ from agent.host.gpu_metrics import (
 )
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
-VENDOR: Final = b"0x1da3"
+VENDOR: Final = "0x1da3"
 """PCI_VENDOR_ID_HABANALABS of Linux, drivers/accel/habanalabs."""
-UNITS: Final = {
-    "memory.total": "MiB",
-    "memory.used": "MiB",
-    "power.draw": "W",
-    "temperature.aip": "C",
-    "utilization.aip": "%",
-    "power.max": "W",
+COLUMNS: Final = {
+    "memory.total": ("MiB", MEMORY_TOTAL),
+    "memory.used": ("MiB", MEMORY_USED),
+    "power.draw": ("W", POWER),
+    "temperature.aip": ("C", TEMPERATURE),
+    "utilization.aip": ("%", UTILIZATION),
+    "power.max": ("W", POWER_LIMIT),
 }
-QUERIES: Final = ["index", *UNITS], ["index", *list(UNITS)[:-1]]
+"""Column -> its unit in the output, and the metric."""
+QUERIES: Final = ["index", *COLUMNS], ["index", *list(COLUMNS)[:-1]]
 """The second omits power.max, which its documentation does not list and a captured output has."""
 PLACE: Final = Path("/usr/bin/hl-smi")
 STALE: Final = 3
@@ -70,15 +72,8 @@ class GaudiCollector(Collector):
         """Where the host's /sys is mounted."""
 
     metrics = (
-        UTILIZATION,
-        MEMORY_UTILIZATION,
-        MEMORY_USED,
-        MEMORY_TOTAL,
-        TEMPERATURE,
-        POWER,
-        POWER_UTILIZATION,
-        POWER_LIMIT,
-    )
+        UTILIZATION, MEMORY_UTILIZATION, MEMORY_USED, MEMORY_TOTAL, TEMPERATURE, POWER, POWER_UTILIZATION, POWER_LIMIT
+    )  # fmt: skip
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration and a monotonic clock (s)."""
@@ -87,14 +82,15 @@ class GaudiCollector(Collector):
         self._child: SupervisedProcess | None = None
         self._first = StartupWait(config.interval)
         self._columns: Columns = []
-        self._rows: dict[str, tuple[float, Dimensions, Mapping[str, float]]] = {}
+        self._rows: dict[str, tuple[float, Dimensions, Mapping[Metric, float]]] = {}
         """Device -> time of its last row, dimensions, values."""
 
     def open(self) -> None:
         """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
-        if not _has_device(folder := self._config.sys / "bus/pci/devices"):
-            raise Unavailable(f"no Gaudi: no device of vendor {VENDOR.decode()} in {folder}")
+        folder = self._config.sys / "bus/pci/devices"
+        if not any(_vendor(device) == VENDOR for device in folder.glob("*")):
+            raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
         path = find_program("hl-smi", self._config.path, PLACE)
         child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
         child.open(self._clock())
@@ -103,12 +99,12 @@ class GaudiCollector(Collector):
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the last row of each device until it is stale; wait a while for the first rows."""
         problems: list[str] = []
-        self._first.wait(lambda: not self._listen(problems) and bool(self._rows))
+        self._first.wait(lambda: not self._read_lines(problems) and bool(self._rows))
         if not self._rows and not problems and self._first.is_over:
             problems.append("hl-smi has printed nothing yet")
         now = self._clock()
-        for heard, dims, row in list(self._rows.values()):
-            if now - heard < STALE * self._period:
+        for read_at, dims, row in list(self._rows.values()):
+            if now - read_at < STALE * self._period:
                 for metric, value in values(row):
                     yield metric.point(at, value, dims)
         if problems:
@@ -125,7 +121,7 @@ class GaudiCollector(Collector):
             child.close()
         self._rows, self._columns = {}, []
 
-    def _listen(self, problems: list[str]) -> bool:
+    def _read_lines(self, problems: list[str]) -> bool:
         """Read the rows printed so far; return whether there were any lines."""
         child, now = self._child, self._clock()
         if child is None:
@@ -153,15 +149,16 @@ class GaudiCollector(Collector):
         if len(cells) != len(columns) or not (known and index.isascii() and index.isdigit() and len(index) < 5):
             problems.append(f"hl-smi printed a line that is not a row: {quoted(line)}")
             return
-        read: dict[str, float] = {}
+        row: dict[Metric, float] = {}
         for (name, unit), cell in zip(columns, cells, strict=True):
-            if name in UNITS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
+            if name in COLUMNS and any(map(str.isdigit, cell)):  # a cell without digits means N/A
+                expected, metric = COLUMNS[name]
                 try:
-                    read[name] = number(cell, unit, UNITS[name])
+                    row[metric] = number(cell, unit, expected) * (2**20 if expected == "MiB" else 1)
                 except ValueError:
                     problems.append(f"hl-smi: {name} is {quoted(cell.encode())}")
         dims = self._rows[index][1] if index in self._rows else Dimensions(gpu=index)
-        self._rows[index] = now, dims, read
+        self._rows[index] = now, dims, row
 
 
 def header(cells: Sequence[str]) -> Columns:
@@ -178,39 +175,18 @@ def number(cell: str, unit: str | None, expected: str) -> float:
     return float(match[1])
 
 
-def values(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield the plausible values of a row."""
-    return ((metric, value) for metric, value in _converted(row) if possible(metric, value))
+def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
+    """Yield the plausible values of a row, and the shares computed from them."""
+    found = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
+    if 0 < (total := row.get(MEMORY_TOTAL, 0.0)) >= (used := row.get(MEMORY_USED, math.inf)):
+        found[MEMORY_UTILIZATION] = 100 * used / total
+    if POWER in row and (limit := row.get(POWER_LIMIT)) and (share := of_limit(row[POWER], limit)) is not None:
+        found[POWER_UTILIZATION] = share
+    return ((metric, value) for metric, value in found.items() if possible(metric, value))
 
 
-def _converted(row: Mapping[str, float]) -> Iterator[tuple[Metric, float]]:
-    """Yield the values of a row in bytes instead of MiB, and the shares computed from them."""
-    total, used = row.get("memory.total", 0.0), row.get("memory.used")
-    limit, power = row.get("power.max", 0.0), row.get("power.draw")
-    if (busy := row.get("utilization.aip")) is not None:
-        yield UTILIZATION, busy
-    if used is not None:
-        yield MEMORY_USED, used * 2**20
-        if used <= total != 0:
-            yield MEMORY_UTILIZATION, 100 * used / total
-    if total:
-        yield MEMORY_TOTAL, total * 2**20
-    if (temperature := row.get("temperature.aip")) is not None:
-        yield TEMPERATURE, temperature
-    if power is not None:
-        yield POWER, power
-        if limit and (share := of_limit(power, limit)) is not None:
-            yield POWER_UTILIZATION, share
-    if limit:
-        yield POWER_LIMIT, limit
-
-
-def _has_device(folder: Path) -> bool:
-    """Return whether a Gaudi is on the PCI bus."""
-    for file in folder.glob("*/vendor"):
-        try:
-            if file.read_bytes().strip() == VENDOR:
-                return True
-        except OSError:  # the device was removed
-            continue
-    return False
+def _vendor(device: Path) -> str:
+    try:
+        return (device / "vendor").read_text().strip()
+    except OSError:  # the device was removed
+        return ""

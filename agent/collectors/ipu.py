@@ -18,29 +18,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.gpu_metrics import MOST
-from agent.host.process_tree import ProcTree, PsutilTree
+from agent.host.process_tree import ProcTree
+from agent.host.psutil_tree import PsutilTree
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)
 ATTRIBUTES: Final = {
-    "average board temp": (gauge("ipu.board.temperature", "Cel", "Mean of the board's sensors.", dims=IPU), "C"),
-    "average die temp": (gauge("ipu.die.temperature", "Cel", "Mean of the chip's sensors.", dims=IPU), "C"),
-    "clock": (gauge("ipu.clock", "MHz", "Clock of the IPU.", dims=IPU), "MHz"),
-    "ipu power": (gauge("ipu.power", "W", "Power of the IPU.", dims=IPU), "W"),
-    "ipu utilisation": (gauge("ipu.utilization", "%", "Share of time in which the IPU worked.", dims=IPU), "%"),
-    "ipu utilisation (session)": (
-        gauge("ipu.session.utilization", "%", "The same, since a process attached to the IPU.", dims=IPU),
-        "%",
+    "average board temp": gauge("ipu.board.temperature", "Cel", "Mean of the board's sensors.", dims=IPU),
+    "average die temp": gauge("ipu.die.temperature", "Cel", "Mean of the chip's sensors.", dims=IPU),
+    "clock": gauge("ipu.clock", "MHz", "Clock of the IPU.", dims=IPU),
+    "ipu power": gauge("ipu.power", "W", "Power of the IPU.", dims=IPU),
+    "ipu utilisation": gauge("ipu.utilization", "%", "Share of time in which the IPU worked.", dims=IPU),
+    "ipu utilisation (session)": gauge(
+        "ipu.session.utilization", "%", "The same, since a process attached to the IPU.", dims=IPU
     ),
-    "link speed": (gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU), "GT/s"),
+    "link speed": gauge("ipu.link.speed", "GT/s", "Speed of the link to the host.", Level.DETAILED, IPU),
 }
-"""Attribute -> metric and unit."""
+"""Attribute -> metric, which has the same unit; only degrees are written C."""
 USER: Final = "user process id"
 VALUE: Final = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(C|MHz|W|%|GT/s)\s*")
 STALE: Final = 3
@@ -57,17 +57,6 @@ MAX_DEPTH: Final = 8
 Devices = list[Mapping[str, object]]
 
 
-class Source(Protocol):
-    """A source of the attributes."""
-
-    def read(self, problems: list[str]) -> Devices:
-        """Return the attributes of each device; add errors to `problems`."""
-        ...
-
-    def close(self) -> None:
-        """Release it."""
-
-
 class Library:
     """The module gcipuinfo in this process; a call that hangs blocks only this collector's thread."""
 
@@ -79,7 +68,7 @@ class Library:
             raise LookupError("no device")
 
     def read(self, problems: list[str]) -> Devices:
-        """Return all devices."""
+        """Return the attributes of each device; add errors to `problems`."""
         try:
             devices = self._info.getDevices()
         except RuntimeError as problem:
@@ -95,7 +84,7 @@ class Library:
 
 
 class Monitor:
-    """The program gc-monitor, which prints once and ends; it is run periodically, and only the first run is awaited."""
+    """The program gc-monitor, which prints once and ends; it runs periodically, and only the first run is awaited."""
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
         """Start it; it runs every `interval` seconds, at least every MIN_PERIOD. Raise Unavailable."""
@@ -104,22 +93,22 @@ class Monitor:
         self._child = SupervisedProcess([path, "--json"], timeout=self._stale, interval=period)
         self._lines: list[bytes] = []
         self._devices: Devices = []
-        self._heard = clock()
+        self._read_at = clock()
         self._ran = self._closed = False
         self._why = ""
         """Why the last run gave no values, if so."""
-        self._child.open(self._heard)
+        self._child.open(self._read_at)
         self._first = StartupWait(interval)
 
     def read(self, problems: list[str]) -> Devices:
         """Return the values of the last run until they are stale."""
-        self._first.wait(lambda: self._listen(problems))
+        self._first.wait(lambda: self._read_output(problems))
         if not (self._ran or self._lines or problems) and self._first.is_over:
             problems.append("gc-monitor has printed nothing yet")
         problems += filter(None, [self._why])
-        return self._devices if self._clock() - self._heard < self._stale else []
+        return self._devices if self._clock() - self._read_at < self._stale else []
 
-    def _listen(self, problems: list[str]) -> bool:
+    def _read_output(self, problems: list[str]) -> bool:
         """Read the output so far; return whether a run has ended."""
         if self._closed:
             return self._ran
@@ -129,7 +118,7 @@ class Monitor:
         problems += self._child.problems()
         if self._child.finished:
             try:
-                self._devices, self._heard, self._why = parsed(b"\n".join(self._lines)), now, ""
+                self._devices, self._read_at, self._why = parsed(b"\n".join(self._lines)), now, ""
             except ValueError as problem:
                 self._why = str(problem)
         if large := sum(map(len, self._lines)) > MAX_OUTPUT:
@@ -155,7 +144,7 @@ class IpuCollector(Collector):
         """Which IPUs to read, and how."""
 
         path: Path | None = None
-        """The program gc-monitor; if set, it is used instead of the library, else it is searched in PATH."""
+        """The program gc-monitor, used instead of the library if set; searched in PATH otherwise."""
         watched: bool = False
         """Read only the IPUs that the process tree of --pid, or of the wrapped command, uses."""
         pid: int | None = None
@@ -167,12 +156,12 @@ class IpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics = tuple(metric for metric, _ in ATTRIBUTES.values())
+    metrics = tuple(ATTRIBUTES.values())
 
     def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the configuration and a monotonic clock (s)."""
         self._config, self._clock = config, clock
-        self._source: Source | None = None
+        self._source: Library | Monitor | None = None
         self._tree: ProcTree | None = None
         self._dims: dict[str, Dimensions] = {}
 
@@ -219,7 +208,7 @@ class IpuCollector(Collector):
         self._source = self._tree = None
         self._dims = {}
 
-    def _find(self) -> Source:
+    def _find(self) -> Library | Monitor:
         config, why = self._config, "not used"
         if config.path is None:
             try:
@@ -239,13 +228,13 @@ class IpuCollector(Collector):
 
 def values(device: Mapping[str, object], problems: list[str]) -> Iterator[tuple[Metric, float]]:
     """Yield the values of a device's attributes; a text without digits means N/A and is skipped."""
-    for name, (metric, unit) in ATTRIBUTES.items():
+    for name, metric in ATTRIBUTES.items():
         text = device.get(name)
         if text is None or (isinstance(text, str) and not any(map(str.isdigit, text))):
             continue
         match = VALUE.fullmatch(text) if isinstance(text, str) else None
-        value = float(match[1]) if match and match[2] == unit else None
-        if value is None or (value < 0 and unit != "C") or abs(value) > MOST.get(metric.unit, MAX_OUTPUT):
+        value = float(match[1]) if match and match[2] == metric.unit.replace("Cel", "C") else None
+        if value is None or (value < 0 and metric.unit != "Cel") or abs(value) > MOST.get(metric.unit, MAX_OUTPUT):
             problems.append(f"{name} is {quoted(repr(text).encode())}")
         else:
             yield metric, value

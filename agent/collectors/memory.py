@@ -31,12 +31,7 @@ class _Memory(NamedTuple):
 
 
 class _Proc(FileSource):
-    """
-    Linux: /proc/meminfo, whose kB are KiB.
-
-    Linux before 3.14 has no MemAvailable, which then stays unknown: free + buffers + cached would include tmpfs and
-    shared memory, so it is a different quantity.
-    """
+    """Linux: /proc/meminfo, whose kB are KiB."""
 
     def __init__(self, proc: Path) -> None:
         super().__init__(proc / "meminfo")
@@ -51,6 +46,7 @@ def _memory(data: bytes) -> _Memory:
     if total is None:
         raise LookupError("no MemTotal")
     swap = _bytes(data, b"SwapTotal:") or 0
+    # Linux before 3.14 has no MemAvailable; free + buffers + cached is another quantity: it includes shared memory.
     return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
 
 

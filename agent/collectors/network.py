@@ -22,20 +22,13 @@ INTERFACE_SENT: Final = counter("network.interface.sent", "By", "Sent by one int
 INTERFACE_RECEIVED: Final = counter(
     "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",)
 )
+_KEYS: Final = ("interface", "direction")
 ERRORS: Final = counter(
-    "network.interface.errors",
-    "{packet}",
-    "Packets that an interface could not send or receive for a fault.",
-    Level.DETAILED,
-    ("interface", "direction"),
-)
+    "network.interface.errors", "{packet}", "Packets that an interface could not send or receive due to errors.",
+    Level.DETAILED, _KEYS)  # fmt: skip
 DROPS: Final = counter(
-    "network.interface.drops",
-    "{packet}",
-    "Packets that an interface threw away for lack of room or of a taker.",
-    Level.DETAILED,
-    ("interface", "direction"),
-)
+    "network.interface.drops", "{packet}", "Packets that an interface discarded, for lack of a buffer or a receiver.",
+    Level.DETAILED, _KEYS)  # fmt: skip
 
 
 class _Traffic(NamedTuple):
@@ -92,18 +85,12 @@ class _Psutil(PsutilSource):
         }
 
 
-class _Interface(NamedTuple):
-    """
-    Start time of the counters of one interface, and the dimensions of its points.
+_Interface = tuple[int | None, Dimensions, Dimensions, Dimensions]
+"""
+Start time of the counters of an interface, and the dimensions for both directions, sent, received.
 
-    The counters of an interface that appears later start at its first reading: it may have counted in another
-    namespace before.
-    """
-
-    start_time: int | None
-    both: Dimensions
-    sent: Dimensions
-    received: Dimensions
+A later interface starts at its first reading: it may have counted in another namespace before.
+"""
 
 
 class NetworkCollector(Collector):
@@ -115,7 +102,7 @@ class NetworkCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Where the host's /proc is, and whether the loopback interface counts too."""
+        """What to count."""
 
         proc: Path = Path("/proc")
         loopback: bool = False
@@ -179,10 +166,8 @@ class NetworkCollector(Collector):
             self._source = None
 
     def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
-        traffic = source.read()
-        if not self._config.loopback:
-            return {name: counted for name, counted in traffic.items() if not source.loopback.fullmatch(name)}
-        return traffic
+        counts_all, traffic = self._config.loopback, source.read()
+        return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
 
     def _add(self, traffic: dict[str, _Traffic]) -> tuple[int, int]:
         return (
@@ -192,9 +177,5 @@ class NetworkCollector(Collector):
 
 
 def _interface(name: str, start_time: int | None) -> _Interface:
-    return _Interface(
-        start_time,
-        Dimensions(interface=name),
-        Dimensions(interface=name, direction="sent"),
-        Dimensions(interface=name, direction="received"),
-    )
+    both = Dimensions(interface=name)
+    return start_time, both, both | {"direction": "sent"}, both | {"direction": "received"}

@@ -32,12 +32,7 @@ _KINDS: Final = {b"some": Dimensions(kind="some"), b"full": Dimensions(kind="ful
 
 
 class _Stalls:
-    """
-    One file of /proc/pressure and its last reading: microseconds of stall by kind.
-
-    `full` of the CPU is left out, since it is undefined for the whole machine: Linux writes zero since 5.18 (commit
-    890d550d7dba) and wrote noise before.
-    """
+    """One file of /proc/pressure and its last reading: microseconds of stall by kind."""
 
     def __init__(self, metric: Metric, path: Path) -> None:
         """Open the file and read it; raise OSError if the kernel keeps no statistics."""
@@ -66,7 +61,7 @@ class _Stalls:
         data = self._file.read()
         now = time.monotonic_ns()
         found = {match[1]: int(match[2]) for match in _TOTAL.finditer(data)}
-        if self._metric is CPU:
+        if self._metric is CPU:  # undefined for a machine: noise, or zero since Linux 5.18 (commit 890d550d7dba)
             found.pop(b"full", None)
         return now, found
 

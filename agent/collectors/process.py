@@ -13,7 +13,8 @@ from agent.collector import Collector
 from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.cgroup import Limits
-from agent.host.process_tree import SECOND, ProcTree, PsutilTree
+from agent.host.process_tree import SECOND, ProcTree
+from agent.host.psutil_tree import PsutilTree
 
 CPU_UTILIZATION: Final = gauge(
     "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
@@ -42,16 +43,7 @@ DENIED: Final = "{}: permission denied for a process of the tree; run the agent 
 class ProcessCollector(Collector):
     """Reads the process tree."""
 
-    metrics = (
-        CPU_UTILIZATION,
-        THREADS,
-        RSS,
-        MEMORY_UTILIZATION,
-        COUNT,
-        READ,
-        WRITTEN,
-        OPEN_FILES,
-    )
+    metrics = (CPU_UTILIZATION, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -24,14 +24,14 @@ class Announcements:
         """Count from the ledgers as they are now; points of durable sinks are kept in `folder`, or in memory."""
         self._config, self._pipeline, self._folder = config, pipeline, folder
         self._before = {route.name: route.spool.ledger.totals() for route in pipeline.routes}
-        pipeline.on_tick.append(self._start)
+        pipeline.after_tick.append(self._start)
 
     def _start(self) -> None:
         samplers = [sampler for sampler in self._pipeline.samplers if sampler.name != "agent"]
         waiting = any(sampler.ok is None and sampler.unavailable is None for sampler in samplers)
         if waiting and self._pipeline.ticks < 2:
             return
-        self._pipeline.on_tick.remove(self._start)
+        self._pipeline.after_tick.remove(self._start)
         collected = ", ".join(_named(sampler) for sampler in samplers if sampler.ok) or "nothing so far"
         log.info("%s collects %s every %s", __version__, collected, _seconds(self._config.interval or 0))
         for route in self._pipeline.routes:

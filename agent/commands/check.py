@@ -11,6 +11,7 @@ import os
 import sqlite3
 import stat
 import textwrap
+import time
 import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,23 +21,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.commands.advisors import advisor_of
+from agent.commands.wanted import absent, check_places
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import SHARED, TABLES, Config, SinkOptions
-from agent.datapoint import Metric
-from agent.errors import Refused, Retryable
+from agent.config.load import SHARED, TABLES, CollectorOptions, Config, SinkOptions, asked_collectors
+from agent.datapoint import Dimensions, Metric, gauge
+from agent.errors import BadBatch, Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.logs.text import one_line
 from agent.pipeline import preflight
-from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate
+from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Derivation, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
 from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
-from agent.spool.sqlite import refuse_links, unsealed
+from agent.spool.lock_file import verified
+from agent.spool.sqlite import refuse_links
 from agent.status.heartbeat import state_folder
 
 log = logging.getLogger(__name__)
@@ -45,25 +48,40 @@ TIMEOUT: Final = 8.0
 """Seconds to wait for the identity."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
+CHECK: Final = gauge("agent.check", "1", "The test point of `agent check --send`; always 1.")
 
 
 # -- check ------------------------------------------------------------------------------------------------------
 
 
-def check(config: Config) -> Iterator[tuple[bool, str]]:
-    """Try every collector and sink once; yield a line for each, and whether it can run."""
+def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[tuple[bool, str]]:
+    """
+    Read each collector once and open each sink; yield a line for each, and whether it can run.
+
+    With `send` one test point goes through each sink. The dimensions of this machine are put into `machine`. Raise
+    ConfigError.
+    """
+    check_places(config)
     validate(config, with_refusals=False)
     collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
     pipeline.start()
     pipeline.once(PAUSE)
+    by_name = {sampler.name: sampler for sampler in samplers}
+    missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
     for sampler in samplers:
-        yield _collector_line(sampler)
+        asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
+        yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for derivation in derivations:
         yield _processor_line(derivation)
+    identity = Identity(config.common_dims, config.dims, sources(os.environ, config.sys), hints(config))
+    identity_lines = [*_identity_lines(identity, config)]
+    machine.update(identity.known() or {})
     for name, sink in sinks.items():
-        yield from _sink_lines(name, sink, spool_path(name, sink, state_folder(config.spool, os.environ)))
+        common = view(identity.known, sink, config, hints(config))() if send else None
+        spool = spool_path(name, sink, state_folder(config.spool, os.environ))
+        yield from _sink_lines(name, sink, spool, common)
         yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
         try:
             advisor_of(name, config)
@@ -72,12 +90,9 @@ def check(config: Config) -> Iterator[tuple[bool, str]]:
     for name, text in duplicates(sinks, config, collectors):
         yield True, f"sink       {name:<12} twice    {text}"
     pipeline.close(0)
-    among = sources(os.environ, config.sys)
-    identity = Identity(config.common_dims, config.dims, among, hints(config))
-    yield from _identity_lines(identity, config)
-    words = {word: value for word, value in (identity.known() or {}).items() if word in config.common_dims}
+    yield from identity_lines
+    found = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
     for name, sink in sinks.items():
-        found = {word: value for word, value in words.items() if word not in config.dims}
         yield from _fault_lines(name, preflight.dimension_faults(name, sink, found, "common_dims"))
 
 
@@ -86,10 +101,11 @@ def _fault_lines(name: str, found: Iterable[preflight.Fault]) -> Iterator[tuple[
         yield False, f"sink       {name:<12} FAILED   {fault.text}"
 
 
-def _collector_line(sampler: Sampler) -> tuple[bool, str]:
+def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> tuple[bool, str]:
+    """Return whether a collector can run, and its line; one that was asked for has to read all that it was told to."""
     head = f"collector  {sampler.name:<12}"
     if sampler.unavailable is not None:
-        return True, f"{head} absent   {sampler.unavailable}"
+        return not missing, f"{head} {'MISSING ' if missing else 'absent  '} {sampler.unavailable}"
     if not sampler.ok:
         return False, f"{head} FAILED   {sampler.trouble or 'its reading does not return'}"
     try:
@@ -99,7 +115,9 @@ def _collector_line(sampler: Sampler) -> tuple[bool, str]:
         return False, f"{head} FAILED   {bug}"
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
-    return (True, f"{head} ok       {sampler.yielded} series{f': {found}' if found else ''}{trouble}")
+    fit = not (trouble and asked_for)
+    text = f"{sampler.yielded} series{f': {found}' if found else ''}{trouble}"
+    return fit, f"{head} {'ok      ' if fit else 'IN PART '} {text}"
 
 
 def _processor_line(derivation: Derivation) -> tuple[bool, str]:
@@ -110,16 +128,21 @@ def _processor_line(derivation: Derivation) -> tuple[bool, str]:
     return True, f"{head} ok       {derivation.yielded} series{trouble}"
 
 
-def _sink_lines(name: str, sink: Sink, spool: Path | None) -> Iterator[tuple[bool, str]]:
+def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[tuple[bool, str]]:
+    """Open a sink, and send a test point with the dimensions `common` unless that is None; then look at its spool."""
     head = f"sink       {name:<12}"
     destination: Mapping[str, str] = {}
     try:
-        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused)):
+        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
             destination = sink.destination()
             sink.open()
             destination, told = sink.destination(), f"{sink.describe()}"
-        yield True, f"{head} ok       {told}"
-    except (Retryable, Refused, ConfigError) as problem:
+            contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
+            if common is not None:
+                rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])
+                contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
+        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {told}{contact}"
+    except (Retryable, Refused, BadBatch, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
     try:
         with plugins.blamed(plugins.SINKS, name, "close fails"):
@@ -160,11 +183,11 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
     try:
         refuse_links(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
-            ledger.book(dict(db.execute("SELECT entry, points FROM ledger")))
+            ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
             if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
                 found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
-                apart.update({label: points for text, points in found if (label := unsealed(text)) is not None})
+                apart.update({label: points for text, points in found if (label := verified(text)) is not None})
     except (OSError, sqlite3.Error) as problem:
         yield False, f"{head} FAILED   {path}: {problem}"
         return
@@ -261,7 +284,7 @@ def sample_config() -> str:
     """Return a TOML file with every option of the installed plugins, commented out, at its default."""
     parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
     parts += _options(Config, skip=TABLES)
-    for group, shared in (("collectors", None), ("processors", None), ("sinks", SinkOptions)):
+    for group, shared in (("collectors", CollectorOptions), ("processors", None), ("sinks", SinkOptions)):
         for name, cls, problem in _loaded(group):
             if cls is None:
                 parts.append(f"\n# {group}.{name} is left out: {problem}")

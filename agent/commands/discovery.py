@@ -64,6 +64,6 @@ def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
 def _idle_route(name: str, sink: Sink) -> Route:
     """Return a route that never starts, in the state after its first point, for the agent's own metrics of it."""
     spool = Spool(name)
-    spool.ledger.book({"collected": 1, "sent": 1})
+    spool.ledger.add({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
     return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.commands.announcements import Announcements
 from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
+from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand
 from agent.config.convert import ConfigError
 from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
 from agent.errors import text_of
-from agent.identity.records import Records
+from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.formats import to_stderr
+from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
@@ -67,6 +69,7 @@ def run(
     where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
     were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
     """
+    check_places(config)
     if command and config.pid is not None:
         raise ConfigError("pid: --pid and a command after -- exclude each other")
     if command and config.stdin:
@@ -107,6 +110,7 @@ def _renewed(old: _Run, config: Config) -> _Run | None:
     """Return the run of a new configuration, or None if nothing changed; raise like `run`."""
     if config == old.config:
         return None
+    check_places(config)
     validate(config)
     new = _Run(config, identify(config, 0.0))
     if config.health != old.config.health:
@@ -123,6 +127,8 @@ def _collect(
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None)
     on_start(pipeline)
     alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    wanted = Wanted(config, pipeline, brief=brief)
+    pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
@@ -137,7 +143,10 @@ def _collect(
     alive.close()
     announcements.end()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
-    return _all_is_well(pipeline, common) and not lost and not (once and _owes(pipeline))
+    for text in wanted.undelivered() if brief and not wanted.missing else ():
+        log.error("%s", text)
+        lost = True
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
 
 
 def _owes(pipeline: Pipeline) -> bool:
@@ -177,9 +186,15 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
     why_not_ready = partial(_why_not_ready, pipeline, common)
     if alive := heartbeat.start(folder, config.interval):
         open_now.callback(alive.close)
-        pipeline.on_tick.append(lambda: alive.beat(why_not_ready()))
+        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        if served := socket.serve(folder, {"status": partial(snapshot, pipeline, started, why_not_ready)}):
+        recent = Recent()
+        logging.getLogger().addHandler(recent)
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "status": partial(snapshot, pipeline, started, why_not_ready),
+            "log": lambda: {"lines": [*recent.lines]},
+        }
+        if served := socket.serve(folder, answers):
             open_now.callback(served.close)
     return open_now
 

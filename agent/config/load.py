@@ -50,6 +50,16 @@ class SinkOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectorOptions:
+    """What the frame does for any collector; stands in the collector's own table."""
+
+    required: bool = False
+    """End with an error at the start where this collector finds nothing to read; unless set it is tried again."""
+    retry: Annotated[float, msgspec.Meta(ge=1, le=86400)] | None = None
+    """Seconds after which a collector that finds nothing to read is tried again: 60 if it was asked for, else 300."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
 
@@ -226,9 +236,7 @@ def _check_sinks(config: Config, env: Mapping[str, str]) -> None:
 
 def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
     """Return the Config of the plugin `cls`, from its table, its environment and the general options it shares."""
-    table = getattr(config, group).get(name, {})
-    if group == "sinks":
-        table = {k: v for k, v in table.items() if k not in SINK_KEYS}
+    table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k not in FRAME_KEYS.get(group, ())}
     given = merge(table, _own_environment(cls.Config, group, name, env))
     general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     general["high_resolution"] = config.high_resolution_metrics or None
@@ -261,9 +269,30 @@ def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None
     return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
 
 
+def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
+    """Return what the frame is to do for the collector `name`."""
+    table = {k: v for k, v in config.collectors.get(name, {}).items() if k in FRAME_KEYS["collectors"]}
+    given = merge(table, _own_environment(CollectorOptions, "collectors", name, env))
+    return convert(CollectorOptions, given, f"collectors.{name}")
+
+
+def required_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors without which the agent is not to run, each alone in a tuple."""
+    names = plugins.installed(plugins.COLLECTORS)
+    return [(name,) for name in names if collector_options(name, config).required]
+
+
+def asked_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors that the configuration asks for; of those in one tuple one is enough."""
+    fed = (config.stdin,) if config.stdin else ()
+    return [*dict.fromkeys([*required_collectors(config), *((name,) for name in (*config.collector, *fed))])]
+
+
 SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
 """General options that reach every plugin whose Config has a field of that name, unless its own table says else."""
 SINK_KEYS: Final = frozenset(f.name for f in dataclasses.fields(SinkOptions))
+FRAME_OPTIONS: Final = {"sinks": SinkOptions, "collectors": CollectorOptions}
+FRAME_KEYS: Final = {group: frozenset(f.name for f in dataclasses.fields(of)) for group, of in FRAME_OPTIONS.items()}
 
 
 def _variables(group: str, name: str) -> str:
@@ -275,7 +304,7 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
     """Return what the environment says of a plugin, as far as `shape` has it; raise ConfigError."""
     prefix = _variables(group, name)
     keys = {f.name for f in dataclasses.fields(shape)}
-    known = keys | (SINK_KEYS if group == "sinks" else set())
+    known = keys | FRAME_KEYS.get(group, set())
     own = {}
     for variable, text in (os.environ if env is None else env).items():
         key = variable.removeprefix(prefix).lower().partition("__")[0]
@@ -283,7 +312,7 @@ def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] 
             continue
         if key in keys:
             own[variable] = text
-        elif shape is not SinkOptions and key not in known:
+        elif shape is not FRAME_OPTIONS.get(group) and key not in known:
             raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
     return from_environment(shape, own, prefix)
 

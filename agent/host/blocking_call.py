@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -20,12 +20,10 @@ class BlockingCall(Generic[T]):
 
     def __init__(self, call: Callable[[], T], name: str = "blocking-call") -> None:
         """Take the function and the name of the thread."""
-        self._call = call
-        self._name = name
-        self._open = False
-        self._stuck = False
+        self._call, self._name = call, name
+        self._open = self._stuck = False
         self._requests: SimpleQueue[bool] = SimpleQueue()
-        self._results: SimpleQueue[Callable[[], T]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def ask(self, timeout: float) -> T:
         """
@@ -34,17 +32,23 @@ class BlockingCall(Generic[T]):
         Raises TimeoutError after `timeout` seconds, and at once while an earlier call is stuck.
         """
         if self._stuck:
-            self._discard_late_result()
+            try:
+                self._results.get_nowait()  # the late result
+            except Empty:
+                raise TimeoutError(f"{self._name}: an earlier call is stuck") from None
+            self._stuck = False
         if not self._open:
             self._open = True
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
         self._requests.put(True)
         try:
-            result = self._results.get(timeout=timeout)
+            result, error = self._results.get(timeout=timeout)
         except Empty:
             self._stuck = True
             raise TimeoutError(f"{self._name}: no answer in {timeout} s") from None
-        return result()
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let the thread end after its call; does not wait; a later `ask` starts another."""
@@ -52,25 +56,11 @@ class BlockingCall(Generic[T]):
             self._open = False
             self._requests.put(False)
 
-    def _discard_late_result(self) -> None:
-        try:
-            self._results.get_nowait()
-        except Empty:
-            raise TimeoutError(f"{self._name}: an earlier call is stuck") from None
-        self._stuck = False
-
     def _run(self) -> None:
         while self._requests.get():
-            self._results.put(self._result())
-
-    def _result(self) -> Callable[[], T]:
-        try:
-            result = self._call()
-        except BaseException as raised:  # noqa: BLE001  raised again by `ask`
-            error = raised
-
-            def fail() -> T:
-                raise error
-
-            return fail
-        return lambda: result
+            try:
+                result = self._call(), None
+            except BaseException as error:  # noqa: BLE001  raised again by `ask`
+                self._results.put((None, error))
+            else:
+                self._results.put(result)

@@ -12,16 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.host.mounts import unescaped
-from agent.host.procfs import KeptFile
+from agent.host.mounts import parsed
+from agent.host.procfs import KeptFile, open_kept, text
 
 CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
 NO_LIMIT = 1 << 62
 """Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
 MAX_CPUS = 1 << 16
 """More CPUs than any kernel supports."""
-MAX_DIGITS = 20
-"""Digits of the largest 64-bit number."""
 
 
 class Place(NamedTuple):
@@ -38,13 +36,10 @@ class Place(NamedTuple):
         return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
 
 
-class Cgroup:
+class Cgroup(NamedTuple):
     """The cgroups of one process by v1 controller; the key "" stands for all v2 controllers."""
 
-    __slots__ = ("places",)
-
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self.places = places
+    places: Mapping[str, Place]
 
     def place(self, controller: str) -> Place | None:
         """Return the cgroup of `controller`, or None; a controller is in either v1 or v2."""
@@ -52,28 +47,24 @@ class Cgroup:
 
     def cpu_quota(self) -> float | None:
         """Return the lowest CPU quota up to the mount in CPUs, or None."""
-        return min(filter(None, (_quota(d, v2=v2) for d, v2 in self._chain("cpu"))), default=None)
+        texts = self._texts("cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        return min(filter(None, map(_quota, texts)), default=None)
 
     def cpuset(self) -> int | None:
         """Return the number of CPUs in the nearest cpuset, or None."""
-        counts = (
-            len(cpu_list(_text(d / name)))
-            for d, v2 in self._chain("cpuset")
-            for name in (("cpuset.cpus.effective",) if v2 else ("cpuset.effective_cpus", "cpuset.cpus"))
-        )
-        return next(filter(None, counts), None)
+        texts = self._texts("cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+        return next(filter(None, (len(cpu_list(word)) for words in texts for word in words.split())), None)
 
     def memory_limit(self) -> int | None:
         """Return the lowest memory limit up to the mount in bytes, or None."""
-        limits = (
-            _number(_text(d / ("memory.max" if v2 else "memory.limit_in_bytes"))) for d, v2 in self._chain("memory")
-        )
+        limits = map(_number, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
-    def _chain(self, controller: str) -> Iterator[tuple[Path, bool]]:
-        """Iterate over the directories of `controller` upwards, each with whether it is v2."""
-        place = self.place(controller)
-        return ((directory, place.v2) for directory in place.chain) if place else iter(())
+    def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
+        """Yield the content of files, named as in v2 and v1, from the cgroup up to the mount; "" if unreadable."""
+        if place := self.place(controller):
+            for directory in place.chain:
+                yield " ".join(text(directory / name) for name in ((v2,) if place.v2 else v1))
 
 
 def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
@@ -84,7 +75,7 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
     """
     mounts = list(_mounts(proc, sys))
     places = {}
-    for line in _text(proc / str(pid or "self") / "cgroup").splitlines():
+    for line in text(proc / str(pid or "self") / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
@@ -106,12 +97,12 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
 
     `pinned`: apply the CPU affinity of the process too.
     """
-    online = {int(name) for name in re.findall(r"^cpu(\d+) ", _text(proc / "stat"), re.MULTILINE)}
-    allowed = cpu_list(_field(_text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
+    online = {int(name) for name in re.findall(r"^cpu(\d+) ", text(proc / "stat"), re.MULTILINE)}
+    allowed = cpu_list(_field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
     # The list may include possible CPUs that are not online.
     affinity = len(allowed & online) if pinned else None
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
-    kib = _number(_field(_text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
+    kib = _number(_field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
     memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
     return Limits(min(cpus, default=None), min(memory, default=None))
 
@@ -173,10 +164,10 @@ class Usage:
                 file.close()
 
 
-def cpu_list(text: str) -> set[int]:
+def cpu_list(words: str) -> set[int]:
     """Return the CPUs of a list such as `0-3,8`; none if the list is malformed."""
     cpus: set[int] = set()
-    for part in text.strip().split(","):
+    for part in words.strip().split(","):
         first, _, last = part.partition("-")
         low, high = _number(first), _number(last or first)
         if low is None or high is None or high > MAX_CPUS:
@@ -185,82 +176,55 @@ def cpu_list(text: str) -> set[int]:
     return cpus
 
 
-class _Mount(NamedTuple):
-    """A cgroup mount: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html ."""
-
-    root: str
-    point: Path
-    controllers: tuple[str, ...]
-    """v1: the controllers and other mount options; v2: ("",)."""
-
-
-def _mounts(proc: Path, sys: Path) -> Iterator[_Mount]:
-    """Iterate over the cgroup mounts that this process sees."""
-    for line in _text(proc / "self" / "mountinfo").splitlines():
-        left, _, right = line.partition(" - ")
-        head, tail = left.split(), right.split()
-        if len(head) >= 5 and len(tail) >= 3 and tail[0] in {"cgroup", "cgroup2"}:
-            point = Path(unescaped(head[4]))
-            if point.is_relative_to("/sys"):
-                point = sys / point.relative_to("/sys")
-            yield _Mount(unescaped(head[3]), point, ("",) if tail[0] == "cgroup2" else tuple(tail[2].split(",")))
+def _mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
+    """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
+    with contextlib.suppress(OSError):
+        for mount, root, options in parsed((proc / "self/mountinfo").read_bytes()):
+            if mount.type in {"cgroup", "cgroup2"}:
+                point = Path(mount.point)
+                if point.is_relative_to("/sys"):
+                    point = sys / point.relative_to("/sys")
+                yield root, point, [""] if mount.type == "cgroup2" else options.split(",")
 
 
-def _chain_of(path: str, controller: str, mounts: Iterable[_Mount]) -> tuple[Path, ...]:
+def _chain_of(path: str, controller: str, mounts: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
     """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
-    for mount in mounts:
-        if controller not in mount.controllers:
+    for root, point, controllers in mounts:
+        if controller not in controllers:
             continue
         below = Path(path)
         # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
-        if not below.is_relative_to(mount.root) or ".." in (below := below.relative_to(mount.root)).parts:
+        if not below.is_relative_to(root) or ".." in (below := below.relative_to(root)).parts:
             continue
-        own = mount.point / below
+        own = point / below
         with contextlib.suppress(OSError):  # the name may be too long
             if own.is_dir():
                 return (own, *list(own.parents)[: len(below.parts)])
     return ()
 
 
-def _quota(directory: Path, *, v2: bool) -> float | None:
-    """Return the quota of one cgroup in CPUs, or None: `max` in v2, -1 in v1, or no such file."""
-    if v2:
-        words = _text(directory / "cpu.max").split()
-    else:
-        words = [_text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")]
-    quota, period = [*map(_number, words), None, None][:2]
+def _quota(words: str) -> float | None:
+    """Return the CPUs of a quota and its period, or None without a quota: `max` in v2, -1 in v1, or no such file."""
+    quota, period = [*map(_number, words.split()), None, None][:2]
     return quota / period if quota and period else None
 
 
 def _kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
     """Open the file of `place` by its name in v2 or v1; return None if it cannot be opened."""
     name = place and (v2 if place.v2 else v1)
-    if not place or not name:
-        return None
-    try:
-        return KeptFile(place.chain[0] / name)
-    except OSError:
-        return None
+    return open_kept(place.chain[0] / name) if place and name else None
 
 
 def _read(file: KeptFile | None) -> str:
     return file.read().decode("ascii", "replace") if file else ""
 
 
-def _text(path: Path) -> str:
-    """Return the content, or "" if the file cannot be read: then it sets no limit."""
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-
-
-def _field(text: str, key: str) -> str:
+def _field(lines: str, key: str) -> str:
     """Return the rest of the line that begins with `key`, or ""."""
-    return f"\n{text}".partition(f"\n{key}")[2].partition("\n")[0].strip()
+    return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()
 
 
-def _number(text: str) -> int | None:
-    """Return a non-negative number, or None for any other text."""
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
+def _number(digits: str) -> int | None:
+    """Return a non-negative 64-bit number, which has at most 20 digits, or None for any other text."""
+    digits = digits.strip()
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None

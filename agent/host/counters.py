@@ -17,10 +17,7 @@ class ChangingSum:
     A member that fell, or that is new, adds nothing until its next reading.
     """
 
-    __slots__ = ("_last", "total")
-
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._last: Mapping[str, int] | None = None
         self.total = 0
         """The sum as of the last readings."""
@@ -45,31 +42,29 @@ class Life:
     Ignores one drop: a failing device may report 0, and the recovery would look like a jump.
     """
 
-    __slots__ = ("_fell", "_last", "start_time")
-
-    def __init__(self) -> None:
-        """Begin with no reading."""
-        self._last: float | None = None
+    def __init__(self, start_time: int | None = None) -> None:
+        """Take when the counter was zero (ns since the epoch); None: not known, it counts from its first reading."""
         self._fell = False
-        self.start_time: int | None = None
-        """When the counter was first read since its last restart (ns since the epoch)."""
+        self.start_time = start_time
+        self.value: float = 0
+        """The last reading to trust."""
 
     def take(self, value: float, at: int) -> bool:
-        """Take a reading at `at` (ns since the epoch); tell whether to trust it."""
-        falls = self._last is not None and value < self._last
+        """Take a reading at `at` (ns since the epoch); return whether to trust it."""
+        falls = value < self.value
         if falls and not self._fell:
             self._fell = True
             return False
-        if falls or self._last is None:
+        if falls or self.start_time is None:
             self.start_time = at
-        self._last, self._fell = value, False
+        self.value, self._fell = value, False
         return True
 
 
 def counting_since(proc: Path) -> int | None:
-    """Return when this host booted and its counters were zero (ns since the epoch); None: not known."""
+    """Return when this host booted and its counters were zero (ns since the epoch), or None."""
     if sys.platform == "linux":
         return boot_time(proc)
-    import psutil  # noqa: PLC0415  costs 4 MB where /proc answers already
+    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
 
     return int(psutil.boot_time() * 1e9)

@@ -1,4 +1,4 @@
-"""Graphics cards in Linux's DRM, for AMD and Intel: files in sysfs, and what processes use of a card (fdinfo)."""
+"""Graphics cards in Linux's DRM, for AMD and Intel: their files in sysfs, and their use by processes (fdinfo)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agent.datapoint import Dimensions
-from agent.host.procfs import KeptFile, open_kept
+from agent.host.procfs import KeptFile, open_kept, text
 
 if TYPE_CHECKING:
     from agent.host.process_tree import ProcTree
@@ -21,24 +21,16 @@ if TYPE_CHECKING:
 CARD: Final = re.compile(r"card\d+")
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
-"""Errors of reading that mean that the card is gone."""
+"""Errors of a reading that mean that the card is lost."""
 SECOND: Final = 1_000_000_000
-SLOW_INTERVAL: Final = 9_500 * SECOND // 1000
-"""Nanoseconds between two expensive readings: a little under 10 s, for ticks that come a little early."""
+SLOW_INTERVAL: Final = 9_500_000_000
+"""Nanoseconds between two expensive readings: a little under 10 s, since a tick may come a little early."""
 SEARCH_INTERVAL: Final = 300 * SECOND
 """Nanoseconds between two searches for new cards and for lost ones that came back."""
 
 
-def text(path: Path) -> str:
-    """Return the content of a small file, "" where it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
-    """Yield the kernel's number and the folder of each card of a PCI vendor (0x1002), in order; wakes no card."""
+    """Yield the kernel's number and the folder of each card of a PCI vendor such as 0x1002; wakes no card."""
     folder = sys / "class/drm"
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     for index in sorted(int(name[4:]) for name in names if CARD.fullmatch(name)):
@@ -50,7 +42,7 @@ class CardFiles:
     """The files of one card, kept open."""
 
     expected: frozenset[int] | None = None
-    """Errors that mean "no such reading now" and are no problem; None: all."""
+    """Errors that mean "no such reading now" and are not reported; None: all of them."""
 
     def __init__(self, index: str, device: Path) -> None:
         """Take the kernel's number of the card and its folder device/."""
@@ -59,11 +51,10 @@ class CardFiles:
         self.slot = slot[1].lower() if slot else ""
         """PCI address."""
         self.problems: dict[str, str] = {}
-        """Of the last reading, by file."""
+        """Problems of the last reading by file."""
         self.hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
-        self.temperatures = {
-            text(path): path.name.replace("_label", "_input") for path in self.hwmon.glob("temp*_label")
-        }
+        labels = self.hwmon.glob("temp*_label")
+        self.temperatures = {text(path): path.name.replace("_label", "_input") for path in labels}
         """Names of files in the hwmon by label."""
         self._opened: list[KeptFile] = []
         self._status = self.kept(device / "power/runtime_status")
@@ -76,23 +67,23 @@ class CardFiles:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file with a reading."""
+        """Whether no file with a reading was found."""
         return len(self._opened) == self._status_only
 
     def kept(self, path: Path) -> KeptFile | None:
-        """Return a file, to be closed with the others; None where there is none that may be read."""
+        """Open a file until `close`; return None if it cannot be opened."""
         if file := open_kept(path):
             self._opened.append(file)
         return file
 
     def begin(self) -> bool:
-        """Begin a reading; tell whether the card is awake: to read a sensor, or to run a tool, would wake it."""
+        """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
         self.problems = {}
         status = self.data(self._status) if self._status else b"active"
         return bool(self.problems) or (status or b"").startswith(b"active")
 
     def data(self, file: KeptFile) -> bytes | None:
-        """Return the content of a file, None where it cannot be read."""
+        """Return the content of a file, or None if it cannot be read."""
         try:
             return file.read()
         except OSError as error:
@@ -103,9 +94,8 @@ class CardFiles:
             return None
 
     def number(self, file: KeptFile | None, parse: Callable[[bytes], float | None] = int) -> float | None:
-        """Return the number in a file, None where there is none."""
-        data = None if file is None else self.data(file)
-        if file is None or data is None:
+        """Return the number in a file, or None if there is none."""
+        if file is None or (data := self.data(file)) is None:
             return None
         try:
             value = parse(data)
@@ -128,39 +118,38 @@ class Cards(dict[str, C]):
     """The cards of a vendor by the kernel's number."""
 
     def __init__(self, find: Callable[[], Iterable[tuple[str, Path]]], make: Callable[[str, Path], C]) -> None:
-        """Take what yields number and folder of each card, and what opens one, or raises LookupError."""
+        """`find` yields number and folder of each card; `make` opens a card or raises LookupError."""
         super().__init__()
         self._find, self._make, self._next = find, make, 0
 
     def search(self, now: int, *, force: bool = False) -> None:
-        """Add new cards, and open those that were lost again, every five minutes; `now` in monotonic ns."""
+        """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
         if now < self._next and not force:
             return
         self._next = now + SEARCH_INTERVAL
         for index, folder in self._find():
             known = self.get(index)
             if known is None or known.lost:
-                with suppress(LookupError):  # no sensor that we may read
+                with suppress(LookupError):  # no readable sensor
                     self[index] = self._make(index, folder)
                     if known:
                         known.close()
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all cards."""
         for card in self.values():
             card.close()
         self.clear()
 
 
 class SlowPath:
-    """Tells when an expensive reading is due: at the first two ticks, since a rate needs two, then every 10 s."""
+    """Decides when an expensive reading is due: at the first two ticks, since a rate needs two, then every 10 s."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._count = self._last = 0
 
     def is_due(self, now: int) -> bool:
-        """Tell whether to read at `now` (monotonic ns); if so, note it."""
+        """Return whether to read at `now` (monotonic ns); if so, note it."""
         due = self._count < 2 or now - self._last >= SLOW_INTERVAL
         if due:
             self._count, self._last = self._count + 1, now
@@ -168,14 +157,14 @@ class SlowPath:
 
 
 def size(words: str) -> int:
-    """Return the bytes of `12 KiB`; raise ValueError, KeyError."""
+    """Return the bytes of a text such as `12 KiB`; raise ValueError or KeyError."""
     value, _, unit = words.partition(" ")
     return int(value) * UNITS[unit]
 
 
 def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
     """
-    Yield pid and fields of each card file that some processes have open; those of other users only for root.
+    Yield pid and fields of each file of a card that the processes have open; root alone sees those of other users.
 
     https://docs.kernel.org/gpu/drm-usage-stats.html
     """
@@ -191,42 +180,42 @@ def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str
                     continue
                 lines = Path(f"{folder}/fdinfo/{name}").read_text(errors="replace").splitlines()
             except OSError:
-                continue  # closed meanwhile
+                continue  # the file was closed meanwhile
             yield pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 class Engine(NamedTuple):
-    """What a client used of one kind of engine."""
+    """Use of one kind of engine by a client."""
 
     busy: int
-    """Nanoseconds, or cycles where `total` is known."""
+    """Nanoseconds, or cycles if `total` is known."""
     total: int | None = None
     """All cycles."""
     engines: int = 1
-    """How many engines of this kind there are."""
+    """Number of engines of this kind."""
 
 
 class Client(NamedTuple):
-    """One use of a card, from fdinfo."""
+    """A DRM client: one use of a card by a process, from fdinfo."""
 
     pid: int
     slot: str
     """PCI address of the card."""
     number: int
-    """The kernel's number of the use."""
+    """The kernel's number of the client."""
     memory: int | None
-    """Bytes of the card's own memory; None on a chip without."""
+    """Bytes of the card's own memory; None if it has none."""
     gtt: int
     """Bytes of the machine's memory that an AMD card uses."""
     engines: dict[str, Engine]
-    """By kind, those that run kernels."""
+    """Engines that run kernels, by kind."""
 
 
 class TreeClients:
-    """What a process tree uses of cards; a use that several processes inherited counts once."""
+    """The DRM clients of a process tree; one that several processes inherited counts once."""
 
     def __init__(self, proc: Path, tree: ProcTree, parse: Callable[[int, dict[str, str]], Client]) -> None:
-        """Take what parses pid and fields; it raises KeyError, ValueError or IndexError for another driver's."""
+        """`parse` takes pid and fields; it raises KeyError, ValueError or IndexError for those of another driver."""
         self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
         self._clients: dict[tuple[str, int], Client] = {}
@@ -250,18 +239,17 @@ class TreeClients:
         return [client for client in self._clients.values() if client.slot == slot]
 
     def utilization(self, slot: str) -> float | None:
-        """Return the share of time (%) in which the busiest kind of engine worked for the tree; None: not known yet."""
+        """Return the share of time (%) in which the busiest kind of engine worked for the tree, or None if unknown."""
         shares: dict[str, float] = {}
         for client in self.of(slot):
             before = self._before.get((slot, client.number))
             for name, engine in client.engines.items():
                 then = before.engines.get(name) if before else None
-                if then is None or engine.busy < then.busy:  # fell: another client with the same number
+                if then is None or engine.busy < then.busy:  # a new client with the same number
                     continue
                 passed = self._passed
                 if engine.total is not None:
                     passed = engine.total - (engine.total if then.total is None else then.total)
                 if passed > 0 and engine.engines > 0:
-                    share = (engine.busy - then.busy) / passed / engine.engines
-                    shares[name] = shares.get(name, 0.0) + share
+                    shares[name] = shares.get(name, 0.0) + (engine.busy - then.busy) / passed / engine.engines
         return min(100.0, 100 * max(shares.values())) if shares else None

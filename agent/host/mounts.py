@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 REFRESH: Final = 60.0
 """Seconds between two readings of the table."""
-
 LOCAL: Final = frozenset(
     {"apfs", "bcachefs", "btrfs", "devtmpfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs",
      "msdos", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "udf", "vfat", "xfs", "zfs"}
@@ -27,19 +26,22 @@ class Mount(NamedTuple):
     source: str
 
 
-def unescaped(text: str) -> str:
+def _unescaped(text: str) -> str:
     """Decode the octal escapes of the mount table."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
 
 
-def mounts(table: bytes) -> list[Mount]:
-    """Return the mounts of a mountinfo file in its order (proc_pid_mountinfo(5)); malformed lines are skipped."""
-    found = []
+def parsed(table: bytes) -> Iterator[tuple[Mount, str, str]]:
+    """Yield each mount of a mountinfo file with its root and its options; malformed lines are skipped."""
     for line in os.fsdecode(table).split("\n"):
         left, _, right = (part.split(" ") for part in line.partition(" - "))
         if len(left) > 4 and len(right) > 1:
-            found.append(Mount(unescaped(left[4]), *right[:2]))
-    return found
+            yield Mount(_unescaped(left[4]), *right[:2]), _unescaped(left[3]), "".join(right[2:3])
+
+
+def mounts(table: bytes) -> list[Mount]:
+    """Return the mounts of a mountinfo file in its order (proc_pid_mountinfo(5))."""
+    return [mount for mount, _, _ in parsed(table)]
 
 
 def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:

@@ -1,4 +1,4 @@
-"""Runs a program that prints an answer and ends: at intervals, and never waited for."""
+"""Runs a program that prints an answer and ends, at intervals and without waiting for it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from agent.host.supervised_process import GRACE, Process, exit_text
 
 
 class QueryFailed(Exception):
-    """A program or a library gave no usable answer; the message says why."""
+    """A program or a library gave no usable answer."""
 
 
 class Answer(NamedTuple):
-    """What a run printed."""
+    """The output of a run."""
 
     data: bytes
     """Standard output."""
     how: str
-    """For a message about unusable output: how the run ended and what it said on standard error, or ""."""
+    """For a message about unusable output: how the run ended and the last line of standard error, or ""."""
 
 
 class OneShot:
     """
     Runs a command periodically; `poll` returns its output without waiting.
 
-    At most one run at a time. A run that takes too long, or prints too much, gets SIGTERM, then SIGKILL; the next one
-    begins when it has ended. `close` kills what runs.
+    There is one run at a time. One that takes too long, or prints too much, gets SIGTERM, then SIGKILL; the next one
+    begins after its end.
     """
 
     def __init__(self, interval: float, timeout: float) -> None:
-        """Take the seconds from one start to the next, and the seconds that a run may take."""
+        """Take the seconds from one start to the next, and the most seconds of a run."""
         self._interval, self._timeout = interval, timeout
         self._process: Process | None = None
         self._data = b""
@@ -44,14 +44,14 @@ class OneShot:
         """
         Return the output of a run once it has ended, else None; raise QueryFailed, once a run.
 
-        Starts `command` if none runs, the interval is over and `start` is true. `now` in monotonic seconds.
+        Starts `command` if none runs, the interval is over and `start` is true. `now`: monotonic seconds.
         """
         process = self._process
         if process is None:
             if start and now >= self._due:
                 self._start(command, now)
             return None
-        code = process.child.poll()  # before its output is read: all of that is in the pipe then
+        code = process.child.poll()  # before its output is read, so that all of it is in the pipe
         more = b"".join(process.stdout.chunks(MAX_READ + 1 - len(self._data)))
         self._data += more
         process.read_stderr()
@@ -64,7 +64,7 @@ class OneShot:
                 process.send(signal.SIGKILL)
             return None
         too_much = len(self._data) > MAX_READ
-        # A run that had filled the pipe waited for us.
+        # A run that had filled the pipe was waiting for this reading.
         if too_much or (now > self._deadline and len(more) < CHUNK // 2):
             self._cancelled, self._deadline = True, now + GRACE
             process.send(signal.SIGTERM)
@@ -77,7 +77,7 @@ class OneShot:
         self._due = 0.0
 
     def close(self) -> None:
-        """Kill what runs; safe to call twice."""
+        """Kill the run, if any; safe to call twice."""
         process, self._process = self._process, None
         if process is not None:
             process.end(signal.SIGKILL)

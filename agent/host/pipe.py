@@ -21,10 +21,10 @@ class LineSplitter:
     """Splits bytes into lines; skips blank lines and lines that are too long."""
 
     what = "a line"
-    """What is skipped when it is too long."""
+    """What a message calls the skipped data."""
 
     def __init__(self, report: Callable[[str], None], max_size: int = MAX_LINE) -> None:
-        """Report what is longer than `max_size` bytes."""
+        """Report lines longer than `max_size` bytes."""
         self._report, self._max_size = report, max_size
         self._line: list[bytes] = []
         self._size = 0
@@ -76,7 +76,7 @@ class Pipe:
     """
     The reading end of a pipe, or of a file.
 
-    It polls before each read, so the descriptor may be blocking: its mode is shared with other processes.
+    It polls before each read, since the descriptor may be blocking: other processes share its mode.
     """
 
     def __init__(self, fd: int, *, size: int = 0) -> None:
@@ -85,7 +85,7 @@ class Pipe:
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         self.ended: str | None = None
-        """None while it is open, CLOSED at its end, else the error of reading."""
+        """None while it is open, CLOSED at its end, else the error."""
         if size:
             import fcntl  # noqa: PLC0415  # not on Windows
 
@@ -93,7 +93,7 @@ class Pipe:
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
     def chunks(self, limit: int = MAX_READ, wait: Callable[[], int] = lambda: 0) -> Iterator[bytes]:
-        """Yield what can be read, up to about `limit` bytes; wait for more as many milliseconds as `wait` returns."""
+        """Yield available data, up to about `limit` bytes; wait for more as many milliseconds as `wait` returns."""
         while limit > 0 and self.ended is None and self.is_readable(wait()):
             try:
                 data = os.read(self._fd, CHUNK)
@@ -109,5 +109,5 @@ class Pipe:
             yield data
 
     def is_readable(self, milliseconds: int = 0) -> bool:
-        """Tell whether there is something to read, or the end, now or within so many milliseconds."""
+        """Return whether there are data, or the end, now or within so many milliseconds."""
         return bool(self._poll.poll(milliseconds))

@@ -6,16 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from agent.host import cgroup
 from agent.host.cgroup import Limits
 from agent.host.procfs import boot_time
 from agent.host.reaped import ReapedTotal
-
-if TYPE_CHECKING:
-    import psutil
 
 T = TypeVar("T")
 
@@ -90,14 +88,16 @@ class Reading(NamedTuple):
     files: int | None
 
 
-class _Member:
-    __slots__ = ("read", "stat", "written")
+@dataclass(slots=True)
+class Member:
+    """A process of the tree, as last read."""
 
-    def __init__(self, stat: Stat) -> None:
-        self.stat = stat
-        self.read = self.written = 0
+    stat: Stat
+    read: int = 0
+    written: int = 0
 
     def runs(self) -> bool:
+        """Return whether it is not a zombie."""
         return self.stat.state != ZOMBIE
 
 
@@ -116,12 +116,10 @@ class ProcTree:
 
     def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
         """Raise ProcessLookupError if there is no process `pid`."""
-        self._config = config
-        self._proc = str(config.proc)
-        self._detailed = detailed
+        self._config, self._proc, self._detailed = config, str(config.proc), detailed
         if not (stat := self._stat(pid)):
             raise ProcessLookupError(pid)
-        self._members = {pid: _Member(stat)}
+        self._members = {pid: Member(stat)}
         self._listed: AbstractSet[int] | None = None
         self._own = 0
         self._reaped, self._read, self._written = ReapedTotal(), ReapedTotal(), ReapedTotal()
@@ -171,7 +169,7 @@ class ProcTree:
         pid = next(pid for pid, member in self._members.items() if member.runs())
         return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
 
-    def _refresh(self, pid: int, member: _Member) -> bool:
+    def _refresh(self, pid: int, member: Member) -> bool:
         """Read a member again and count its usage; return False if it has ended."""
         stat, last = self._stat(pid), member.stat
         if stat is None or stat.began != last.began:
@@ -196,14 +194,14 @@ class ProcTree:
         found = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
         while joined := [pid for pid, stat in found.items() if stat.parent in self._members]:
             for pid in joined:
-                member = self._members[pid] = _Member(found.pop(pid))
+                member = self._members[pid] = Member(found.pop(pid))
                 started = not first and pid not in known
                 if started:
                     self._own += member.stat.own + member.stat.reaped
                 if self._detailed:
                     self._read_detail(pid, member, count=started or first)
 
-    def _read_detail(self, pid: int, member: _Member, *, count: bool) -> None:
+    def _read_detail(self, pid: int, member: Member, *, count: bool) -> None:
         """Read what may need permission; `count`: add the I/O since the last reading to the totals."""
         if (files := self._try(FILES, self._open_files, pid)) is not None:
             self._files = (self._files or 0) + files
@@ -223,7 +221,7 @@ class ProcTree:
             pass  # the process ended, or the system has no such value
         return None
 
-    def _update_totals(self, ended: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
         """Update the totals, which include those of reaped children, for the members that `ended`."""
         self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
         self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
@@ -259,68 +257,3 @@ class ProcTree:
             return os.read(file, 4096)
         finally:
             os.close(file)
-
-
-class PsutilTree(ProcTree):
-    """The same for other systems, read by psutil, which does not report the usage of ended children."""
-
-    second = 1000
-    page = 1
-
-    def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
-        """Raise ProcessLookupError if there is no process `pid`."""
-        import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
-
-        self._psutil = psutil
-        self._kept: dict[int, psutil.Process] = {}
-        super().__init__(config, pid, detailed=detailed)
-
-    def limits(self) -> Limits:
-        """Return the CPUs and the memory of the machine."""
-        return Limits(self._psutil.cpu_count(), self._psutil.virtual_memory().total)
-
-    def _update_totals(self, ended: Collection[_Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
-        del ended  # no parent's totals include those of its children
-        super()._update_totals((), parents, reapers)
-
-    def _epoch(self, stat: Stat) -> int | None:
-        return int(stat.began * SECOND)
-
-    def _list(self) -> AbstractSet[int]:
-        self._kept = {pid: self._kept[pid] for pid in self._members if pid in self._kept}
-        return set(self._psutil.pids())
-
-    def _stat(self, pid: int) -> Stat | None:
-        try:
-            process = self._kept.get(pid) or self._kept.setdefault(pid, self._psutil.Process(pid))
-            with process.oneshot():
-                times = process.cpu_times()
-                return Stat(
-                    state=ZOMBIE if process.status() == self._psutil.STATUS_ZOMBIE else "R",
-                    parent=process.ppid(),  # psutil raises if the pid belongs to another process now
-                    own=int((times.user + times.system) * self.second),
-                    reaped=0,
-                    threads=process.num_threads(),
-                    began=process.create_time(),
-                    pages=process.memory_info().rss,
-                )
-        except (self._psutil.Error, ValueError):
-            self._kept.pop(pid, None)
-            return None
-
-    def _io(self, pid: int) -> tuple[int, int]:
-        counters = self._call(pid, "io_counters")
-        return counters.read_bytes, counters.write_bytes
-
-    def _open_files(self, pid: int) -> int:
-        return int(self._call(pid, "num_fds"))
-
-    def _call(self, pid: int, method: str) -> Any:
-        if not hasattr(self._kept[pid], method):  # macOS has no io_counters, Windows no num_fds
-            raise ProcessLookupError(pid)
-        try:
-            return getattr(self._kept[pid], method)()
-        except self._psutil.AccessDenied as error:
-            raise PermissionError(pid) from error
-        except self._psutil.Error as error:
-            raise ProcessLookupError(pid) from error

@@ -34,7 +34,7 @@ class KeptFile:
         return data
 
     def parse(self, parser: Callable[[bytes], T]) -> T:
-        """Return what `parser` makes of the content; raise OSError where that is not as the kernel writes it."""
+        """Return the parsed content; raise OSError if it is not as the kernel writes it."""
         data = self.read()
         try:
             return parser(data)
@@ -81,8 +81,16 @@ class PsutilSource:
         return "psutil"
 
 
+def text(path: Path) -> str:
+    """Return the content of a small file, or "" if it cannot be read."""
+    try:
+        return os.fsdecode(path.read_bytes()).strip()
+    except OSError:
+        return ""
+
+
 def open_kept(path: Path) -> KeptFile | None:
-    """Return the file, None where it is absent or may not be read."""
+    """Return the file, or None if it cannot be opened."""
     try:
         return KeptFile(path)
     except OSError:

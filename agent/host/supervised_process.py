@@ -20,18 +20,13 @@ MAX_STDERR: Final = 4096
 STARTUP: Final = 10.0
 """Seconds that the first line may take in addition to the timeout."""
 STABLE: Final = 10
-"""Lines after which a start was a success: the back-off begins anew."""
+"""Lines after which a start succeeded, which resets the back-off."""
 MAX_BACKOFF: Final = 300.0
-"""Seconds between two starts, at most."""
+"""Most seconds between two starts."""
 GRACE: Final = 1.0
-"""Seconds that a process gets to end, once after SIGTERM and once after SIGKILL."""
+"""Seconds to wait for the end of a process after each signal."""
 STARTUP_WAIT: Final = 2.5
-"""Seconds from the start for which readings wait for the first output, so that a single reading has values."""
-WAIT_SHARE: Final = 0.8
-"""Share of the interval that one reading may wait, at most."""
-WAIT_STEP: Final = 0.02
-"""Seconds between two looks for the first output."""
-DIGITS: Final = re.compile(r"\d+")
+"""Seconds after the start in which readings wait for the first output, so that a single reading has values."""
 _running: Final[set[Process]] = set()
 
 
@@ -48,11 +43,10 @@ def find_program(name: str, path: Path | None, *places: Path) -> Path:
 
 
 def quoted(text: bytes | str, limit: int = 120) -> str:
-    """Return foreign text for a message: one line, cut, each number replaced by N, so that repeats are equal."""
-    start = text[: 4 * limit]
-    start = start if isinstance(start, str) else start.decode(errors="replace")
+    """Return text of another program for a message: one line, cut; N for each number, so that repeats are equal."""
+    start = text[: 4 * limit] if isinstance(text, str) else text[: 4 * limit].decode(errors="replace")
     shown = "".join(c if c.isprintable() else " " for c in start)
-    return DIGITS.sub("N", " ".join(shown.split()))[:limit]
+    return re.sub(r"\d+", "N", " ".join(shown.split()))[:limit]
 
 
 class Process:
@@ -82,7 +76,7 @@ class Process:
         self._tail = b""
 
     def read_stderr(self) -> None:
-        """Take what is on standard error; keep the end of it."""
+        """Read standard error; keep the end of it."""
         for data in self._stderr.chunks():
             self._tail = (self._tail + data)[-MAX_STDERR:]
 
@@ -92,7 +86,7 @@ class Process:
         return f" (it said: {quoted(lines[-1])})" if lines else ""
 
     def wait(self) -> None:
-        """Wait for the end, a second at most."""
+        """Wait for the end, at most GRACE seconds."""
         with suppress(self._expired):
             self.child.wait(GRACE)
 
@@ -102,7 +96,7 @@ class Process:
             os.killpg(self.child.pid, number)
 
     def end(self, *signals: int) -> None:
-        """End it by one signal after the other, waiting after each, and close the pipes."""
+        """Send the signals one by one until it ends, waiting after each, and close the pipes."""
         for number in signals:
             if self.child.poll() is None:
                 self.send(number)
@@ -116,7 +110,7 @@ class Process:
 
 @atexit.register
 def _end_all() -> None:
-    """End what ignores the SIGTERM of a daemon thread that did not get to its SIGKILL."""
+    """Kill processes that ignore SIGTERM, whose daemon thread had no time to send SIGKILL."""
     for process in list(_running):
         process.send(signal.SIGTERM)
     for process in list(_running):
@@ -125,17 +119,17 @@ def _end_all() -> None:
 
 class SupervisedProcess:
     """
-    Owns a program that prints lines, either continuously or, if `interval` is set, once a run.
+    Runs a program that prints lines, either continuously or, if `interval` is set, once a run.
 
-    It is read when a tick asks; what does not fit into the pipe makes it wait. A program that ends too early, or is
-    silent for too long, is restarted with back-off. It ends with the agent: by SIGTERM from `close`, by SIGKILL if it
-    ignores that, and after a SIGKILL of the agent by SIGPIPE at its next line.
+    It is read at each tick; while the pipe is full, the program waits. A program that ends too early, or is silent for
+    too long, is restarted with back-off. `close` ends it by SIGTERM, then SIGKILL; if the agent itself is killed, it
+    ends by SIGPIPE at its next line.
     """
 
     max_read = MAX_READ
     """Bytes read in one tick."""
     pipe_size = 0
-    """Bytes that the pipe should hold; 0: as the kernel makes it."""
+    """Bytes that the pipe should hold; 0: the kernel's default."""
 
     def __init__(
         self,
@@ -146,9 +140,9 @@ class SupervisedProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Take the command, the seconds without a line after which it hangs, and the seconds between two clean runs."""
-        self.command = command
+        self.command, self._name = command, Path(command[0]).name
         self.finished = False
-        """Whether the last lines were the end of a clean run."""
+        """Whether the last lines ended a clean run."""
         self.failures = 0
         """Failed starts in a row."""
         self._timeout, self._interval, self._environment = timeout, interval, environment
@@ -173,18 +167,18 @@ class SupervisedProcess:
         self._process = Process(self.command, self._environment, pipe_size=self.pipe_size)
 
     def lines(self, now: float) -> list[bytes]:
-        """Return the lines that are there, none of them blank; restart the program if that is due."""
+        """Return the lines that are available, none of them blank; restart the program if that is due."""
         lines = list(self.read(now))
         if lines:
             self.note_lines(now, len(lines))
         return lines + self.check(now)
 
     def read(self, now: float) -> Iterator[bytes]:
-        """Yield the lines that are there; restart the program if that is due. Call `check` after it."""
+        """Yield the lines that are available; restart the program if that is due. Call `check` after it."""
         self.finished = False
         if self._process is None and not self._restart(now):
             return
-        if (process := self._process) is None:
+        if (process := self._process) is None:  # closed by another thread
             return
         for data in process.stdout.chunks(self.max_read, self._splitter.wait_ms):
             yield from self._splitter.split(data)
@@ -196,18 +190,18 @@ class SupervisedProcess:
         self._deadline = now + self._timeout
 
     def check(self, now: float) -> list[bytes]:
-        """Find out whether the program has ended or hangs; return its unfinished last line after a clean run."""
+        """Handle a program that has ended or hangs; return its unfinished last line after a clean run."""
         process = self._process
         if process is None:
             return []
         if process.stdout.ended or (process.child.poll() is not None and not process.stdout.is_readable()):
             return self._ended(process, now)
         if now >= self._deadline:
-            self._fail(now, "says nothing")
+            self._fail(now, "prints nothing")
         return []
 
     def problems(self) -> list[str]:
-        """Return what went wrong since the last call, and why the program does not run if it does not."""
+        """Return the problems since the last call, and why the program does not run."""
         problems, self._problems = list(self._problems), {}
         return problems
 
@@ -233,7 +227,7 @@ class SupervisedProcess:
         return True
 
     def _ended(self, process: Process, now: float) -> list[bytes]:
-        process.wait()  # it closes its output a moment before it ends
+        process.wait()  # a program closes its output a moment before it ends
         process.read_stderr()
         code, rest = process.child.poll(), self._splitter.take_rest()
         if code == 0 and self._interval is not None:
@@ -241,7 +235,7 @@ class SupervisedProcess:
             self.finished, self.failures, self._reason = True, 0, None
             self._start_at = self._started + self._interval
             return [rest] if rest.strip() else []
-        # A service manager ends all of us by SIGTERM: if it did not mean the agent, the next tick reports it.
+        # At a stop the service manager sends SIGTERM to the program too. Otherwise the next tick reports it.
         self._fail(now, exit_text(code), report=code != -signal.SIGTERM)
         return []
 
@@ -250,38 +244,35 @@ class SupervisedProcess:
         self.close()
         self.failures = 1 if self._count >= STABLE else self.failures + 1
         self._start_at = now + min(MAX_BACKOFF, 2.0 ** min(self.failures, 16))
-        self._reason = f"{self._name()} {how}; it is started again later{said}"
+        self._reason = f"{self._name} {how}; it is started again later{said}"
         if report:
             self._problems[self._reason] = None
 
     def _report(self, problem: str) -> None:
-        self._problems[f"{self._name()}: {problem}"] = None
-
-    def _name(self) -> str:
-        return Path(self.command[0]).name
+        self._problems[f"{self._name}: {problem}"] = None
 
 
 class StartupWait:
-    """Lets readings wait for the first output of a program: a while from its start, and most of an interval each."""
+    """Lets readings wait for the first output of a program: in all STARTUP_WAIT, each at most 80 % of an interval."""
 
     def __init__(self, interval: float) -> None:
-        """Begin to count; take the seconds between two ticks."""
+        """Start the clock; take the seconds between two ticks."""
         self._interval, self._until = interval, time.monotonic() + STARTUP_WAIT
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Call `ready`, at least once, until it returns True or the time is up."""
-        until = min(self._until, time.monotonic() + WAIT_SHARE * self._interval)
+        """Call `ready`, at least once, until it returns True or the time is over."""
+        until = min(self._until, time.monotonic() + 0.8 * self._interval)
         while not ready() and time.monotonic() < until:
-            time.sleep(WAIT_STEP)
+            time.sleep(0.02)
 
     @property
     def is_over(self) -> bool:
-        """Whether readings wait no more."""
+        """Whether readings no longer wait."""
         return time.monotonic() >= self._until
 
 
 def exit_text(code: int | None) -> str:
-    """Return for a message how a process ended that left this exit code; None: it still runs."""
+    """Describe the end of a process by its exit code; None: it still runs."""
     if code is None:
         return "closed its output"
     return f"ended with {code}" if code >= 0 else f"was ended by signal {-code}"

@@ -14,13 +14,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from agent.identity.dmi import Hardware
-from agent.identity.ec2 import describe
-from agent.identity.imds import DOMAIN, TAGS, Imds, modify
+from agent.identity.ec2 import Ec2, Imds, describe, modify
 from agent.identity.metadata import MAX_BYTES, NoAnswer, NoService
-from agent.identity.names import known_by
-from agent.identity.source import Answer, Source, fit
+from agent.identity.source import Word, fit
 
+TAGS: Final = "/latest/meta-data/tags/instance"
+DOMAIN: Final = "/latest/meta-data/services/domain"
 TAG: Final = "aws:autoscaling:groupName"
 ITEM: Final = re.compile("<item>(.*?)</item>", re.DOTALL)
 VALUE: Final = re.compile("<value>([^<]+)</value>")
@@ -32,61 +31,48 @@ MODULES: Final = (
     "botocore.utils", "urllib3.exceptions",
 )  # fmt: skip
 """Imported only for a request to EC2's API: they take 10 MB, and may not be installed."""
-EXTRA: Final = "install chipwatch with the extra 'cloudwatch'"
 
 
-class AutoScaling(Source):
+class AutoScaling(Ec2):
     """The name of the Auto Scaling group of this instance."""
 
     name = "Auto Scaling"
-    words = known_by(name)
 
-    def __init__(self, env: Mapping[str, str], hardware: Hardware) -> None:
-        self._env, self._hardware = env, hardware
-        self.remote = not hardware.is_fargate
-
-    def is_here(self) -> bool:
-        """Return whether the hardware is an EC2 instance."""
-        return self._hardware.is_ec2
-
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return the group, or a message that says how to make it available."""
+    def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
+        """Return the group; if there is none, raise NoAnswer with a message that says how to make it available."""
         del wanted
-        if self._hardware.is_fargate or self._hardware.is_google:
-            return Answer(trouble=self._hardware.why)
         known = {word: found.value for word, found in self._hardware.words.items()}
         known["region"] = self._env.get("AWS_REGION") or self._env.get("AWS_DEFAULT_REGION", "")
-        service, trouble = None, "neither metadata nor environment name the instance and the region"
+        group, origin, why = None, "", "neither metadata nor environment name the instance and the region"
         try:
-            service = Imds(self._env, self._hardware)
-            if answer := _from_tags(service):
-                return answer
-            known |= {word: found.value for word, found in describe(service).items()}
-            known["domain"] = (service.get(DOMAIN) or b"").decode()
-        except (NoService, NoAnswer, UnicodeDecodeError) as problem:
-            trouble = str(problem)
-        is_ec2 = self.is_here() or (service is not None and service.has_token)
-        if not is_ec2 or not (known["region"] and "instance_id" in known):
-            return Answer(trouble=trouble, retry=is_ec2)
-        return self._from_api(known)
+            service = self.connect()
+            group, origin = _from_tags(service), f"{service.url}{TAGS}/{TAG}"
+            if group is None:
+                known |= {word: found.value for word, found in describe(service).items()}
+                known["domain"] = (service.get(DOMAIN) or b"").decode(errors="replace")
+        except (NoService, NoAnswer) as problem:
+            why = str(problem)
+        if group is None:
+            if not self.is_here() or not (known["region"] and "instance_id" in known):
+                raise NoAnswer(why)
+            group, origin = self._from_api(known), "EC2's DescribeTags"
+        if not (found := fit({"autoscaling_group": group}, origin)):
+            raise NoAnswer(f"the instance has no tag {TAG}", retry=True)
+        return found, origin
 
-    def _from_api(self, known: Mapping[str, str]) -> Answer:
+    def _from_api(self, known: Mapping[str, str]) -> str | None:
         try:
-            group = describe_tags(known["instance_id"], _address(known, self._env), known["region"])
+            return describe_tags(known["instance_id"], _address(known, self._env), known["region"])
         except NoAnswer as problem:
             command = modify(self._hardware, "--instance-metadata-tags enabled")
-            return Answer(trouble=f"{problem}; or run `{command}` to show the tags in the metadata", retry=True)
-        found = fit({"autoscaling_group": group}, "EC2's DescribeTags")
-        return Answer(found, "" if found else f"the instance has no tag {TAG}", retry=True)
+            raise NoAnswer(f"{problem}; or run `{command}` to show the tags in the metadata", retry=True) from None
 
 
-def _from_tags(service: Imds) -> Answer | None:
-    """Return the answer of the metadata, or None if it does not show the tags."""
+def _from_tags(service: Imds) -> str | None:
+    """Return the group in the tags of the metadata, "" if they name none, None if the metadata does not show them."""
     if value := service.get(f"{TAGS}/{TAG}"):
-        return Answer(fit({"autoscaling_group": value.decode(errors="replace")}, f"{service.url}{TAGS}/{TAG}"))
-    if service.get(TAGS) is not None:
-        return Answer(trouble=f"the instance has no tag {TAG}", retry=True)
-    return None
+        return value.decode(errors="replace")
+    return None if service.get(TAGS) is None else ""
 
 
 def _address(known: Mapping[str, str], env: Mapping[str, str]) -> str:
@@ -102,7 +88,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     try:
         auth, awsrequest, errors, http, session, utils, wire_errors = map(importlib.import_module, MODULES)
     except ImportError:
-        raise NoAnswer(f"asking EC2 needs botocore: {EXTRA}") from None
+        raise NoAnswer("a request to EC2 needs botocore: install chipwatch with the extra 'cloudwatch'") from None
     logging.getLogger("botocore").setLevel(logging.WARNING)  # at DEBUG it logs session tokens
     query = {
         "Action": "DescribeTags",
@@ -117,7 +103,7 @@ def describe_tags(instance: str, address: str, region: str) -> str | None:
     try:
         own = session.get_session()
         if (credentials := own.get_credentials()) is None:
-            raise NoAnswer("asking EC2 needs credentials, and none are found")
+            raise NoAnswer("a request to EC2 needs credentials, and none are found")
         auth.SigV4Auth(credentials.get_frozen_credentials(), "ec2", region).add_auth(request)
         proxies, bundle = utils.get_environ_proxies(address), own.get_config_variable("ca_bundle")
         wire = http.URLLib3Session(verify=bundle or True, proxies=proxies, timeout=TIMEOUT, max_pool_connections=1)

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from agent.identity.names import known_by
 from agent.identity.source import Answer, Source, Word, fit
 
 INSTANCE_ID: Final = re.compile("i-[0-9a-f]{8,17}")
@@ -33,33 +32,24 @@ class Hardware:
     @cached_property
     def is_ec2(self) -> bool:
         """Whether this machine is an EC2 instance."""
-        return not self.is_fargate and (self._vendor == "Amazon EC2" or self._is_xen)
+        vendor = self._dmi("sys_vendor")
+        if self.is_fargate or vendor == "Amazon EC2":
+            return not self.is_fargate
+        hypervisor = _read(self._sys / "hypervisor" / "uuid")
+        uuids = hypervisor.lower(), self._dmi("product_uuid").lower()
+        starts = {start for uuid in uuids for start in (uuid[:3], uuid[6:8] + uuid[4:5])}
+        is_amazon = "ec2" in starts or "amazon" in self._dmi("bios_version").lower()
+        return is_amazon and (vendor == "Xen" or hypervisor != "")
 
     @cached_property
     def is_google(self) -> bool:
         """Whether this machine is a Google Cloud instance."""
-        return not (self.is_fargate or self.is_ec2) and self._product.startswith("Google")
+        return not (self.is_fargate or self.is_ec2) and self._dmi("product_name").startswith("Google")
 
     @cached_property
     def is_hidden(self) -> bool:
         """Whether the tables are empty or not visible, so that the platform is unknown."""
-        return not (self._vendor or self._product or self.is_ec2)
-
-    @cached_property
-    def _vendor(self) -> str:
-        return self._read(self.folder / "sys_vendor")
-
-    @cached_property
-    def _product(self) -> str:
-        return self._read(self.folder / "product_name")
-
-    @cached_property
-    def _is_xen(self) -> bool:
-        hypervisor = self._read(self._sys / "hypervisor" / "uuid")
-        uuids = [hypervisor.lower(), self._read(self.folder / "product_uuid").lower()]
-        starts = [start for uuid in uuids for start in (uuid[:3], uuid[6:8] + uuid[4:5])]
-        amazon = "ec2" in starts or "amazon" in self._read(self.folder / "bios_version").lower()
-        return amazon and (self._vendor == "Xen" or hypervisor != "")
+        return not (self._dmi("sys_vendor") or self._dmi("product_name") or self.is_ec2)
 
     @cached_property
     def words(self) -> Mapping[str, Word]:
@@ -67,7 +57,7 @@ class Hardware:
         found: dict[str, Word] = {}
         places = {"instance_id": ("board_asset_tag", INSTANCE_ID), "instance_type": ("product_name", INSTANCE_TYPE)}
         for word, (file, pattern) in places.items():
-            if self.is_ec2 and pattern.fullmatch(value := self._read(self.folder / file)):
+            if self.is_ec2 and pattern.fullmatch(value := self._dmi(file)):
                 found |= fit({word: value}, str(self.folder / file))
         return found
 
@@ -76,22 +66,16 @@ class Hardware:
         """A message that says why this is not an EC2 instance."""
         if self.is_fargate:
             return "a Fargate task has no instance of its own"
-        return f"{self.folder / 'sys_vendor'} says {self._vendor or 'nothing'}, not Amazon EC2"
+        return f"{self.folder / 'sys_vendor'} says {self._dmi('sys_vendor') or 'nothing'}, not Amazon EC2"
 
-    @staticmethod
-    def _read(path: Path) -> str:
-        try:
-            with path.open("rb") as file:
-                return file.read(MAX_BYTES).decode(errors="replace").strip()
-        except OSError:
-            return ""
+    def _dmi(self, name: str) -> str:
+        return _read(self.folder / name)
 
 
 class Dmi(Source):
     """The instance's id and type from the DMI tables."""
 
     name = "DMI"
-    words = known_by(name)
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
@@ -100,3 +84,12 @@ class Dmi(Source):
         """Return both on Nitro, neither elsewhere."""
         del wanted
         return Answer(self._hardware.words, "" if self._hardware.is_ec2 else self._hardware.why)
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file, or "" if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""

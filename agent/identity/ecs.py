@@ -7,9 +7,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from agent.identity.metadata import NoAnswer, NoService, Service
-from agent.identity.names import known_by
-from agent.identity.source import Answer, Source, Word, fit
+from agent.identity.metadata import NoAnswer, NoService, RemoteSource, Service, decode
+from agent.identity.source import Word, fit
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 T = TypeVar("T")
@@ -27,11 +26,10 @@ class _Container(msgspec.Struct, rename="pascal"):
     name: str | None = None
 
 
-class Ecs(Source):
+class Ecs(RemoteSource):
     """Cluster, service, task, family, container, location and account, on EC2, Fargate or elsewhere."""
 
     name = "ECS"
-    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._url = env.get(VARIABLE, "")
@@ -41,31 +39,23 @@ class Ecs(Source):
         """Return whether the environment names an endpoint."""
         return self.remote
 
-    def ask(self, wanted: Collection[str]) -> Answer:
+    def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
         """Return the values of the task, and its container's name if that is wanted."""
         if not self._url:
-            return Answer(trouble=f"{VARIABLE} is not set")
-        try:
-            service = Service(self._url, VARIABLE)
-            found = _of_task(_get(service, "/task", _Task), f"{service.url}/task")
-            if "ecs_container" in wanted:
-                found |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
-        except NoService as problem:
-            return Answer(trouble=str(problem))
-        except NoAnswer as problem:
-            return Answer(trouble=str(problem), retry=True)
-        missing = [word for word in self.words if word in wanted and word not in found]
-        return Answer(found, f"{service.url}/task lacks {', '.join(missing)}" if missing else "")
+            raise NoService(f"{VARIABLE} is not set")
+        service = Service(self._url, VARIABLE)
+        origin = f"{service.url}/task"
+        found = _of_task(_get(service, "/task", _Task), origin)
+        if "ecs_container" in wanted:
+            found |= fit({"ecs_container": _get(service, "", _Container).name}, service.url)
+        return found, origin
 
 
 def _get(service: Service, path: str, shape: type[T]) -> T:
-    status, body = service.request("GET", path, {})
+    status, body, _ = service.request("GET", path, {})
     if status != 200:
         raise NoAnswer(f"{service.url}{path} answers {status}")
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
-        raise NoAnswer(f"{service.url}{path} is not ECS metadata") from None
+    return decode(body, shape, f"{service.url}{path} is not ECS metadata")
 
 
 def _of_task(task: _Task, origin: str) -> dict[str, Word]:

@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 
 from agent.identity.dmi import Hardware
-from agent.identity.metadata import NoAnswer, NoService, Service
-from agent.identity.names import known_by
-from agent.identity.source import Answer, Source, Word, fit
+from agent.identity.metadata import NoAnswer, NoService, RemoteSource, Service, decode
+from agent.identity.source import Word, fit
 
 ROOT: Final = "/computeMetadata/v1"
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
@@ -19,7 +18,7 @@ FLAVOR: Final = {"Metadata-Flavor": "Google"}
 """Header of requests and of Google's answers; AWS uses the same address without it."""
 ADDRESS: Final = "169.254.169.254"
 NAME: Final = "metadata.google.internal"
-"""Host name of that address; replaced by the address, because looking it up elsewhere may take long."""
+"""Host name of that address; replaced by the address, since a DNS lookup may take long outside Google Cloud."""
 HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
 """Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
 OFF: Final = "NO_GCE_CHECK"
@@ -30,14 +29,6 @@ STARTING: Final = 30.0
 """Seconds for which GKE's metadata server may not answer a new pod (https://github.com/r-lib/gargle/issues/186)."""
 ELSEWHERE: Final = frozenset({"region", "instance_id", "instance_type", "ami_id"})
 """Dimensions that other platforms have too."""
-
-
-class NotGoogle(NoAnswer):
-    """The server is not Google's."""
-
-
-class NoMetadata(NoAnswer):
-    """Google's server returned no metadata."""
 
 
 class _Attributes(msgspec.Struct, rename="kebab"):
@@ -70,75 +61,52 @@ class _Document(msgspec.Struct):
     project: _Project = msgspec.field(default_factory=_Project)
 
 
-class Gce(Source):
+class Gce(RemoteSource):
     """Project, zone, region, instance, type, image, and in GKE the cluster and its location."""
 
     name = "GCE"
-    words = known_by(name)
 
     def __init__(self, env: Mapping[str, str], hardware: Hardware, clock: Callable[[], float] = time.monotonic) -> None:
         self._env, self._hardware, self._clock = env, hardware, clock
-        self._begun: float | None = None
+        self._first_request: float | None = None
+        self._has_answered = False
         self.remote = not (hardware.is_fargate or env.get(OFF) == "true")
 
     def is_here(self) -> bool:
-        """Return whether the hardware is a Google Cloud instance."""
-        return self._hardware.is_google
+        """Return whether the hardware or an earlier answer showed that this is a Google Cloud instance."""
+        return self._hardware.is_google or self._has_answered
 
-    def ask(self, wanted: Collection[str]) -> Answer:
-        """Return all values of the document; on EC2 no request is made."""
-        if not self.remote or self._hardware.is_ec2:
-            return Answer(trouble=self._why_not())
-        self._begun = self._clock() if self._begun is None else self._begun
-        try:
-            found, origin = _read(self._env)
-        except NoService as problem:
-            return Answer(trouble=str(problem))
-        except (NotGoogle, NoMetadata) as problem:
-            return Answer(trouble=str(problem), retry=self.is_here() or isinstance(problem, NoMetadata))
-        except NoAnswer as problem:
-            return Answer(trouble=f"{problem}{self._on_pods()}", retry=self.is_here() or self._may_be_starting(wanted))
-        missing = [word for word in self.words if word in wanted and word not in found]
-        return Answer(found, f"{origin} lacks {', '.join(missing)}" if missing else "")
-
-    def _why_not(self) -> str:
+    def read(self, wanted: Collection[str]) -> tuple[dict[str, Word], str]:
+        """Return all values of the document; on EC2, whose service has the same address, no request is made."""
         if self._hardware.is_fargate:
-            return self._hardware.why
-        return f"{OFF} is set" if not self.remote else "this is an EC2 instance"
-
-    def _may_be_starting(self, wanted: Collection[str]) -> bool:
-        """Return whether this may be a new GKE pod: a value that only Google has is wanted, the hardware is unknown."""
-        assert self._begun is not None
-        pod = "KUBERNETES_SERVICE_HOST" in self._env and self._hardware.is_hidden
-        return pod and not {*wanted} <= ELSEWHERE and self._clock() - self._begun < STARTING
-
-    def _on_pods(self) -> str:
-        blocked = self.is_here() and "KUBERNETES_SERVICE_HOST" in self._env
-        return ", though this is Google Cloud; a network policy may block it for pods" if blocked else ""
+            raise NoService(self._hardware.why)
+        if not self.remote or self._hardware.is_ec2:
+            raise NoService("this is an EC2 instance" if self.remote else f"{OFF} is set")
+        self._first_request = self._clock() if self._first_request is None else self._first_request
+        service = _service(self._env)
+        try:
+            status, body, headers = service.request("GET", DOCUMENT, FLAVOR, MAX_BYTES)
+        except NoAnswer as problem:
+            is_pod = "KUBERNETES_SERVICE_HOST" in self._env
+            policy = ", though this is Google Cloud; a network policy may block it for pods"
+            why = f"{problem}{policy if is_pod and self.is_here() else ''}"
+            # A new GKE pod, if the hardware is hidden and a value is wanted that only Google has.
+            may_start = is_pod and self._hardware.is_hidden and not {*wanted} <= ELSEWHERE
+            raise NoAnswer(why, retry=may_start and self._clock() - self._first_request < STARTING) from None
+        if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
+            raise NoAnswer(f"{service.url} is not Google's metadata server")
+        self._has_answered = True
+        origin = f"{service.url}{ROOT}"
+        if status != 200:
+            raise NoAnswer(f"{origin} answers {status}")
+        return _words(decode(body, _Document, f"{origin} is not metadata"), origin), origin
 
 
 def _service(env: Mapping[str, str]) -> Service:
     """Return the server that `env` names, or the default one; raise NoService."""
     variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
     host = env.get(variable) or ADDRESS
-    if host.partition(":")[0] == NAME:
-        host = host.replace(NAME, ADDRESS, 1)
-    return Service(f"http://{host}", variable)
-
-
-def _read(env: Mapping[str, str]) -> tuple[dict[str, Word], str]:
-    """Return the values of the document, and its address; raise NoService, NotGoogle, NoMetadata or NoAnswer."""
-    service = _service(env)
-    status, body, headers = service.ask("GET", DOCUMENT, FLAVOR, MAX_BYTES)
-    if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
-        raise NotGoogle(f"{service.url} is not Google's metadata server")
-    origin = f"{service.url}{ROOT}"
-    if status != 200:
-        raise NoMetadata(f"{origin} answers {status}")
-    try:
-        return _words(msgspec.json.decode(body, type=_Document), origin), origin
-    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
-        raise NoMetadata(f"{origin} is not metadata") from None
+    return Service(f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable)
 
 
 def _words(document: _Document, origin: str) -> dict[str, Word]:

@@ -1,18 +1,24 @@
-"""HTTP requests to the metadata service of a platform."""
+"""HTTP requests to the metadata service of a platform, and the sources that make them."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
+from agent.identity.source import Answer, Source, Word
 from agent.net.timed_socket import TimedSocket, TooLarge
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
+
+T = TypeVar("T")
 
 TIMEOUT: Final = 1.0
 """Seconds for the connection, and for each part of the answer."""
@@ -20,19 +26,8 @@ TOTAL_TIMEOUT: Final = 3.0
 """Seconds for the whole answer."""
 MAX_BYTES: Final = 1 << 16
 """Default size limit of a body; the size limit of the headers."""
-TOO_LARGE: Final = "gives an answer that is too large"
-EC2_IPV6: Final = ipaddress.IPv6Network("fd00:ec2::/32")
-"""Local services of AWS: fd00:ec2::254 metadata, ::23 and ::170:2 credentials."""
-GCE_IPV6: Final = ipaddress.IPv6Network("fd20:ce::/32")
-"""Local services of Google: fd20:ce::254 metadata (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
-
-
-class Reply(NamedTuple):
-    """The answer of a service."""
-
-    status: int
-    body: bytes
-    headers: HTTPMessage
+LOCAL_IPV6: Final = tuple(map(ipaddress.IPv6Network, ("fd00:ec2::/32", "fd20:ce::/32")))
+"""Local services of AWS (fd00:ec2::254) and Google (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
 
 
 class NoService(Exception):
@@ -40,7 +35,30 @@ class NoService(Exception):
 
 
 class NoAnswer(Exception):
-    """The service gave no useful answer; a later request may succeed."""
+    """The service gave no useful answer; with `retry`, or on a detected platform, a later request may succeed."""
+
+    def __init__(self, why: str, *, retry: bool = False) -> None:
+        super().__init__(why)
+        self.retry = retry
+
+
+class RemoteSource(Source):
+    """A source that reads a service of its platform."""
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return the values that the service has, or why it has none."""
+        try:
+            found, origin = self.read(wanted)
+        except NoService as problem:
+            return Answer(trouble=str(problem))
+        except NoAnswer as problem:
+            return Answer(trouble=str(problem), retry=problem.retry or self.is_here())
+        missing = [word for word in self.words if word in wanted and word not in found]
+        return Answer(found, f"{origin} lacks {', '.join(missing)}" if missing else "")
+
+    @abstractmethod
+    def read(self, wanted: Collection[str]) -> tuple[Mapping[str, Word], str]:
+        """Return the values and, for messages, their origin; raise NoService or NoAnswer."""
 
 
 class Service:
@@ -63,13 +81,10 @@ class Service:
         at = f"[{host}]" if ":" in host else host
         self.url = f"http://{at}{'' if port == 80 else f':{port}'}{self._path}"
 
-    def request(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Return the status and the body; raise NoAnswer."""
-        reply = self.ask(method, path, headers)
-        return reply.status, reply.body
-
-    def ask(self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES) -> Reply:
-        """Return the answer, whose body has at most `max_bytes`; raise NoAnswer."""
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
+    ) -> tuple[int, bytes, HTTPMessage]:
+        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
         from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
 
         connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
@@ -79,18 +94,26 @@ class Service:
                 connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
                 connection.request(method, self._path + path, headers=dict(headers))
                 response = connection.getresponse()
-                reply = Reply(response.status, response.read(max_bytes + 1), response.headers)
+                body = response.read(max_bytes + 1)
         except TooLarge:
-            raise NoAnswer(f"{self.url} {TOO_LARGE}") from None
+            raise NoAnswer(f"{self.url} gives an answer that is too large") from None
         except TimeoutError:
             raise NoAnswer(f"{self.url} does not answer") from None
         except OSError as problem:
             raise NoAnswer(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
         except (HTTPException, ValueError) as problem:
             raise NoAnswer(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
-        if len(reply.body) > max_bytes:
-            raise NoAnswer(f"{self.url} {TOO_LARGE}")
-        return reply
+        if len(body) > max_bytes:
+            raise NoAnswer(f"{self.url} gives an answer that is too large")
+        return response.status, body, response.headers
+
+
+def decode(body: bytes, shape: type[T], wrong: str) -> T:
+    """Return the JSON in `body`; raise NoAnswer with the message `wrong` if it has another shape."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+        raise NoAnswer(wrong) from None
 
 
 def _is_local(host: str) -> bool:
@@ -98,4 +121,4 @@ def _is_local(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost"
-    return address.is_loopback or address.is_link_local or address in EC2_IPV6 or address in GCE_IPV6
+    return address.is_loopback or address.is_link_local or any(address in network for network in LOCAL_IPV6)

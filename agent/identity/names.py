@@ -1,4 +1,4 @@
-"""The names of the dimensions that say what a machine is: everything that `--common-dims` takes, in one table."""
+"""The table of the dimensions that identify a machine: all values of `--common-dims`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Name(NamedTuple):
 
     name: str
     text: str
-    """What it is, for the docs."""
+    """A description for the docs."""
     sources: tuple[str, ...] = ()
-    """Who may know it; nobody where it differs from point to point: the collector that knows it adds it."""
+    """Sources that may have the value; none if a collector adds it to its own points."""
     per_host: bool = False
-    """No two hosts share a value: each host has series of its own."""
+    """Each host has another value, and so its own series."""
     passing: bool = False
-    """The value is new at each start of what it names."""
+    """Each start of a task, pod, job or agent has a new value."""
     late: bool = False
-    """It may take somebody's permission to find out: points wait for it for seconds, then go without."""
+    """Reading it may need a permission: points wait a few seconds for the value, then are sent without it."""
 
 
 AWS: Final = ("EC2", "ECS", "records")

@@ -15,11 +15,9 @@ from agent.identity.dmi import Dmi, Hardware
 from agent.identity.ec2 import Ec2
 from agent.identity.ecs import Ecs
 from agent.identity.gce import Gce
-from agent.identity.kubernetes import Kubernetes
+from agent.identity.local import Kubernetes, Slurm, Static
 from agent.identity.names import LATE, OF_POINTS
-from agent.identity.slurm import Slurm
 from agent.identity.source import Answer, Source, Word, fit
-from agent.identity.static import Static
 from agent.logs.throttled import ThrottledLogger
 
 log = logging.getLogger(__name__)
@@ -157,20 +155,14 @@ class Identity:
     def entries(self) -> Iterator[Entry]:
         """Yield every wanted dimension, every hint that is known or expected, and every given dimension."""
         with self._changed:
-            for word in self._words:
-                if word in self._given:
-                    continue
+            hints = [word for word in self._hints if word in self._found or word in self._missing_hints()]
+            for word in [*(word for word in self._words if word not in self._given), *hints]:
                 if word in self._found:
                     yield Entry(word, *self._found[word])
                 elif word in OF_POINTS:
                     yield Entry(word, "of each point", "its collector")
                 else:
                     yield Entry(word, None, self._reasons([word]) or "no source has it")
-            for word in self._hints:
-                if word in self._found:
-                    yield Entry(word, *self._found[word])
-                elif word in self._missing_hints():
-                    yield Entry(word, None, self._reasons([word]))
             for word, value in self._given.items():
                 yield Entry(word, value, "the configuration")
 
@@ -236,17 +228,15 @@ class Identity:
     def _log_missing(self) -> None:
         if not (missing := self._missing_words() + self._missing_hints()):
             return
-        words, why = ", ".join(missing), self._reasons(missing)
+        words = f"{', '.join(missing)} ({self._reasons(missing)})"
         if self._known is not None:
-            self._logger.log(logging.WARNING, "without", f"left out until it is known: {words} ({why})")
+            self._logger.log(logging.WARNING, "without", f"left out until it is known: {words}")
         elif set(missing) <= LATE:
             return  # still within LATE_TIMEOUT
         elif self._unavailable(wait=True):
             self._logger.log(logging.ERROR, "lost", f"points are kept and not sent: {self.unknown()}")
         else:
-            self._logger.log(
-                logging.WARNING, "missing", f"not known yet: {words} ({why}); points are kept until it is known"
-            )
+            self._logger.log(logging.WARNING, "missing", f"not known yet: {words}; points are kept until it is known")
 
     def _missing(self, source: Source | None = None) -> list[str]:
         return [w for w in self._wanted if w not in self._found and (source is None or w in source.words)]

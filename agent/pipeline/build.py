@@ -17,14 +17,14 @@ from agent.collector import Collector
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import Config, SinkOptions, level_of, sink_options
+from agent.config.load import Config, SinkOptions, asked_collectors, collector_options, level_of, sink_options
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import CardinalityLimit, Filter, Route
-from agent.pipeline.sampler import Derivation, Reading, Sampler
+from agent.pipeline.sampler import RETRY, Derivation, Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
 from agent.processor import Processor
@@ -33,6 +33,8 @@ from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
 
+RETRY_ASKED: Final = 60.0
+"""Seconds after which a collector that was asked for and finds nothing to read is tried again."""
 FIRST_WINDOW: Final = 9.0
 """Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
 FIRST_WAIT: Final = 5.0
@@ -76,11 +78,11 @@ def build_sources(
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
     level, readings = level_wanted(config), queue.SimpleQueue[Reading]()
-    asked = {*config.collector, config.stdin}
-    samplers = [
-        Sampler(name, collector, level, readings, is_asked=name in asked, learn=learn)
-        for name, collector in collectors.items()
-    ]
+    asked = {name for names in asked_collectors(config) for name in names}
+    samplers = []
+    for name, collector in collectors.items():
+        retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
+        samplers.append(Sampler(name, collector, level, readings, retry=retry, learn=learn))
     return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
 
 

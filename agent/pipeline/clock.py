@@ -53,7 +53,7 @@ class Pipeline:
         self.ticks = self.missed = self.failed = 0
         self.ticked: float | None = None
         """When the last tick ended (monotonic seconds), or None."""
-        self.on_tick: list[Callable[[], None]] = []
+        self.after_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
 
     def start(self) -> None:
@@ -85,10 +85,11 @@ class Pipeline:
             points += derivation.run(tuple(points), at)
         return points
 
-    def tick(self, grace: float | None = None) -> None:
+    def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
         """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
         at = self._clock()
         points = self._survive("readings", self.gather, at, grace) or []
+        points += [point._replace(at=at) for point in earlier]
         for route in self.routes:
             self._survive(f"sink {route.name}", route.take, points, at)
             self._survive(f"sink {route.name}", route.worker.watch)
@@ -96,8 +97,8 @@ class Pipeline:
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
-        for call in [*self.on_tick]:
-            self._survive("after a tick", call)
+        for call in [*self.after_tick]:
+            self._survive("after the tick", call)
 
     def run(self, duration: float | None = None) -> None:
         """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""
@@ -117,13 +118,20 @@ class Pipeline:
         self.tick()
 
     def once(self, pause: float) -> None:
-        """Read twice, `pause` seconds apart, since a rate needs two readings; send the second."""
+        """
+        Read twice, `pause` seconds apart, since a rate needs two readings; send the second.
+
+        Of an input that ended with the first reading, that one is sent.
+        """
         at = self._clock()
         points = self._survive("readings", self.gather, at, FIRST_READING) or []
+        ended = {metric.name for of in self.samplers if of.ended for metric in of.collector.metrics}
+        first = [point for point in points if point.metric.name not in ended]
+        last = [point for point in points if point.metric.name in ended]
         for route in self.routes:
-            self._survive(f"sink {route.name}", route.prime, points, at)
+            self._survive(f"sink {route.name}", route.prime, first, at)
         if not self._stop.wait(pause):
-            self.tick(FIRST_READING)
+            self.tick(FIRST_READING, last)
 
     def stop(self) -> None:
         """End `run`; safe from a signal handler and from any thread."""

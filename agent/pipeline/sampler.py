@@ -115,23 +115,23 @@ class Sampler(Source):
         level: Level,
         readings: queue.SimpleQueue[Reading],
         *,
-        is_asked: bool = False,
         retry: float = RETRY,
         learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         """
         Put readings of at most `level` on `readings`; open an unavailable collector again after `retry` seconds.
 
-        Warn if a collector that a person asked for (`is_asked`) is unavailable.
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
         super().__init__("collector", name, level)
         self.collector, self._readings = collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
+        self.absence_level = logging.DEBUG
+        """The level of the record that says that there is nothing to read."""
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._busy = self._open = self._is_parked = False
-        self._learn, self._is_asked = learn, is_asked
+        self._learn = learn
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """How the collector's input ended for good, if it has."""
@@ -204,8 +204,8 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
-            level = logging.WARNING if self._is_asked else logging.DEBUG
-            self._logger.log(level, "unavailable", f"nothing to read: {reason}")
+            text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
+            self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True

@@ -1,4 +1,4 @@
-"""A chunk is one window's points as bytes: a version byte, then MessagePack, each name and dimension once."""
+"""Encodes one window's points: a version byte, then MessagePack with each metric and each set of dimensions once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import msgspec
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary
 
 VERSION: Final = b"\x01"
+UNWRITABLE: Final = (TypeError, ValueError, OverflowError)
+"""Exceptions of `encode` for points that cannot be encoded."""
 
-_Metric = tuple[str, str, str, str, int, tuple[str, ...]]
+_Metric = tuple[str, Kind, str, str, Level, tuple[str, ...]]
 _Row = tuple[int, int, float, int, int | None, int | None, Summary | None, float | None]
 _Pairs = tuple[tuple[str, str], ...]
 _Body = tuple[_Pairs | None, list[_Metric], list[_Pairs], list[_Row]]
@@ -21,12 +23,12 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 
 class Unreadable(Exception):
-    """The bytes are not a chunk of a version that is known here."""
+    """The bytes are not an encoded chunk of a known version."""
 
 
 def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
-    """Return `points` as bytes, with the dimensions of their machine if they were known when measured."""
-    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and its hash is dear
+    """Return `points` as bytes, with the dimensions of their machine, or None if these were not known."""
+    metrics: dict[int, int] = {}  # by identity: a metric is a constant, and computing its hash is slow
     dims: dict[int, int] = {}
     metric_rows: list[_Metric] = []
     dims_rows: list[_Pairs] = []
@@ -41,9 +43,17 @@ def encode(points: Sequence[Datapoint], common: Dimensions | None) -> bytes:
             d = dims[id(of)] = len(dims_rows)
             dims_rows.append(of.items_sorted)
         rows.append((m, d, value, at, start_time, start, summary, increase))
-    return VERSION + _encoder.encode(
-        (common.items_sorted if common is not None else None, metric_rows, dims_rows, rows)
-    )
+    pairs = None if common is None else common.items_sorted
+    return VERSION + _encoder.encode((pairs, metric_rows, dims_rows, rows))
+
+
+def is_writable(point: Datapoint, common: Dimensions | None) -> bool:
+    """Return whether `point` can be encoded."""
+    try:
+        encode([point], common)
+    except UNWRITABLE:
+        return False
+    return True
 
 
 def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
@@ -54,10 +64,7 @@ def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]
         common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
         if len(rows) != count:
             raise IndexError(f"{len(rows)} points where {count} were written")  # noqa: TRY301
-        metrics = [
-            Metric(name, Kind(kind), unit, text, Level(level), keys)
-            for name, kind, unit, text, level, keys in metric_rows
-        ]
+        metrics = [Metric(*row) for row in metric_rows]
         dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
         points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]
     except (msgspec.MsgspecError, ValueError, IndexError) as problem:

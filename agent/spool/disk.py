@@ -1,4 +1,4 @@
-"""The spool's file as the spool sees it: nothing here raises; what fails is said, counted, and tried again."""
+"""The spool's file as the spool sees it: nothing here raises; a failure is logged and counted, and retried later."""
 
 from __future__ import annotations
 
@@ -10,108 +10,114 @@ from pathlib import Path
 from typing import Final
 
 from agent.logs.throttled import ThrottledLogger
-from agent.spool.sqlite import Busy, Row, Store, Witness, set_file_aside
+from agent.spool.chunk import Chunk
+from agent.spool.lock_file import Busy, Counts
+from agent.spool.sqlite import Store, set_file_aside
 
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
-Found = tuple[list[Row], dict[str, int], Witness]
-"""The chunks of a file, the entries of its ledger, and what the last run knew of both."""
+Found = tuple[list[Chunk], dict[str, int], Counts]
+"""The chunks of a file, the entries of its ledger, and the counts that the last run left beside it."""
 HARMLESS: Final = frozenset({"disk", "busy", "gone"})
-"""Kinds of trouble that cost no point yet."""
+"""Kinds of faults that have lost no point yet."""
 
 
-def is_rot(problem: Exception) -> bool:
-    """Tell whether it is the file that is wrong (also a table or column without its name), and no other trouble."""
+def is_corruption(problem: Exception) -> bool:
+    """Return whether the file itself is wrong: it is corrupt, or a table or column has lost its name."""
     no_such_name = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
     return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
 
 class SpoolFile:
     """
-    A store that may fail, fill up, rot or belong to another agent for a while.
+    A store that may fail, fill up, become corrupt or be locked by another agent for a while.
 
-    The ends of points that it has not taken yet are kept as one debt, and paid first of all. Used under the spool's
-    lock.
+    Changes that it did not take are merged into one and written before anything else. Used under the spool's lock.
     """
 
-    def __init__(self, path: Path | None, logger: ThrottledLogger, on_rot: Callable[[], None]) -> None:
-        """Take the file's path (None: there is none), and what to call when what it held is lost."""
-        self._path, self._logger, self._on_rot = path, logger, on_rot
+    def __init__(self, path: Path | None, logger: ThrottledLogger, on_loss: Callable[[], None]) -> None:
+        """Take the file's path (None: there is none), and what to call after its content was lost."""
+        self._path, self._logger, self._on_loss = path, logger, on_loss
         self._store: Store | None = None
-        self._debt: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
+        self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
         self.faults: Counter[str] = Counter()
 
     @property
     def wanted(self) -> bool:
-        """Whether there is to be a file."""
+        """Whether there should be a file."""
         return self._path is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether the file serves."""
+        """Whether the file is open."""
         return self._store is not None
 
     def open(self) -> Found | None:
-        """Open the file; return what it holds, or None where that fails."""
+        """Open the file; return its content, or None if that fails."""
         if self._path is None:
             return None
         try:
             try:
-                self._store, found = self._look(self._path)
+                return self._open(self._path)
             except (sqlite3.Error, UnicodeDecodeError) as problem:
-                if not is_rot(problem):
+                if not is_corruption(problem):
                     raise
                 self._set_aside(self._path, problem)
-                self._store, found = self._look(self._path)
+                return self._open(self._path)
         except Busy as problem:
             self.fault("busy", f"{problem}; {IN_MEMORY}")
-            return None
         except (OSError, sqlite3.Error) as problem:
             self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
-            return None
-        return found
+        return None
 
-    @staticmethod
-    def _look(path: Path) -> tuple[Store, Found]:
-        """Open the file and read what it owes; a file that cannot be read to its end is not kept open."""
+    def _open(self, path: Path) -> Found:
         store = Store(path)
         try:
-            return store, (store.chunks(), store.ledger(), store.before)
+            found = store.chunks(), store.ledger(), store.found
         except BaseException:
             store.close()
             raise
+        self._store = store
+        return found
 
     def do(self, action: Callable[[Store], object]) -> bool:
-        """Do `action` and tell whether it went well; a file that SQLite calls corrupt is set aside."""
+        """Call `action`; return whether it succeeded; a corrupt file is set aside."""
         if self._store is None:
             return False
         try:
             action(self._store)
         except (sqlite3.Error, UnicodeDecodeError) as problem:
-            if is_rot(problem):
-                self._rot(problem)
+            if is_corruption(problem):
+                self._replace(problem)
             else:
                 self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
             return False
         return True
 
-    def _rot(self, problem: Exception) -> None:
+    def get(self, read: Callable[[Store], bytes]) -> bytes | None:
+        """Return what `read` returns, or None if the file fails."""
+        found: list[bytes] = []
+        self.do(lambda store: found.append(read(store)))
+        return found[0] if found else None
+
+    def _replace(self, problem: Exception) -> None:
+        """Close a corrupt file and set it aside; `_save` of the spool makes a new one."""
         assert self._path is not None
         self._give_up()
         try:
             self._set_aside(self._path, problem)
-        except OSError as stuck:
-            self.fault("disk", f"{self._path}: {problem}, and cannot be set aside: {stuck}; {IN_MEMORY}")
+        except OSError as error:
+            self.fault("disk", f"{self._path}: {problem}, and cannot be renamed: {error}; {IN_MEMORY}")
             self._path = None
-        self._on_rot()
+        self._on_loss()
 
     def _give_up(self) -> None:
-        """Close the file, of which nothing is owed any more."""
+        """Close a file whose content is lost."""
         assert self._store is not None
         self._store.close(forget=True)
-        self._store = self._debt = None
+        self._store = self._pending = None
 
-    def look_after(self) -> None:
-        """Make the file anew where it was deleted or replaced: what is open still holds all of it."""
+    def restore(self) -> None:
+        """Write the file again if it was deleted or replaced: the open file still has all of its content."""
         if self._store is None or self._store.is_in_place():
             return
         gone = f"{self._path} was deleted or replaced while in use"
@@ -119,39 +125,43 @@ class SpoolFile:
             self._store = self._store.rescue()
             self._store.ledger()
         except (Busy, OSError, sqlite3.Error, UnicodeDecodeError) as problem:
-            self.fault("lost", f"{gone}, and cannot be made anew: {problem}; what only it held is lost; {IN_MEMORY}")
+            lost = f"cannot be written again: {problem}; points that only it had are lost"
+            self.fault("lost", f"{gone}, and {lost}; {IN_MEMORY}")
             self._give_up()
-            self._on_rot()
+            self._on_loss()
         else:
-            self.fault("gone", f"{gone}; it is made anew with all that it held")
+            self.fault("gone", f"{gone}; it is written again with all of its content")
 
     def _set_aside(self, path: Path, problem: Exception) -> None:
         aside = set_file_aside(path)
-        self.fault("corrupt", f"{path}: {problem}; it is set aside as {aside}, a new one begins")
+        self.fault("corrupt", f"{path}: {problem}; it is renamed to {aside}, and a new file is made")
 
-    def owe(self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None) -> None:
-        """Add ends that the file does not know yet: entries of its ledger, a chunk that is gone, or one that shrank."""
-        keys, before, owed = self._debt or ([], None, Counter())
-        owed.update(change)
+    def acknowledge(
+        self, change: Mapping[str, int], *, gone: int | None = None, front: tuple[int, int] | None = None
+    ) -> None:
+        """Add to the ledger, delete the chunk with the key `gone`, store how many points of a chunk have ended."""
+        keys, before, entries = self._pending or ([], None, Counter())
+        entries.update(change)
         if gone is not None:
             keys.append(gone)
-        self._debt = (keys, front or before, owed)
+        self._pending = (keys, front or before, entries)
+        self.flush()
 
-    def pay(self) -> bool:
-        """Write what is owed; tell whether nothing is any more."""
-        if self._debt is not None:
-            gone, front, change = self._debt
-            if self.do(lambda store: store.acknowledge(gone, front, change)):
-                self._debt = None
-        return self._debt is None and self.is_open
+    def flush(self) -> bool:
+        """Write the changes that the file did not take; return whether none is left and the file is open."""
+        if self._pending is not None:
+            gone, front, entries = self._pending
+            if self.do(lambda store: store.acknowledge(gone, front, entries)):
+                self._pending = None
+        return self._pending is None and self.is_open
 
-    def well(self) -> None:
-        """Say that trouble is over."""
+    def resolved(self) -> None:
+        """Log that a failure is over."""
         self._logger.resolved("disk", "the disk takes points again")
-        self._logger.resolved("busy", "the spool is ours now")
+        self._logger.resolved("busy", "no other agent uses the spool any more")
 
     def fault(self, kind: str, text: str) -> None:
-        """Count trouble of a kind, and say it once."""
+        """Count a fault of a kind, and log it once."""
         self.faults[kind] += 1
         self._logger.log(logging.WARNING if kind in HARMLESS else logging.ERROR, kind, text)
 

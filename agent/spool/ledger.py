@@ -1,4 +1,4 @@
-"""The law of conservation: every point ends somewhere, and is counted there."""
+"""Counts every point by how it ended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Ledger:
     """
-    The law, in points: collected = sent + rejected + dropped + spooled.
+    Counts of points; collected = sent + rejected + dropped + spooled.
 
-    For a spool on disk it holds from the making of the spool on, over restarts and kills.
+    The counts of a spool on disk begin when its file is made, and go on after restarts and kills.
     """
 
     collected: int = 0
@@ -22,11 +22,11 @@ class Ledger:
     spooled: int = 0
 
     def balance(self) -> int:
-        """Return what the law leaves over: 0, or there is a bug."""
+        """Return the number of points that are not accounted for: 0 unless there is a bug."""
         return self.collected - self.sent - self.rejected.total() - self.dropped.total() - self.spooled
 
-    def book(self, change: Mapping[str, int]) -> None:
-        """Add entries of the form `collected`, `sent`, `rejected:reason`, `dropped:reason`."""
+    def add(self, change: Mapping[str, int]) -> None:
+        """Add points by entry: `collected`, `sent`, `rejected:reason`, `dropped:reason`."""
         for entry, points in change.items():
             kind, _, reason = entry.partition(":")
             if kind == "collected":
@@ -37,7 +37,7 @@ class Ledger:
                 (self.rejected if kind == "rejected" else self.dropped)[reason] += points
 
     def ended(self) -> dict[str, int]:
-        """Return the entries that make up all that has ended."""
+        """Return the points that have ended, by entry."""
         entries = {"collected": self.collected - self.spooled, "sent": self.sent}
         entries |= {f"rejected:{reason}": n for reason, n in list(self.rejected.items())}
         entries |= {f"dropped:{reason}": n for reason, n in list(self.dropped.items())}
@@ -54,7 +54,7 @@ class Ledger:
         }
 
     def __str__(self) -> str:
-        """Return the law with its numbers."""
+        """Return the equation with its numbers."""
 
         def listed(counts: Counter[str]) -> str:
             reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()) if n)

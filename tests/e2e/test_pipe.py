@@ -110,7 +110,7 @@ def test_series_of_runtimes_by_their_tag_where_that_is_asked_for(agent):
 
 def test_it_ends_the_moment_its_input_does_and_burns_nothing(agent):
     before = os.times()
-    done = agent.run("--stdin", "neuron", "--interval", 5, input=b"", stdin=None, text=False)
+    done = agent.run("--stdin", "neuron", "--interval", 5, input=FOUR, stdin=None, text=False)
     after = os.times()
 
     assert done.returncode == 0

@@ -146,7 +146,9 @@ def test_a_spool_deleted_under_a_running_agent_costs_nothing(agent, until, doubl
     shutil.rmtree(spool)
     until(lambda: has_collected(spool / "cloudwatch.db", 100), LONG)
     end(running)
-    assert running.errors().count("was deleted or replaced while in use; it is made anew with all that it held") == 1
+    assert (
+        running.errors().count("was deleted or replaced while in use; it is written again with all of its content") == 1
+    )
     double.listen()
     again = agent.start(*words, "--spool", spool)
     until(lambda: len(double.datums) > 100, LONG)

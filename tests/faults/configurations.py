@@ -15,8 +15,8 @@ from unittest import mock
 
 from agent import cli
 from agent.commands.check import sample_config
+from agent.config import instances, plugins
 from agent.config import load as config
-from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.logs.text import one_line
 from agent.pipeline import build
@@ -104,7 +104,7 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
             build.validate(loaded)
         except ConfigError as problem:
             code, said = 2, f"{one_line(str(problem))}\n"
-        except build.NotLoaded as problem:
+        except instances.NotLoaded as problem:
             code, said = 1, f"{one_line(str(problem))}\n"
         except SystemExit as end:
             code = end.code

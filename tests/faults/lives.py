@@ -132,5 +132,5 @@ def soak(url: str, folder: Path, interval: float) -> None:
     pipeline = Pipeline([sampler], [route], readings, interval=interval)
     told = os.open(folder / "ticks", os.O_WRONLY | os.O_CREAT, 0o600)
 
-    pipeline.on_tick.append(lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0))
+    pipeline.after_tick.append(lambda: os.pwrite(told, b"%8d" % pipeline.ticks, 0))
     _run(pipeline)

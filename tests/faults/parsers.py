@@ -13,9 +13,9 @@ from agent.collectors import gaudi, ipu
 from agent.collectors.amd import tools
 from agent.collectors.amd.metrics import CardPoints
 from agent.collectors.apple import registry, source
-from agent.collectors.intel import share, xpu_smi
+from agent.collectors.intel import card, xpu_smi
+from agent.collectors.neuron import NeuronCollector
 from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
@@ -29,7 +29,7 @@ from agent.datapoint import Dimensions, Level
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat
-from agent.identity.kubernetes import Kubernetes
+from agent.identity.local import Kubernetes
 from agent.spool import codec
 from agent.status import heartbeat
 from sinks.google.history import History
@@ -50,15 +50,15 @@ def seeds(pattern: str, most: int = 20_000) -> list[bytes]:
 def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     """Yield name, captures, reader and documented errors of each."""
     lines = [json.dumps(record(runtimes=2, cores=2, models=1)).encode()]
-    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter(Problems()).split(data)][:20]
+    lines += [line for data in seeds("neuron/*.json*", 60_000) for line in RecordSplitter([].append).split(data)][:20]
     yield "neuron records", lines, neuron
     amd = seeds("amd/*.json", 8_000)
     yield "amd amd-smi", amd, lambda data: readings(tools.amd_smi(data)), (QueryFailed,)
     yield "amd rocm-smi", amd, lambda data: readings(tools.rocm_smi(data)), (QueryFailed,)
-    yield "amd list", amd, lambda data: [*tools.located(data)], (QueryFailed,)
-    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.dumped(data)]
+    yield "amd list", amd, lambda data: [*tools.pci_addresses(data)], (QueryFailed,)
+    yield "intel dump", seeds("intel/*.csv"), lambda data: [*xpu_smi.parse_dump(data)]
     discovery = b'warning\n{"device_list": [{"device_id": 0, "pci_bdf_address": "0000:4D:00.0", "uuid": "x"}]}'
-    yield "intel discovery", [discovery], lambda data: [*xpu_smi.discovered(data)]
+    yield "intel discovery", [discovery], lambda data: [*xpu_smi.parse_discovery(data)]
     fdinfo = b"drm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\ndrm-engine-render:\t25662044495 ns\n"
     fdinfo += b"drm-total-cycles-ccs:\t99\ndrm-cycles-ccs:\t9\ndrm-resident-vram0:\t12 KiB\n"
     # What is no use of a card is passed over where `client` is called.
@@ -83,12 +83,11 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
 
 
 def neuron(data: bytes) -> Iterator[object]:
-    trouble = Problems()
-    records = Records(trouble, Level.ALL, interval=1.0, tagged=True, ecc_per_period=False, boot=None)
-    for line in RecordSplitter(trouble).split(data + b"\n"):
+    records = Records(NeuronCollector.Config(neuron_runtime_tag=True), Level.ALL, boot=None)
+    for line in RecordSplitter(records.reader.report).split(data + b"\n"):
         records.take(line, 1.0, AT, AT - 10**9)
     yield from records.points(AT, 1.0)
-    assert all(text.isprintable() for text in trouble.take())
+    assert all(text.isprintable() for text in records.reader.take_problems())
 
 
 def readings(cards) -> Iterator[object]:
@@ -97,7 +96,7 @@ def readings(cards) -> Iterator[object]:
 
 def intel_fdinfo(data: bytes) -> list[object]:
     lines = data.decode(errors="replace").splitlines()
-    return [share.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
+    return [card.client(1, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)})]
 
 
 def gc_monitor(data: bytes) -> Iterator[object]:

@@ -6,19 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from agent.datapoint import Datapoint, Dimensions, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.host import gpu_metrics
 from agent.host.counters import Life
 
-LARGEST: Final = 2**63
+TOO_LARGE: Final = 2**63
 """No true value is as large."""
-
 HOTSPOT: Final = gauge(
-    "gpu.hotspot.temperature",
-    "Cel",
-    "Temperature of the hottest place of the chip.",
-    gpu_metrics.DETAILED,
-    gpu_metrics.KEYS,
+    "gpu.hotspot.temperature", "Cel", "Temperature of the hottest place of the chip.", Level.DETAILED, gpu_metrics.KEYS
 )
 METRICS: Final[tuple[Metric, ...]] = (*gpu_metrics.FAMILY, HOTSPOT)
 COUNTERS: Final = frozenset({gpu_metrics.ENERGY, gpu_metrics.ECC_CORRECTED, gpu_metrics.ECC_UNCORRECTED})
@@ -28,17 +23,15 @@ Readings = dict[Metric, float]
 
 def number(value: object, unit: str | None = None) -> float | None:
     """
-    Return the number in what a tool printed, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
+    Return the number in a tool's output, or None: `12`, `"45.0"`, `"(1402Mhz)"`, `{"value": 12, "unit": "W"}`.
 
-    None for `N/A` in any spelling, and for a number with other text around it than parentheses and `unit`.
+    None for `N/A` in any spelling, and for a number with text around it other than parentheses and `unit`.
     """
     if isinstance(value, dict):
-        said = value.get("unit")
-        return None if unit and isinstance(said, str) and said.lower() != unit else number(value.get("value"))
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return float(value) if abs(value) < LARGEST else None
+        given = value.get("unit")
+        return None if unit and isinstance(given, str) and given.lower() != unit else number(value.get("value"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < TOO_LARGE else None
     if not isinstance(value, str) or not (found := re.fullmatch(r"\(?(-?\d+(?:\.\d+)?)\s*([a-z%]*)\)?", value.lower())):
         return None
     return number(float(found[1])) if found[2] in ("", unit) else None
@@ -53,11 +46,11 @@ class CardPoints:
         self._lives = {metric: Life() for metric in COUNTERS}
 
     def restart(self, metric: Metric) -> None:
-        """Begin a counter anew: it comes from another source from now on."""
+        """Restart a counter: from now on it comes from another source."""
         self._lives[metric] = Life()
 
     def make(self, at: int, readings: Readings) -> Iterator[Datapoint]:
-        """Yield the readings, and the shares that follow from them."""
+        """Yield the readings, and the shares that are computed from them."""
         _add_shares(readings)
         for metric, value in readings.items():
             if not possible(metric, value):
@@ -88,5 +81,5 @@ def _add_shares(readings: Readings) -> None:
 
 
 def possible(metric: Metric, value: float) -> bool:
-    """Tell whether a value can be true; cards that do not count energy report 0."""
+    """Return whether a value can be true; cards that do not count energy report 0."""
     return gpu_metrics.possible(metric, value) and (value > 0 or metric is not gpu_metrics.ENERGY)

@@ -1,17 +1,18 @@
-"""What the watched process tree uses of AMD GPUs, by fdinfo and by the compute driver (KFD)."""
+"""The use of AMD GPUs by the watched process tree, from fdinfo and the compute driver (KFD)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from agent.collectors.amd.card import Card
 from agent.datapoint import Datapoint
 from agent.host import gpu_metrics
-from agent.host.drm import Client, Engine, TreeClients, size, text
+from agent.host.drm import Client, Engine, TreeClients, size
 from agent.host.process_tree import ProcTree
+from agent.host.procfs import text
 
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
@@ -19,20 +20,8 @@ GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
-class Where(Protocol):
-    """Where the host's files are."""
-
-    @property
-    def proc(self) -> Path:
-        """Its /proc."""
-
-    @property
-    def sys(self) -> Path:
-        """Its /sys."""
-
-
 def client(pid: int, fields: dict[str, str]) -> Client:
-    """Parse an fdinfo; raise KeyError, ValueError where it is no use of an AMD card."""
+    """Parse an fdinfo; raise KeyError, ValueError if it is not one of amdgpu."""
     if fields["drm-driver"] != "amdgpu":
         raise KeyError("drm-driver")
     vram, gtt = (next((size(fields[name]) for name in names if name in fields), None) for names in (VRAM, GTT))
@@ -40,36 +29,36 @@ def client(pid: int, fields: dict[str, str]) -> Client:
     return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), vram, gtt or 0, engines)
 
 
-class Share:
+class Share(TreeClients):
     """The tree's share of each card."""
 
-    def __init__(self, config: Where, tree: ProcTree) -> None:
-        """Take the tree."""
-        self._sys, self.clients = config.sys, TreeClients(config.proc, tree, client)
-        self._slots = _slots(config.sys)
+    def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
+        """Take where the host's /sys and /proc are, and the tree."""
+        super().__init__(proc, tree, client)
+        self._sys, self._slots = sys, _slots(sys)
 
-    def read(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
-        self.clients.read()
-        computing = self._computing(self.clients.pids)
+        self.read()
+        computing = self._computing(self.pids)
         for card in cards:
             queues = computing.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
-            for one in self.clients.of(card.slot):
+            for one in self.of(card.slot):
                 if one.memory is not None:
                     used[one.pid] = used.get(one.pid, 0) + one.memory + (one.gtt if card.is_apu else 0)
-            # fdinfo and KFD may count the same memory: the larger number of each process is nearer the truth.
+            # fdinfo and KFD may count the same memory: take the larger number of each process.
             total = sum(max(value, queues.get(pid, 0)) for pid, value in used.items())
             if used and (card.total is None or total <= card.total):
                 yield gpu_metrics.PROCESS_MEMORY_USED.point(at, total, card.dims)
                 if card.total:
                     yield gpu_metrics.PROCESS_MEMORY_UTILIZATION.point(at, 100 * total / card.total, card.dims)
-            # Work in KFD's queues is not in fdinfo, whose engine times would read "idle".
-            if not queues and (share := self.clients.utilization(card.slot)) is not None:
+            # The engine times of fdinfo do not include work in KFD's queues: a share of 0 would be false.
+            if not queues and (share := self.utilization(card.slot)) is not None:
                 yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
 
     def _computing(self, pids: frozenset[int]) -> dict[str, dict[int, int]]:
-        """Return the bytes that KFD counts for each process, by PCI address and pid (of the machine)."""
+        """Return the bytes that KFD counts for each process, by PCI address and the host's pid."""
         found: dict[str, dict[int, int]] = {}
         for pid in pids:
             folder = self._sys / f"class/kfd/kfd/proc/{pid}"
@@ -77,7 +66,7 @@ class Share:
                 value = text(folder / f"vram_{number}")
                 if value.isdecimal():
                     found.setdefault(slot, {})[pid] = found.get(slot, {}).get(pid, 0) + int(value)
-        return {slot: used for slot, used in found.items() if any(used.values())} if found else found
+        return {slot: used for slot, used in found.items() if any(used.values())}
 
 
 def _slots(sys: Path) -> dict[str, str]:
@@ -86,9 +75,8 @@ def _slots(sys: Path) -> dict[str, str]:
     for node in (sys / "class/kfd/kfd/topology/nodes").glob("*"):
         number = text(node / "gpu_id")
         facts = dict(re.findall(r"^(\w+) (\d+)$", text(node / "properties"), re.MULTILINE))
-        if number not in ("", "0") and (place := facts.get("location_id")):
-            where = int(place)
-            found[number] = (
-                f"{int(facts.get('domain', 0)):04x}:{where >> 8 & 255:02x}:{where >> 3 & 31:02x}.{where & 7}"
-            )
+        if number not in ("", "0") and "location_id" in facts:
+            location = int(facts["location_id"])
+            bus, device, function = location >> 8 & 255, location >> 3 & 31, location & 7
+            found[number] = f"{int(facts.get('domain', 0)):04x}:{bus:02x}:{device:02x}.{function}"
     return found

@@ -1,4 +1,4 @@
-"""AMD's own programs, for what sysfs lacks; each is run at intervals."""
+"""AMD's own programs, run at intervals for values that sysfs lacks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agent.collectors.amd.metrics import HOTSPOT, Readings, number
 from agent.datapoint import Metric
@@ -17,59 +16,31 @@ from agent.host import gpu_metrics
 from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
+if TYPE_CHECKING:
+    from agent.collectors.amd import AmdCollector
+
 SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 MIB: Final = 1 << 20
+T = TypeVar("T")
 CardReadings = Mapping[str, Readings]
 """Readings by the tool's own number of the card."""
 
 
-class ToolConfig(Protocol):
-    """How to run the tools."""
-
-    @property
-    def root(self) -> Path:
-        """Where the machine's / is."""
-
-    @property
-    def path(self) -> str | None:
-        """Folders of programs; None: ROCm's and those of $PATH."""
-
-    @property
-    def tool_interval(self) -> float:
-        """Seconds between two runs."""
-
-    @property
-    def tool_timeout(self) -> float:
-        """Seconds that a run may take."""
-
-
-def loaded(data: bytes) -> Any:
-    """Return the first JSON that holds an object or a list of them; warnings may stand before it. Raise QueryFailed."""
-    whole, decoder = data.decode(errors="replace"), json.JSONDecoder()
-    for start in list(re.finditer(r"^\s*(?=[\[{])", whole, re.MULTILINE))[:100]:
+def parse_json(data: bytes) -> Any:
+    """Return the first JSON object or list of objects; warnings may precede it. Raise QueryFailed."""
+    output, decoder = data.decode(errors="replace"), json.JSONDecoder()
+    for start in list(re.finditer(r"^\s*(?=[\[{])", output, re.MULTILINE))[:100]:
         try:
-            value, _ = decoder.raw_decode(whole, start.end())
+            value, _ = decoder.raw_decode(output, start.end())
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
             return value
-    said = quoted(data, 80)
-    raise QueryFailed(f"printed no JSON: {said!r}" if said else "printed nothing")
+    shown = quoted(data, 80)
+    raise QueryFailed(f"printed no JSON: {shown!r}" if shown else "printed nothing")
 
 
-def amd_smi(data: bytes) -> CardReadings:
-    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
-    return not_empty({index: _row(row) for index, row in _of_amd_smi(loaded(data))})
-
-
-def _of_amd_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    rows = value.get("gpu_data") if isinstance(value, dict) else value
-    for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict) and isinstance(row.get("gpu"), int):
-            yield str(row["gpu"]), row
-
-
-# Where a value is in a row of amd-smi, the unit that it must have if it names one, and the factor to the metric's own.
+# Keys of a value in a row of amd-smi, its metric, the unit that it must have if it has one, and the factor.
 AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
     ("usage.gfx_activity", gpu_metrics.UTILIZATION, "%", 1),
     ("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%", 1),
@@ -90,19 +61,29 @@ AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
 )
 
 
-def _row(row: Any) -> Readings:
-    readings: Readings = {}
-    for path, metric, unit, factor in AMD_SMI:
-        value = row
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        if (found := number(value, unit or None)) is not None:
-            readings[metric] = found * factor
-    return readings
+def amd_smi(data: bytes) -> CardReadings:
+    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
+    cards: dict[str, Readings] = {}
+    for index, row in _amd_smi_rows(parse_json(data)):
+        readings = cards[index] = {}
+        for path, metric, unit, factor in AMD_SMI:
+            value: Any = row
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if (found := number(value, unit or None)) is not None:
+                readings[metric] = found * factor
+    return not_empty(cards)
 
 
-# Keys of rocm-smi from 4.3 to 7, in lower case; the later line wins. Of `GPU memory use (%)` nothing is made but
-# activity, which it is: https://github.com/ROCm/rocm_smi_lib renamed it in 6.1.2.
+def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    rows = value.get("gpu_data") if isinstance(value, dict) else value
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and isinstance(row.get("gpu"), int):
+            yield str(row["gpu"]), row
+
+
+# Keys of rocm-smi from 4.3 to 7, in lower case; the later line wins. `GPU memory use (%)` is activity, not capacity:
+# https://github.com/ROCm/rocm_smi_lib renamed it in 6.1.2.
 ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
     (r"gpu use \(%\)", gpu_metrics.UTILIZATION, None, 1),
     (r"gpu memory use \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
@@ -126,53 +107,33 @@ ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
 def rocm_smi(data: bytes) -> CardReadings:
     """Parse `rocm-smi -a --json`: an object `cardN` for each card, all values strings; raise QueryFailed."""
     cards: dict[str, Readings] = {}
-    for index, row in _of_rocm_smi(loaded(data)):
+    for index, row in _rocm_smi_rows(parse_json(data)):
         readings = cards[index] = {}
         for pattern, metric, unit, factor in ROCM_SMI:
-            for key, said in row.items():
-                if re.fullmatch(pattern, key) and (found := number(said, unit)) is not None:
+            for key, value in row.items():
+                if re.fullmatch(pattern, key) and (found := number(value, unit)) is not None:
                     readings[metric] = found * factor
     return not_empty(cards)
 
 
-def _of_rocm_smi(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, row in value.items() if isinstance(value, dict) else ():
         if re.fullmatch(r"card\d+", name) and isinstance(row, dict):
-            yield name[4:], {key.strip().lower(): said for key, said in row.items()}
+            yield name[4:], {key.strip().lower(): cell for key, cell in row.items()}
 
 
-def located(data: bytes) -> Mapping[str, str]:
-    """Return PCI addresses, or "", by number, from `amd-smi list --json` or from rocm-smi; raise QueryFailed."""
-    value = loaded(data)
-    slots = {index: row.get("bdf") for index, row in _of_amd_smi(value)}
-    slots |= {index: row.get("pci bus") for index, row in _of_rocm_smi(value)}
+def pci_addresses(data: bytes) -> Mapping[str, str]:
+    """Return PCI addresses, "" if unknown, by number, from `amd-smi list --json` or rocm-smi; raise QueryFailed."""
+    value = parse_json(data)
+    slots = {index: row.get("bdf") for index, row in _amd_smi_rows(value)}
+    slots |= {index: row.get("pci bus") for index, row in _rocm_smi_rows(value)}
     return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
 
 
-def not_empty(cards: dict[str, Readings]) -> CardReadings:
-    """Return the readings; raise QueryFailed where there are none."""
+def not_empty(cards: Mapping[str, T]) -> Mapping[str, T]:
+    """Return `cards`; raise QueryFailed if none has a value."""
     if not any(cards.values()):
         raise QueryFailed("reported no GPU")
-    return cards
-
-
-class Tool(Protocol):
-    """A source of readings of all cards."""
-
-    slots: Mapping[str, str]
-    """PCI addresses, "" where they are not known, by the tool's number of the card, as of the last answer."""
-
-    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
-        """Return each answer once, else None, without waiting; start a query if one is due; raise QueryFailed."""
-
-    def close(self) -> None:
-        """Release it."""
-
-
-def first(tool: Tool) -> CardReadings:
-    """Return the first answer, and wait for it; raise QueryFailed."""
-    while (cards := tool.poll(time.monotonic())) is None:
-        time.sleep(0.01)
     return cards
 
 
@@ -181,69 +142,63 @@ class Program:
 
     def __init__(
         self,
-        command: Sequence[str | Path],
+        config: AmdCollector.Config,
+        command: Sequence[str],
         parse: Callable[[bytes], CardReadings],
-        oneshot: OneShot,
-        *,
-        listing: Sequence[str | Path] | None = None,
+        listing: Sequence[str] = (),
     ) -> None:
         """Take the command, its parser, and a command that lists PCI addresses if the output lacks them."""
-        self._command, self._parse, self._oneshot, self._listing = command, parse, oneshot, listing
+        self._command, self._parse, self._listing = command, parse, listing
+        self._oneshot = OneShot(config.tool_interval, config.tool_timeout)
         self.slots: Mapping[str, str] = {}
+        """PCI addresses, "" where unknown, by the tool's number of the card, as of the last answer."""
 
     def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
-        """As in Tool; `now` in seconds, monotonic."""
-        listing = None if self.slots else self._listing
+        """
+        Return each answer once, else None, without waiting; start a query if one is due and `start`.
+
+        `now` in monotonic seconds; raises QueryFailed.
+        """
+        listing = () if self.slots else self._listing
         answer = self._oneshot.poll(listing or self._command, now, start=start)
         if answer is None:
             return None
         try:
             if not listing:
                 return self._readings(answer.data)
-            self._listed(answer.data)
+            self.slots = not_empty(pci_addresses(answer.data))
         except QueryFailed as error:
             raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
+        self._oneshot.run_now()
         return None
 
     def close(self) -> None:
-        """End what runs."""
+        """End the program if it runs."""
         self._oneshot.close()
 
     def __str__(self) -> str:
         """Return the command."""
-        return " ".join(map(str, self._command))
-
-    def _listed(self, data: bytes) -> None:
-        """Take the list; let the command itself run next; raise QueryFailed."""
-        slots = located(data)
-        if not any(slots.values()):
-            raise QueryFailed("listed no GPU")
-        self.slots = slots
-        self._oneshot.run_now()
+        return " ".join(self._command)
 
     def _readings(self, data: bytes) -> CardReadings:
         """Return the readings if their PCI addresses are known; raise QueryFailed."""
         cards = self._parse(data)
         if not self._listing:
-            self.slots = located(data)
-        elif cards.keys() != self.slots.keys():  # one has gone: the others may have moved up
+            self.slots = pci_addresses(data)
+        elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
             self.slots = {}
             raise QueryFailed("reported other GPUs than it had listed")
         return cards
 
 
-def programs(config: ToolConfig, *, placed: bool = False) -> Iterator[Program]:
+def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[Program]:
     """
-    Yield the programs that are there, best first; a stale one may stand earlier on $PATH than ROCm's own.
+    Yield the programs that are there, best first; an old one may precede ROCm's own in $PATH.
 
-    `placed`: the readings need PCI addresses.
+    `listed`: PCI addresses are needed.
     """
     where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
     if smi := shutil.which("amd-smi", path=where):
-        listing = [smi, "list", "--json"] if placed else None
-        yield Program(
-            [smi, "metric", "--json"], amd_smi, OneShot(config.tool_interval, config.tool_timeout), listing=listing
-        )
+        yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
     if smi := shutil.which("rocm-smi", path=where):
-        command = [smi, "-a", "--showmeminfo", "vram", "--json"]
-        yield Program(command, rocm_smi, OneShot(config.tool_interval, config.tool_timeout))
+        yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from agent.collector import Collector
-from agent.collectors.apple.metrics import METRICS
-from agent.collectors.apple.source import MACMON, Macmon, Native, Source
+from agent.collectors.apple.source import METRICS, READER, Macmon, Reader, Source
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.supervised_process import find_program
 
 GPU: Final = Dimensions(gpu="0")
 """There is one; the two dies of an Ultra count as one."""
+MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 
 
 class AppleCollector(Collector):
@@ -34,44 +34,43 @@ class AppleCollector(Collector):
         """Where macmon is, and how often it prints."""
 
         path: Path | None = None
-        """The program macmon; looked for in PATH and where Homebrew puts it unless set."""
+        """The program macmon; searched in PATH and Homebrew's folders unless set."""
         interval: float = 5.0
-        """Seconds between two ticks, from --interval: the period over which macmon takes its means."""
+        """Seconds between two ticks, from --interval; macmon's means are over this period."""
 
-    metrics = METRICS
+    metrics = tuple(METRICS.values())
 
     def __init__(
-        self,
-        config: Config,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        reader: Sequence[str | Path] | None = None,
+        self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
     ) -> None:
-        """Take the configuration, a clock (s) that never goes back, and a command that replaces the hardware reader."""
+        """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
         self._config, self._clock, self._reader = config, clock, reader
         self._source: Source | None = None
 
     def open(self) -> None:
-        """Start macmon or the reader; raise Unavailable where there is neither."""
+        """Start macmon or the reader; raise Unavailable if neither can be used."""
         self.close()
         if sys.platform != "darwin" and self._config.path is None and self._reader is None:
             raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
-        source = self._find()
-        source.open()
-        self._source = source
+        self._source = self._find()
+        try:
+            self._source.open()
+        except Unavailable:
+            self.close()
+            raise
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the values of the last record."""
         assert self._source is not None
         problems: list[str] = []
-        for metric, value in self._source.read(problems):
+        for metric, value in self._source.read(problems).items():
             yield metric.point(at, value, GPU)
         if problems:
             raise PartlyCollected(list(dict.fromkeys(problems)))
 
     def describe(self) -> str:
-        """Say what is read."""
-        return str(self._source) if self._source else ""
+        """Return macmon and its interval, or the sources of the reader."""
+        return self._source.description if self._source else ""
 
     def close(self) -> None:
         """End the program."""
@@ -88,4 +87,5 @@ class AppleCollector(Collector):
                 raise
             if self._reader is None and platform.machine() != "arm64":
                 raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
-            return Native(config.interval, self._clock, self._reader)
+        command = [*(self._reader or READER), str(max(1.0, config.interval))]
+        return Reader(command, config.interval, self._clock)

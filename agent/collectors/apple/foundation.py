@@ -1,15 +1,15 @@
 """
-Calls functions of macOS through ctypes, and releases what they return.
+Calls functions of macOS through ctypes, and releases the objects that they return.
 
-We own what a function with Create or Copy in its name returns. What one with Get in its name returns lives as long as
-the object it came from. NULL, or an object of another type, as an argument ends the process: each is checked before.
+We own the result of a function with Create or Copy in its name. The result of one with Get in its name lives as long
+as the object it came from. NULL, or an object of another type, as an argument ends the process: both are checked for.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -18,12 +18,14 @@ from agent.errors import Unavailable
 REF: Final = ctypes.c_void_p
 INDEX: Final = ctypes.c_long
 """CFIndex, and CFTypeID, which is unsigned, but small."""
+Functions = Mapping[str, tuple[Any, ...]]
+"""Names of functions, each with the types of its result and of its arguments."""
 UTF8: Final = 0x08000100
 INT64: Final = 4
 """kCFNumberSInt64Type."""
-LONGEST: Final = 256
+MAX_TEXT: Final = 256
 """Bytes of a text; the longest one needed has 29."""
-CORE: Final[Mapping[str, tuple[Any, ...]]] = {
+CORE: Final[Functions] = {
     "CFRelease": (None, REF),
     "CFGetTypeID": (INDEX, REF),
     "CFStringGetTypeID": (INDEX,),
@@ -44,12 +46,7 @@ CORE: Final[Mapping[str, tuple[Any, ...]]] = {
     "CFDictionaryCreateMutableCopy": (REF, REF, INDEX, REF),
     "CFDictionarySetValue": (None, REF, REF, REF),
 }
-POOL: Final[Mapping[str, tuple[Any, ...]]] = {
-    "objc_autoreleasePoolPush": (REF,),
-    "objc_autoreleasePoolPop": (None, REF),
-}
-
-Own = Callable[[int | None], int | None]
+POOL: Final[Functions] = {"objc_autoreleasePoolPush": (REF,), "objc_autoreleasePoolPop": (None, REF)}
 
 
 class Libraries(NamedTuple):
@@ -62,10 +59,7 @@ class Libraries(NamedTuple):
     system: str = "/usr/lib/libSystem.B.dylib"
 
 
-LIBRARIES: Final = Libraries()
-
-
-def bind(path: str, functions: Mapping[str, tuple[Any, ...]]) -> Any:
+def bind(path: str, functions: Functions) -> Any:
     """Return the typed functions of a library; raise Unavailable if it or one of them is absent."""
     try:
         library = ctypes.CDLL(path)
@@ -90,29 +84,29 @@ class Foundation:
             raise Unavailable(f"{libraries.core} cannot be used: {problem}") from problem
         self._array_callbacks = ctypes.addressof(callbacks)
         self._strings: dict[str, int] = {}
-        self._buffer = ctypes.create_string_buffer(LONGEST)
+        self._kept: list[int] = []
+        self._buffer = ctypes.create_string_buffer(MAX_TEXT)
 
     @contextmanager
-    def scope(self) -> Iterator[Own]:
+    def scope(self) -> Iterator[Callable[[int | None], int | None]]:
         """
         Yield a function that returns its argument, NULL too, and has it released at the end of the block.
 
         Objects that macOS autoreleases within the block are released with it.
         """
-        owned: list[int] = []
+        with ExitStack() as stack:
+            stack.callback(self._objc.objc_autoreleasePoolPop, self._objc.objc_autoreleasePoolPush())
 
-        def own(ref: int | None) -> int | None:
-            if ref:
-                owned.append(ref)
-            return ref
+            def own(ref: int | None) -> int | None:
+                stack.callback(self.release, ref)
+                return ref
 
-        pool = self._objc.objc_autoreleasePoolPush()
-        try:
             yield own
-        finally:
-            for ref in reversed(owned):
-                self._cf.CFRelease(ref)
-            self._objc.objc_autoreleasePoolPop(pool)
+
+    def keep(self, ref: int | None) -> int | None:
+        """Return `ref`, NULL too; `close` releases it."""
+        self._kept += [ref] if ref else []
+        return ref
 
     def release(self, ref: int | None) -> None:
         """Release an object that we own; ignore NULL."""
@@ -120,22 +114,22 @@ class Foundation:
             self._cf.CFRelease(ref)
 
     def close(self) -> None:
-        """Release the strings."""
-        while self._strings:
-            self._cf.CFRelease(self._strings.popitem()[1])
+        """Release the kept objects; safe to call twice."""
+        self._strings.clear()
+        while self._kept:
+            self.release(self._kept.pop())
 
     def string(self, text: str) -> int | None:
         """Return `text` as a CFString, cached until `close`; NULL if out of memory."""
-        if (known := self._strings.get(text)) is not None:
-            return known
-        ref: int | None = self._cf.CFStringCreateWithCString(None, text.encode(), UTF8)
-        if ref:
+        if text not in self._strings:
+            if not (ref := self.keep(self._cf.CFStringCreateWithCString(None, text.encode(), UTF8))):
+                return None
             self._strings[text] = ref
-        return ref
+        return self._strings[text]
 
     def text(self, ref: int | None) -> str:
         """Return a CFString's text, stripped; "" for NULL, another type, or a text that is too long."""
-        if not self._is(ref, "String") or not self._cf.CFStringGetCString(ref, self._buffer, LONGEST, UTF8):
+        if not self._is(ref, "String") or not self._cf.CFStringGetCString(ref, self._buffer, MAX_TEXT, UTF8):
             return ""
         return self._buffer.value.decode(errors="replace").strip()
 

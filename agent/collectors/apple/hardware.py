@@ -2,8 +2,8 @@
 A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
 
 It is a process of its own, since a wrong call into these libraries ends the process. Apple documents none of the
-three, and this has never run on a Mac: it was written from what other open programs do, and is tested with a fake of
-the functions that it calls.
+three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
+that it calls.
 """
 
 from __future__ import annotations
@@ -11,30 +11,27 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from itertools import chain, repeat
 from typing import Final
 
-from agent.collectors.apple.foundation import LIBRARIES, Foundation, Libraries
-from agent.collectors.apple.metrics import Values, readings
+from agent.collectors.apple.foundation import Foundation, Libraries
 from agent.collectors.apple.registry import Registry
-from agent.collectors.apple.report import STATES, Report, Stretch
+from agent.collectors.apple.report import STATES, Report
 from agent.collectors.apple.smc import Smc
+from agent.collectors.apple.source import FIRST_PERIOD, Values, valid
 from agent.errors import Unavailable
-from agent.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, POWER, TEMPERATURE, UTILIZATION
+from agent.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
 
-FIRST_PERIOD: Final = 0.5
-"""Seconds over which the first means are taken."""
-BUSY: Final = "Device Utilization %"
-MEMORY: Final = "In use system memory"
+STATISTICS: Final = "Device Utilization %", "In use system memory"
 
 
 class Hardware:
-    """Reads the three sources; what one of them lacks is absent."""
+    """Reads the three sources; a value that none of them has is absent."""
 
     def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
-        """Take the paths of macOS's libraries and a clock (s); raise Unavailable where there is no GPU to read."""
+        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable if there is no GPU."""
         self._report: Report | None = None
         self._smc: Smc | None = None
         with ExitStack() as undo:
@@ -47,68 +44,53 @@ class Hardware:
                 self._report = Report(foundation, libraries, self._registry.clocks(), clock)
                 undo.callback(self._report.close)
             except Unavailable as problem:
-                if self._registry.statistics(BUSY, MEMORY) == [None, None]:
+                if self._registry.statistics(*STATISTICS) == [None, None]:
                     raise Unavailable(f"no Apple GPU: {problem}, and no IOAccelerator has statistics") from problem
-            try:
+            with suppress(Unavailable):  # there is no temperature
                 self._smc = Smc(self._registry)
                 undo.callback(self._smc.close)
-            except Unavailable:  # there is no temperature
-                pass
             self._undo = undo.pop_all()
 
     def read(self, problems: list[str]) -> Values:
         """Return the values, means over the time since the last call; add to `problems`."""
-        stretch = self._report.read(problems) if self._report else Stretch()
-        busy, memory = self._registry.statistics(BUSY, MEMORY)
-        if self._report and STATES[-1] in self._report.names:  # never both sources in turn
-            utilization = stretch.busy
-        else:
-            utilization = busy if busy is not None and busy <= 100 else None
-        read = [
-            (UTILIZATION, utilization),
-            (MEMORY_USED, memory),
-            (TEMPERATURE, self._smc.temperature() if self._smc else None),
-            (POWER, stretch.power),
-            (CLOCK_GRAPHICS, None if stretch.clock is None else stretch.clock / 1e6),
-        ]
+        values = self._report.read(problems) if self._report else {}
+        busy, memory = self._registry.statistics(*STATISTICS)
+        values |= {MEMORY_USED: memory, TEMPERATURE: self._smc.temperature() if self._smc else None}
+        if not self._report or STATES[-1] not in self._report.names:  # never both sources in turn
+            values[UTILIZATION] = busy
         try:
-            return readings("macOS", read)
+            return valid("macOS", values)
         except ValueError as problem:
             problems.append(str(problem))
-            return []
+            return {}
 
     def close(self) -> None:
         """Release everything; safe to call twice."""
         self._undo.close()
 
     def __str__(self) -> str:
-        """Say which sources there are."""
-        parts = ["IOReport" if self._report else "", "IOAccelerator", str(self._smc) if self._smc else ""]
-        return ", ".join(filter(None, parts))
+        """Return which sources there are."""
+        return f"{'IOReport, ' if self._report else ''}IOAccelerator{f', {self._smc}' if self._smc else ''}"
 
 
-def main(libraries: Libraries = LIBRARIES) -> None:
-    """Print a record now, one after half a second, and then one each period, which is the last argument (s)."""
-    period = float(sys.argv[-1])
+def main(*paths: str) -> None:
+    """Print records for the agent; the last argument of the program is the period (s)."""
+    with suppress(OSError):  # the agent no longer reads
+        for record in records(Libraries(*paths), float(sys.argv[-1])):
+            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.flush()
+
+
+def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:
+    """Yield a record now, one after half a second, and then one each period (s)."""
     try:
         hardware = Hardware(libraries, time.monotonic)
     except Unavailable as error:
-        _print({"unavailable": str(error)})
+        yield {"unavailable": str(error)}
         return
     with closing(hardware):
         for pause in chain([0.0, FIRST_PERIOD], repeat(period)):
             time.sleep(pause)
             problems: list[str] = []
-            values = {metric.name: value for metric, value in hardware.read(problems)}
-            if not _print({"source": str(hardware), "values": values, "problems": problems}):
-                return
-
-
-def _print(record: object) -> bool:
-    """Print a line; tell whether the agent still reads."""
-    try:
-        sys.stdout.write(json.dumps(record) + "\n")
-        sys.stdout.flush()
-    except OSError:
-        return False
-    return True
+            values = {metric.name: value for metric, value in hardware.read(problems).items()}
+            yield {"source": str(hardware), "values": values, "problems": problems}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from agent.collectors.apple.foundation import REF, Foundation, Libraries, bind
+from agent.collectors.apple.foundation import REF, Foundation, Functions, Libraries, bind
+from agent.datapoint import Metric
 from agent.errors import Unavailable
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, POWER, UTILIZATION
 
 WORD, INT32, INT64 = ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
-REPORT: Final[Mapping[str, tuple[Any, ...]]] = {
+REPORT: Final[Functions] = {
     "IOReportCopyChannelsInGroup": (REF, REF, REF, WORD, WORD, WORD),
     "IOReportMergeChannels": (None, REF, REF, REF),
     "IOReportCreateSubscription": (REF, REF, REF, ctypes.POINTER(REF), WORD, REF),
@@ -32,21 +34,10 @@ JOULES: Final = {"mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
 """By the label of the unit, which differs between chips."""
 OFF: Final = frozenset({"OFF", "IDLE", "DOWN"})
 """States in which the GPU does nothing."""
-SHORTEST: Final = 0.1
-"""Least seconds between two samples: the energy counter is updated about eight times a second."""
-MOST: Final = 64
+MIN_SECONDS: Final = 0.1
+"""Least time between two samples: the energy counter is updated about eight times a second."""
+MAX_STATES: Final = 64
 """States of a channel; the most seen is 16."""
-
-
-class Stretch(NamedTuple):
-    """What the GPU did between two samples; None: not known."""
-
-    power: float | None = None
-    """Watts."""
-    busy: float | None = None
-    """Share of the time (%) in which it was not off."""
-    clock: float | None = None
-    """Mean (Hz) over the time in which it was not off."""
 
 
 class Report:
@@ -55,81 +46,69 @@ class Report:
     def __init__(
         self, foundation: Foundation, libraries: Libraries, clocks: Sequence[int], clock: Callable[[], float]
     ) -> None:
-        """Take the clocks (Hz) of the GPU's states, and a clock (s); raise Unavailable."""
+        """Take the clocks (Hz) of the GPU's states, and a monotonic clock (s); raise Unavailable."""
         self._foundation, self._clocks, self._clock = foundation, clocks, clock
         self._io = bind(libraries.report, REPORT)
-        self._channels = self._subscribed = self._subscription = self._sample = None
+        self._subscription = self._sample = None
         self._at = 0.0
         self.names: set[str] = set()
         """Names of the channels found."""
         with foundation.scope():
-            self._channels = self._wanted()
+            self._channels = self._find_channels()
             if self._channels:
-                subscribed = REF()
-                self._subscription = self._io.IOReportCreateSubscription(
-                    None, self._channels, ctypes.byref(subscribed), 0, None
-                )
-                self._subscribed = subscribed.value
-                self._sample = self._taken()
+                used = REF()
+                create = self._io.IOReportCreateSubscription
+                self._subscription = foundation.keep(create(None, self._channels, ctypes.byref(used), 0, None))
+                foundation.keep(used.value)
+                self._sample = self._take_sample()
         if not self._sample:
-            self.close()
             raise Unavailable("IOReport has no channel of a GPU" if not self.names else "IOReport refuses its channels")
 
-    def read(self, problems: list[str]) -> Stretch:
-        """Return what happened since the last sample; nothing if that is less than 0.1 s ago."""
-        if self._clock() - self._at < SHORTEST:
-            return Stretch()
+    def read(self, problems: list[str]) -> dict[Metric, float | None]:
+        """Return power, utilization and mean clock since the last sample; {} if that is less than 0.1 s ago."""
+        if self._clock() - self._at < MIN_SECONDS:
+            return {}
         with self._foundation.scope() as own:
-            before, start_time = self._sample, self._at
-            sample = self._taken()
+            before, since = self._sample, self._at
+            sample = self._take_sample()
             if not sample:
-                problems.append("IOReport gives no sample")
-                return Stretch()
-            own(before)  # released at the end of the block
+                problems.append("IOReport returned no sample")
+                return {}
+            own(before)
             self._sample = sample
             change = own(self._io.IOReportCreateSamplesDelta(before, sample, None))
             if not change:
-                problems.append("IOReport gives no difference of two samples")
-            return self._stretch(change, self._at - start_time, problems)
+                problems.append("IOReport returned no difference of two samples")
+            return self._values(change, self._at - since, problems)
 
     def close(self) -> None:
-        """End the subscription."""
-        kept = self._sample, self._subscription, self._subscribed, self._channels
-        self._sample = self._subscription = self._subscribed = self._channels = None
-        for ref in kept:
-            self._foundation.release(ref)
+        """Release the last sample; the foundation releases the rest."""
+        sample, self._sample = self._sample, None
+        self._foundation.release(sample)
 
-    def _wanted(self) -> int | None:
-        """Return a description of our channels only, owned by us: an M5 Max has 364 energy channels, we read one."""
-        merged: int | None = None
-        for group, subgroup, name in (ENERGY, STATES):
-            part = self._part(group, subgroup, name)
-            if part and merged:
-                self._io.IOReportMergeChannels(merged, part, None)
-                self._foundation.release(part)
-            else:
-                merged = merged or part
-        return merged
+    def _find_channels(self) -> int | None:
+        """Return a description of our channels only: an M5 Max has 364 energy channels, we read one."""
+        parts = [part for channel in (ENERGY, STATES) if (part := self._find(*channel))]
+        for part in parts[1:]:
+            self._io.IOReportMergeChannels(parts[0], part, None)
+        return parts[0] if parts else None
 
-    def _part(self, group: str, subgroup: str | None, name: str) -> int | None:
-        """Return a description of a group's channels of this name, owned by us; None if there is none."""
+    def _find(self, group: str, subgroup: str | None, name: str) -> int | None:
+        """Return a description of a group's channels of this name; None if there is none."""
         foundation, io = self._foundation, self._io
         strings = foundation.string(group), foundation.string(subgroup) if subgroup else None
         if not strings[0] or (subgroup and not strings[1]):
             return None
         with foundation.scope() as own:
             whole = own(io.IOReportCopyChannelsInGroup(*strings, 0, 0, 0))
-            named = [
-                ref
-                for ref in foundation.dictionaries(foundation.value(whole, CHANNELS))
-                if foundation.text(io.IOReportChannelGetChannelName(ref)) == name
-            ]
-            part = foundation.altered(whole, CHANNELS, named) if whole and named else None
+            channels = foundation.dictionaries(foundation.value(whole, CHANNELS))
+            named = [ref for ref in channels if foundation.text(io.IOReportChannelGetChannelName(ref)) == name]
+            part = foundation.keep(foundation.altered(whole, CHANNELS, named)) if whole and named else None
         if part:
             self.names.add(name)
         return part
 
-    def _taken(self) -> int | None:
+    def _take_sample(self) -> int | None:
         """Return a sample, owned by us, and note its time."""
         if not self._subscription:
             return None
@@ -138,10 +117,9 @@ class Report:
             self._at = self._clock()
         return sample
 
-    def _stretch(self, change: int | None, seconds: float, problems: list[str]) -> Stretch:
+    def _values(self, change: int | None, seconds: float, problems: list[str]) -> dict[Metric, float | None]:
         foundation, io = self._foundation, self._io
-        energy: float | None = None
-        states: list[tuple[str, int]] = []
+        values: dict[Metric, float | None] = {}
         for ref in foundation.dictionaries(foundation.value(change, CHANNELS)):
             name = foundation.text(io.IOReportChannelGetChannelName(ref))
             group = foundation.text(io.IOReportChannelGetGroup(ref))
@@ -149,17 +127,16 @@ class Report:
                 unit = foundation.text(io.IOReportChannelGetUnitLabel(ref))
                 count = io.IOReportSimpleGetIntegerValue(ref, None)  # far below 0 where it is no such channel
                 if unit in JOULES:
-                    energy = count * JOULES[unit]  # below 0 where the count fell: that is no reading
+                    values[POWER] = count * JOULES[unit] / seconds  # below 0 where the count fell: that is no reading
                 else:
                     problems.append(f"IOReport counts the energy in {unit or 'nothing'}")
             elif (group, name) == STATES[::2]:
-                states = list(self._states(ref))
-        return Stretch(None if energy is None else energy / seconds, *shares(states, self._clocks))
-
-    def _states(self, ref: int) -> Iterator[tuple[str, int]]:
-        for n in range(min(MOST, self._io.IOReportStateGetCount(ref))):
-            name = self._foundation.text(self._io.IOReportStateGetNameForIndex(ref, n))
-            yield name, self._io.IOReportStateGetResidency(ref, n)
+                states = range(min(MAX_STATES, io.IOReportStateGetCount(ref)))
+                names = [foundation.text(io.IOReportStateGetNameForIndex(ref, n)) for n in states]
+                times = [io.IOReportStateGetResidency(ref, n) for n in states]
+                values[UTILIZATION], clock = shares(list(zip(names, times, strict=True)), self._clocks)
+                values[CLOCK_GRAPHICS] = None if clock is None else clock / 1e6
+        return values
 
 
 def shares(states: Sequence[tuple[str, int]], clocks: Sequence[int]) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""Programs that print one record of JSON an interval: macmon, and our own reader of the hardware."""
+"""Programs that print one record of JSON per interval: macmon, and the collector's own reader of the hardware."""
 
 from __future__ import annotations
 
@@ -7,74 +7,77 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
-from agent.collectors.apple.metrics import METRICS, Values, is_number, readings
+from agent.datapoint import Metric
 from agent.errors import Unavailable
-from agent.host.gpu_metrics import CLOCK_GRAPHICS, POWER, TEMPERATURE, UTILIZATION
+from agent.host.gpu_metrics import CLOCK_GRAPHICS, MEMORY_USED, MOST, POWER, TEMPERATURE, UTILIZATION
 from agent.host.supervised_process import STARTUP, STARTUP_WAIT, StartupWait, SupervisedProcess, quoted
 
-MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
 MAX_AGE: Final = 3
 """Periods after which a record is too old to be reported."""
 FIRST_PERIOD: Final = 0.5
-"""Seconds over which the first record takes its means."""
-NAMES: Final = {metric.name: metric for metric in METRICS}
+"""Seconds over which the first means are computed."""
+METRICS: Final = {metric.name: metric for metric in (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)}
+RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from agent.collectors.apple.hardware import main; main()"
+READER: Final = (sys.executable, "-I", "-c", RUN, str(Path(__file__).parents[3]))
+"""Isolated from PYTHONPATH and the working directory, where another `agent` may be."""
+
+Values = dict[Metric, float]
 
 
 class Source:
-    """Runs a program; its values are as of its last record."""
+    """Runs a program that prints records; its values are those of the last record."""
+
+    name = ""
+    """Of the program, for messages."""
+    complete_after = 1
+    """Number of the first record that has all values."""
+    description = ""
 
     def __init__(self, command: Sequence[str | Path], interval: float, clock: Callable[[], float]) -> None:
-        """Take the command, the seconds between two ticks, and a clock (s) that never goes back."""
-        self.period = max(1.0, interval)
-        self._clock = clock
-        self._process = SupervisedProcess(command, timeout=MAX_AGE * self.period)
-        self._values: Values = []
-        self._read_at = 0.0
+        """Take the command, the seconds between two ticks, and a monotonic clock (s)."""
+        self.period, self._clock = max(1.0, interval), clock
+        self._processes = [SupervisedProcess(command, timeout=MAX_AGE * self.period)]
+        self._values: Values = {}
+        self._records, self._read_at, self._closed = 0, 0.0, False
         self._startup = StartupWait(interval)
-        self._closed = False
 
     def open(self) -> None:
         """Start the program; raise Unavailable."""
-        self._process.open(self._clock())
+        for process in self._processes:
+            process.open(self._clock())
 
     def read(self, problems: list[str]) -> Values:
         """Return the values of the last record while it is recent; add to `problems`; wait for the first record."""
         self._startup.wait(lambda: self._listen(problems))
         if not self._values and not problems and self._startup.is_over:
-            problems.append(f"{self._name} has printed nothing yet")
-        return self._values if self._clock() - self._read_at < MAX_AGE * self.period else []
+            problems.append(f"{self.name} has printed nothing yet")
+        return self._values if self._clock() - self._read_at < MAX_AGE * self.period else {}
 
     def close(self) -> None:
         """End the program; another thread may be reading."""
         self._closed = True
-        self._process.close()
-
-    _name = ""
+        for process in self._processes:
+            process.close()
 
     def _parse(self, line: bytes, problems: list[str]) -> Values:
         """Return the values of a record; raise ValueError."""
         raise NotImplementedError
 
-    def _lines(self, now: float) -> list[bytes]:
-        return self._process.lines(now)
-
     def _listen(self, problems: list[str]) -> bool:
-        """Read what is there; tell whether there is a record, or will be none for a while."""
+        """Read the printed lines; return True if all values are there, or the program failed."""
         if self._closed:
             return True
-        now = self._clock()
-        for line in self._lines(now):
+        now, process = self._clock(), self._processes[0]
+        for line in [line for one in reversed(self._processes) for line in one.lines(now)]:
             try:
                 self._values, self._read_at = self._parse(line, problems), now
+                self._records += 1
             except ValueError as error:
                 problems.append(str(error))
-        problems += self._process.problems()
-        return self._is_ready()
-
-    def _is_ready(self) -> bool:
-        return bool(self._values or self._process.failures)
+        problems += process.problems()
+        return self._records >= self.complete_after or process.failures > 0
 
 
 class Macmon(Source):
@@ -84,121 +87,67 @@ class Macmon(Source):
     It prints its first record after a whole period; so a second macmon prints one record of half a second and ends.
     """
 
-    _name = "macmon"
+    name = "macmon"
 
     def __init__(self, path: Path, interval: float, clock: Callable[[], float]) -> None:
-        """Take the program."""
+        """Take the path of the program."""
         super().__init__(self._command(path, max(1.0, interval)), interval, clock)
-        self._path = path
-        self._first: SupervisedProcess | None = None
+        self.description = f"{path} every {self.period:g} s"
         if self.period > 2 * FIRST_PERIOD:
             command = self._command(path, FIRST_PERIOD, "--samples", "1")  # since macmon 0.4.2
-            timeout = MAX_AGE * FIRST_PERIOD
-            self._first = SupervisedProcess(command, timeout=timeout, interval=MAX_AGE * STARTUP_WAIT)
-
-    def open(self) -> None:
-        """Start both; raise Unavailable."""
-        try:
-            super().open()
-            if self._first:
-                self._first.open(self._clock())
-        except Unavailable:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """End both."""
-        super().close()
-        self._close_first()
-
-    def __str__(self) -> str:
-        """Say what is run."""
-        return f"{self._path} every {self.period:g} s"
+            timeout, interval = MAX_AGE * FIRST_PERIOD, MAX_AGE * STARTUP_WAIT
+            self._processes.append(SupervisedProcess(command, timeout=timeout, interval=interval))
 
     @staticmethod
     def _command(path: Path, period: float, *more: str) -> list[str | Path]:
-        return [path, "--interval", str(int(1000 * period)), "pipe", *more]
+        return [path, "--interval", f"{1000 * period:.0f}", "pipe", *more]
 
     def _parse(self, line: bytes, problems: list[str]) -> Values:
         del problems
         return parse(line)
 
-    def _lines(self, now: float) -> list[bytes]:
-        lines, first = super()._lines(now), self._first
-        return lines if lines or not first else first.lines(now)
-
-    def _is_ready(self) -> bool:
-        first = self._first
-        if first and (self._values or first.finished or first.failures):
-            self._close_first()
-        return super()._is_ready()
-
-    def _close_first(self) -> None:
-        first, self._first = self._first, None
-        if first:
-            first.close()
+    def _listen(self, problems: list[str]) -> bool:
+        ready = super()._listen(problems)
+        first = self._processes[-1]
+        if len(self._processes) > 1 and (self._values or first.finished or first.failures):
+            self._processes.pop().close()
+        return ready
 
 
-class Native(Source):
+class Reader(Source):
     """Runs our own reader (hardware.py) as a child, so that a crash in Apple's libraries does not end the agent."""
 
-    _name = "the reader of Apple's GPU"
-
-    def __init__(
-        self, interval: float, clock: Callable[[], float], command: Sequence[str | Path] | None = None
-    ) -> None:
-        """Take the command of the reader if it is another one; its last argument will be the period (s)."""
-        super().__init__([*(command or COMMAND), str(max(1.0, interval))], interval, clock)
-        self._described = ""
-        self._records = 0
+    name = "the reader of Apple's GPU"
+    complete_after = 2  # the first record has no means
 
     def open(self) -> None:
         """Start it and wait for its first record, 10 s at most; raise Unavailable."""
         super().open()
-        try:
-            self._wait_for_first()
-        except Unavailable:
-            self.close()
-            raise
+        deadline, problems = time.monotonic() + STARTUP, list[str]()
+        while not self.description:
+            self._listen(problems)
+            if self._processes[0].failures or time.monotonic() >= deadline:
+                raise Unavailable(f"{self.name}: {'; '.join(problems) or f'no answer in {STARTUP:g} s'}")
+            time.sleep(0.01)
         self._startup = StartupWait(self.period)
 
-    def __str__(self) -> str:
-        """Say what the reader asks."""
-        return self._described
-
-    def _wait_for_first(self) -> None:
-        deadline, problems = time.monotonic() + STARTUP, list[str]()
-        while not self._described:
-            self._listen(problems)
-            if self._process.failures or time.monotonic() >= deadline:
-                raise Unavailable(f"{self._name}: {'; '.join(problems) or f'no answer in {STARTUP:g} s'}")
-            time.sleep(0.01)
-
     def _parse(self, line: bytes, problems: list[str]) -> Values:
-        record = decoded(self._name, line)
+        record = decode(self.name, line)
         if "unavailable" in record:
-            raise (ValueError if self._described else Unavailable)(str(record["unavailable"]))
-        self._described, self._records = str(record.get("source", "")), self._records + 1
+            raise (ValueError if self.description else Unavailable)(str(record["unavailable"]))
+        self.description = str(record.get("source", ""))
         problems += map(str, record.get("problems", ()))
-        return [(NAMES[name], value) for name, value in record.get("values", {}).items()]
-
-    def _is_ready(self) -> bool:
-        return self._records > 1 or bool(self._process.failures)  # the first record has no means
+        return {METRICS[name]: value for name, value in record.get("values", {}).items()}
 
 
-RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from agent.collectors.apple.hardware import main; main()"
-"""Isolated from PYTHONPATH and the working directory, where another `agent` may be."""
-COMMAND: Final = (sys.executable, "-I", "-c", RUN, str(Path(__file__).parents[3]))
-
-
-def decoded(name: str, line: bytes) -> Mapping[str, Any]:
-    """Return a record, of which `name` is the program; raise ValueError where it is none."""
+def decode(name: str, line: bytes) -> Mapping[str, Any]:
+    """Return a record printed by the program `name`; raise ValueError."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, Mapping):
-        raise ValueError(f"{name} printed what is no record: {quoted(line)}")  # noqa: TRY004  # it is text, of a tool
+        raise ValueError(f"{name} printed a line that is no record: {quoted(line)}")  # noqa: TRY004  # a tool's text
     return record
 
 
@@ -209,14 +158,31 @@ def parse(line: bytes) -> Values:
     The share of time (gpu_active_ratio) is there since 0.8.0; older versions have only the share of the maximum
     clock. gpu_usage is [MHz, ratio]; 0.8.0 lacks it, 0.8.1 has it again. The memory in a record is the machine's.
     """
-    record = decoded("macmon", line)
+    record = decode("macmon", line)
     usage, temp = record.get("gpu_usage"), record.get("temp")
     clock, scaled = usage if isinstance(usage, list) and len(usage) == 2 else (None, None)
     shares = record.get("gpu_active_ratio"), record.get("gpu_scaled_ratio"), scaled
-    read = [
-        (UTILIZATION, next((100.0 * min(share, 1.0) for share in shares if is_number(share, 1.001)), None)),
-        (TEMPERATURE, temp.get("gpu_temp_avg") if isinstance(temp, Mapping) else None),
-        (POWER, record.get("gpu_power")),
-        (CLOCK_GRAPHICS, next((mhz for mhz in (record.get("gpu_freq_mhz"), clock) if is_number(mhz, 1e5)), None)),
-    ]
-    return readings("macmon", read)
+    values = {
+        UTILIZATION: next((100.0 * min(share, 1.0) for share in shares if is_number(share, 1.001)), None),
+        TEMPERATURE: temp.get("gpu_temp_avg") if isinstance(temp, Mapping) else None,
+        POWER: record.get("gpu_power"),
+        CLOCK_GRAPHICS: next((mhz for mhz in (record.get("gpu_freq_mhz"), clock) if is_number(mhz, 1e5)), None),
+    }
+    return valid("macmon", values)
+
+
+def valid(source: str, values: Mapping[Metric, Any]) -> Values:
+    """
+    Return the possible ones of `values`; raise ValueError if they are not of a real GPU.
+
+    0 Cel is a mean of no sensors, and 0 MHz is the mean clock of a GPU that was always off: both are left out.
+    """
+    numbers = {metric: value for metric, value in values.items() if is_number(value, MOST.get(metric.unit, 1e15))}
+    if not any(numbers.values()):  # an idle GPU has a temperature, and uses some power
+        raise ValueError(f"{source} reports {'only zeros, as in a virtual machine' if numbers else 'nothing of a GPU'}")
+    return {metric: value for metric, value in numbers.items() if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)}
+
+
+def is_number(value: Any, most: float) -> TypeGuard[float]:
+    """Return whether it is a number from 0 to `most`; booleans and NaN are not."""
+    return type(value) in (int, float) and 0 <= value <= most

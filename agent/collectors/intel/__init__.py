@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.collector import Collector
-from agent.collectors.intel import card as sysfs
-from agent.collectors.intel.card import Card
-from agent.collectors.intel.metrics import METRICS, Readings
+from agent.collectors.intel.card import INTEL, Card, Readings, Share, client
 from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
+from agent.host import gpu_metrics
 from agent.host.drm import SECOND, Cards, SlowPath, cards
 from agent.host.oneshot import QueryFailed
 
 if TYPE_CHECKING:
-    from agent.collectors.intel.share import Share
     from agent.collectors.intel.xpu_smi import XpuSmi
 
 
@@ -28,16 +26,16 @@ class IntelCollector(Collector):
     """
     Reads every Intel card from files that are kept open; does not wake a card that sleeps.
 
-    What sysfs lacks comes from xpu-smi, where that is installed. `gpu` is the kernel's number of the card
+    Values that sysfs lacks come from xpu-smi, where that is installed. `gpu` is the kernel's number of the card
     (/sys/class/drm/cardN), which no card of another vendor has.
     """
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Where things are, and how often xpu-smi is run."""
+        """Paths, and how often xpu-smi is run."""
 
         path: str | None = None
-        """Folders to look for xpu-smi in, as in $PATH, which it is unless set."""
+        """Folders of xpu-smi, separated as in $PATH; $PATH unless set."""
         tool_interval: float = 15.0
         """Seconds between two runs of xpu-smi."""
         tool_timeout: float = 10.0
@@ -49,58 +47,70 @@ class IntelCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted; filled from --sys."""
 
-    metrics = METRICS
+    metrics = (
+        gpu_metrics.UTILIZATION,
+        gpu_metrics.MEMORY_UTILIZATION,
+        gpu_metrics.MEMORY_USED,
+        gpu_metrics.TEMPERATURE,
+        gpu_metrics.MEMORY_TEMPERATURE,
+        gpu_metrics.POWER,
+        gpu_metrics.POWER_UTILIZATION,
+        gpu_metrics.POWER_LIMIT,
+        gpu_metrics.ENERGY,
+        gpu_metrics.CLOCK_GRAPHICS,
+        gpu_metrics.PROCESS_MEMORY_USED,
+        gpu_metrics.PROCESS_UTILIZATION,
+    )
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
-        self._cards: Cards[Card] = Cards(lambda: cards(config.sys, sysfs.INTEL), Card)
+        self._cards = Cards(lambda: cards(config.sys, INTEL), Card)
         self._xpu: XpuSmi | None = None
         self._share: Share | None = None
         self._slow = SlowPath()
 
     def open(self) -> None:
-        """Find the cards; raise Unavailable where there is none."""
+        """Find the cards; raise Unavailable if there is none."""
         self.close()
-        self._slow = SlowPath()
+        config, self._slow = self._config, SlowPath()
         self._cards.search(self._clock(), force=True)
         if not self._cards:
-            raise Unavailable(f"no card of Intel's with sensors in {self._config.sys / 'class/drm'}")
-        if program := shutil.which("xpu-smi", path=self._config.path):
+            raise Unavailable(f"no card of Intel's with sensors in {config.sys / 'class/drm'}")
+        if program := shutil.which("xpu-smi", path=config.path):
             from agent.collectors.intel.xpu_smi import XpuSmi  # noqa: PLC0415  only where it is installed
 
-            self._xpu = XpuSmi(program, self._config.tool_interval, self._config.tool_timeout)
-        if self._config.pid is not None:
-            from agent.collectors.intel.share import Share  # noqa: PLC0415  only where a process tree is watched
-            from agent.host.process_tree import ProcTree  # noqa: PLC0415  the same
+            self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
+        if config.pid is not None:
+            from agent.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
 
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
-                self._share = Share(self._config.proc, ProcTree(self._config, self._config.pid, detailed=False))
+                self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
-        """Yield what can be read now; rates from the second reading on, the share of the tree every ten seconds."""
+        """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""
         now = self._clock()
         self._cards.search(now)
         awake = [card for card in self._cards.values() if card.begin()]
         problems: list[str] = []
-        further: Mapping[str, Readings] = {}
+        from_tool: Mapping[str, Readings] = {}
         if self._xpu:
             try:
-                further = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
+                from_tool = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
             except QueryFailed as error:
                 problems.append(str(error))
         for card in awake:
             # A counter comes from one source only: another one may have begun at another moment.
-            readings = card.completed(card.read(self._clock()), further.get(card.slot, {}))
+            readings = card.complete(card.read(self._clock()), from_tool.get(card.slot, {}))
             yield from (point for point in card.points(at, readings) if point.metric.level <= self.level)
             problems += card.problems.values()
         if self._share and self._slow.is_due(now):
-            yield from self._share.read(at, self._cards.values())
+            yield from self._share.points(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
 
     def describe(self) -> str:
-        """Say how many cards there are and by what they are read."""
+        """Return the number of cards, and the tool in use."""
         return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
 
     def close(self) -> None:

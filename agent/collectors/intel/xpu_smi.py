@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from agent.collectors.intel.metrics import Readings
+from agent.collectors.intel.card import Readings
 from agent.datapoint import Metric
 from agent.host import gpu_metrics
 from agent.host.oneshot import OneShot, QueryFailed
 from agent.host.supervised_process import quoted
 
 IDS: Final = "0,1,2,3,4,5,8,18"
-"""Numbers of metrics that mean the same in xpu-smi 1 and 2: those above 20 moved."""
+"""Metrics whose numbers mean the same in xpu-smi 1 and 2; numbers above 20 were reassigned."""
 COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
     (r"gpu utilization \(%\)", gpu_metrics.UTILIZATION, 1),
     (r"gpu power \(w\)", gpu_metrics.POWER, 1),
@@ -30,7 +29,7 @@ COLUMNS: Final[tuple[tuple[str, Metric, float], ...]] = (
 )
 
 
-def dumped(data: bytes) -> dict[int, Readings]:
+def parse_dump(data: bytes) -> dict[int, Readings]:
     """
     Parse `xpu-smi dump`: readings by DeviceId; an empty cell or N/A is absent.
 
@@ -39,7 +38,7 @@ def dumped(data: bytes) -> dict[int, Readings]:
     lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
     start = next((n for n, line in enumerate(lines) if "deviceid" in line.lower()), len(lines))
     try:
-        rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), skipinitialspace=True))
+        rows = list(csv.reader(lines[start:], skipinitialspace=True))
     except csv.Error:  # a cell above 128 KiB
         rows = []
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
@@ -55,17 +54,17 @@ def dumped(data: bytes) -> dict[int, Readings]:
     return found
 
 
-def discovered(data: bytes) -> dict[int, str]:
+def parse_discovery(data: bytes) -> dict[int, str]:
     """Parse `xpu-smi discovery -j`: PCI addresses by DeviceId; warnings may precede the JSON."""
-    whole = data.decode(errors="replace")
+    output = data.decode(errors="replace")
     with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        rows = json.JSONDecoder().raw_decode(whole, whole.index("{"))[0]["device_list"]
+        rows = json.JSONDecoder().raw_decode(output, output.index("{"))[0]["device_list"]
         return {int(row["device_id"]): str(row["pci_bdf_address"]).lower() for row in rows}
     return {}
 
 
 class XpuSmi:
-    """Runs xpu-smi at intervals; reading it never waits."""
+    """Runs xpu-smi at intervals."""
 
     def __init__(self, program: str, interval: float, timeout: float) -> None:
         """Take its path, the seconds between two runs, and the seconds that a run may take."""
@@ -74,18 +73,18 @@ class XpuSmi:
 
     def poll(self, now: float, *, start: bool) -> Mapping[str, Readings]:
         """
-        Return readings by PCI address if a run has just ended; raise QueryFailed.
+        Return readings by PCI address if a run has just ended, without waiting; raise QueryFailed.
 
-        `start`: whether it may be started; it wakes a card that sleeps.
+        `start`: whether it may be started, which wakes a card that sleeps.
         """
-        words = ["dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"] if self._slots else ["discovery", "-j"]
-        answer = self._oneshot.poll([self._program, *words], now, start=start)
+        arguments = ["dump", "-d", "-1", "-m", IDS, "-i", "1", "-n", "1"] if self._slots else ["discovery", "-j"]
+        answer = self._oneshot.poll([self._program, *arguments], now, start=start)
         if answer is None:
             return {}
         found: dict[int, Readings] = {}
         if self._slots:
-            found = dumped(answer.data)
-        elif slots := discovered(answer.data):
+            found = parse_dump(answer.data)
+        elif slots := parse_discovery(answer.data):
             self._slots = slots
             self._oneshot.run_now()
             return {}

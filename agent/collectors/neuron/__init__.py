@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from agent.collector import Collector
 from agent.collectors.neuron import metrics
-from agent.collectors.neuron.problems import Problems
 from agent.datapoint import Datapoint, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.host.procfs import boot_time
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from agent.collectors.neuron.sysfs import Devices
 
 MOMENT: Final = 1000
-"""Nanoseconds before the first tick at which all counts were zero, so that the first record counts, too."""
+"""Nanoseconds before the first tick when all counts were zero, so that the first record also counts."""
 PROGRAM: Final = "neuron-monitor"
 INSTALLED: Final = Path("/opt/aws/neuron/bin") / PROGRAM
 """Where the package aws-neuronx-tools puts it; only a login shell of the Deep Learning AMI has it in PATH."""
@@ -33,24 +32,24 @@ class NeuronCollector(Collector):
     """
     Runs neuron-monitor and reads its records, or reads them from standard input.
 
-    Records have counts by period: these are added up, over runtimes and restarts of the monitor. Everything else is
-    as of the last record, and absent once that is three periods old.
+    Counts are added up, over runtimes and restarts of the monitor. Everything else is as of the last record, and
+    absent once that is three periods old.
     """
 
     metrics = metrics.declared(tagged=False)
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """What may be set under [collectors.neuron]."""
+        """The options of [collectors.neuron]."""
 
         path: Path | None = None
-        """The program neuron-monitor; looked for in PATH and in /opt/aws/neuron/bin unless set."""
+        """The program neuron-monitor; unless set, the first one in PATH and /opt/aws/neuron/bin."""
         ecc: Literal["cumulative", "per_period"] = "cumulative"
-        """Whether the monitor's ECC counts are since the driver was loaded, as in sysfs, or by period."""
+        """Whether the monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
         neuron_runtime_tag: bool = False
         """Separate series of runtimes by tag (NEURON_PROCESS_TAG); filled from --common-dims."""
         interval: float = 5.0
-        """Seconds between two ticks, from --interval; the monitor's period is as many whole seconds."""
+        """Seconds between two ticks, from --interval; the monitor's period is the same in whole seconds."""
         stdin: bool = False
         """Read records from standard input, from --stdin neuron, instead of running the monitor."""
         proc: Path = Path("/proc")
@@ -63,7 +62,6 @@ class NeuronCollector(Collector):
         self._config, self._stdin, self._clock = config, stdin, clock
         if config.neuron_runtime_tag:
             self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config
-        self._problems = Problems()
         self._source: Monitor | Input | None = None
         self._records: Records | None = None
         self._devices: Devices | None = None
@@ -75,44 +73,42 @@ class NeuronCollector(Collector):
         self.close()
         if sys.platform == "win32":
             raise Unavailable("neuron-monitor runs on Linux only")
-        self._source = self._open_source()
-        from agent.collectors.neuron.records import Records  # noqa: PLC0415  # 0.5 MB, and only where there is Neuron
+        config, clock = self._config, self._clock
+        path = None if config.stdin else _find(config.path)
+        from agent.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
+        from agent.collectors.neuron.records import Records  # noqa: PLC0415
         from agent.collectors.neuron.sysfs import Devices  # noqa: PLC0415
 
-        config, self._last, self._end = self._config, None, None
         boot = boot_time(config.proc)
-        self._records = Records(
-            self._problems,
-            self.level,
-            interval=max(1.0, config.interval),
-            tagged=config.neuron_runtime_tag,
-            ecc_per_period=config.ecc == "per_period",
-            boot=boot,
-        )
-        self._devices = Devices(config.sys, boot, self._problems) if self.level >= Level.DETAILED else None
+        self._records, self._last, self._end = Records(config, self.level, boot), None, None
+        report = self._records.reader.report
+        if path is None:
+            self._source = Input(self._stdin, report)
+        else:
+            self._source = Monitor(path, max(1, int(config.interval)))
+            self._source.open(clock())
+        self._devices = Devices(config.sys, boot, report) if self.level >= Level.DETAILED else None
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the values as of the last record; from the end of standard input on raise InputEnded."""
+        """Yield the values as of the last record; raise InputEnded once standard input has ended."""
         if self._end:
             raise self._end
         source, records = self._source, self._records
         if source is None or records is None:
             return
         now = self._clock()
-        start_time = at - MOMENT if self._last is None else self._last
-        self._last = at
-        whole = True
-        for line in source.read(now):
-            if whole := records.take(line, now, at, start_time):
-                source.note_lines(now)
+        start_time, self._last = at - MOMENT if self._last is None else self._last, at
+        valid = [records.take(line, now, at, start_time) for line in source.read(now)]
         yield from records.points(at, now)
         if self._devices:
             yield from self._devices.points(at)
-        if end := source.finish(now, whole=whole):
+        try:
+            problems = source.finish(now, valid)
+        except InputEnded as end:
             records.report_left_out()
-            self._end, end.problems = end, self._problems.take()
-            raise end
-        if problems := [*self._problems.take(), *source.problems()]:
+            self._end, end.problems = end, records.reader.take_problems()
+            raise
+        if problems := [*records.reader.take_problems(), *problems]:
             raise PartlyCollected(problems)
 
     def identity(self) -> Mapping[str, str]:
@@ -120,7 +116,7 @@ class NeuronCollector(Collector):
         return self._records.machine.identity if self._records else {}
 
     def describe(self) -> str:
-        """Say where the records come from, and how many devices there are."""
+        """Return where the records come from, and the number of devices."""
         devices = self._records.machine.devices if self._records else None
         source = self._source.describe() if self._source else ""
         return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
@@ -132,17 +128,6 @@ class NeuronCollector(Collector):
         if self._devices:
             self._devices.close()
         self._source = self._devices = None
-
-    def _open_source(self) -> Monitor | Input:
-        config = self._config
-        path = None if config.stdin else _find(config.path)
-        from agent.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # as in `open`
-
-        if path is None:
-            return Input(self._stdin, self._problems)
-        monitor = Monitor(path, max(1, int(config.interval)), self._problems)
-        monitor.open(self._clock())
-        return monitor
 
 
 def _find(path: Path | None) -> Path:

@@ -16,49 +16,44 @@ CORE: Final = ("neuron_core", "neuron_device")
 # fmt: off
 RUNTIMES = gauge("neuron.runtimes", "{runtime}", "Applications that use the Neuron devices.", BASIC)
 CORE_UTILIZATION = gauge(
-    "neuron.core.utilization", "%", "Share of time in which a core computed; the busiest runtime's.", BASIC, CORE)
+    "neuron.core.utilization", "%", "Share of time in which a core computed; maximum over runtimes.", BASIC, CORE)
 CORE_FLOPS = gauge(
     "neuron.core.flops", "{flop}/s", "Floating point operations a second of a core, over all runtimes.", DETAILED, CORE)
 CORE_MEMORY = gauge(
-    "neuron.core.memory.used", "By", "Device memory allocated for a core, by what it is for.", DETAILED,
-    (*CORE, "category"))
+    "neuron.core.memory.used", "By", "Device memory allocated for a core, by category.", DETAILED, (*CORE, "category"))
 PHYSICAL_UTILIZATION = gauge(
     "neuron.core.physical.utilization", "%",
     "Share of time in which one of the physical cores behind a logical core computed (Trn2).", ALL,
     (*CORE, "physical_core"))
 HOST_MEMORY = gauge("neuron.host.memory.used", "By", "Host memory used by all runtimes.", BASIC)
 HOST_CATEGORY = gauge(
-    "neuron.host.memory.category.used", "By", "Host memory used by all runtimes, by what it is for.", DETAILED,
-    ("category",))
+    "neuron.host.memory.category.used", "By", "Host memory used by all runtimes, by category.", DETAILED, ("category",))
 DEVICE_MEMORY = gauge("neuron.device.memory.used", "By", "Device memory used by all runtimes.", BASIC)
 DEVICE_MEMORY_TOTAL = gauge("neuron.device.memory.total", "By", "Memory of all Neuron devices.", DETAILED)
 OUTCOMES = counter(
-    "neuron.execution.outcomes", "{execution}", "Executions that ended, by how they ended.", BASIC, ("outcome",))
+    "neuron.execution.outcomes", "{execution}", "Executions that ended, by outcome.", BASIC, ("outcome",))
 ERRORS = counter("neuron.execution.errors", "{error}", "Errors of executions, by kind.", BASIC, ("error",))
 LATENCY = gauge(
-    "neuron.execution.latency", "s", "Percentile of the time that an execution took; the slowest runtime's.", BASIC,
+    "neuron.execution.latency", "s", "Percentile of the time of an execution; maximum over runtimes.", BASIC,
     ("scope", "percentile"))
 LATENCY_DETAIL = replace(LATENCY, level=DETAILED)
 VCPU = gauge(
-    "neuron.runtime.vcpu.utilization", "%", "CPU used by a runtime; the busiest runtime's.", DETAILED, ("mode",))
+    "neuron.runtime.vcpu.utilization", "%", "CPU use of a runtime; maximum over runtimes.", DETAILED, ("mode",))
 ECC = counter(
     "neuron.ecc.events", "{event}", "ECC events in the memory of a device.", DETAILED,
     ("neuron_device", "memory", "corrected"))
 ECC_UNCORRECTED = replace(ECC, level=BASIC)
 ECC_REPAIRABLE = counter(
-    "neuron.ecc.repairable", "{event}", "Uncorrected, but repairable ECC events in the memory of a device.", DETAILED,
+    "neuron.ecc.repairable", "{event}", "Uncorrected but repairable ECC events in the memory of a device.", DETAILED,
     ("neuron_device",))
 POWER = gauge(
-    "neuron.device.power.utilization", "%", "Mean power of a device in the last whole minute, of its maximum.",
+    "neuron.device.power.utilization", "%", "Mean power of a device in the last full minute, of its maximum.",
     DETAILED, ("neuron_device",))
 # fmt: on
 
-OF_RUNTIMES: Final = (
-    CORE_UTILIZATION, CORE_FLOPS, CORE_MEMORY, PHYSICAL_UTILIZATION, HOST_MEMORY, HOST_CATEGORY, DEVICE_MEMORY,
-    OUTCOMES, ERRORS, LATENCY, LATENCY_DETAIL, VCPU,
-)  # fmt: skip
-"""These have the runtime's tag as a dimension if neuron_runtime_tag is set."""
-OF_MACHINE: Final = (RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER)
+METRICS: Final = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
+OF_MACHINE: Final = frozenset({RUNTIMES, DEVICE_MEMORY_TOTAL, ECC, ECC_UNCORRECTED, ECC_REPAIRABLE, POWER})
+"""Metrics of the whole machine; all others have the runtime's tag as a dimension if neuron_runtime_tag is set."""
 
 
 @cache
@@ -69,5 +64,4 @@ def shaped(metric: Metric, keys: Iterable[str]) -> Metric:
 
 def declared(*, tagged: bool) -> tuple[Metric, ...]:
     """Return all metrics; if `tagged`, those of runtimes have the tag as a dimension."""
-    more = (TAG,) if tagged else ()
-    return (*(shaped(metric, (*metric.dims, *more)) for metric in OF_RUNTIMES), *OF_MACHINE)
+    return tuple(shaped(m, (*m.dims, TAG)) if tagged and m not in OF_MACHINE else m for m in METRICS)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from agent.collectors.neuron.problems import Problems
 from agent.errors import InputEnded, Unavailable
 from agent.host.pipe import CLOSED, LineSplitter, Pipe
 from agent.host.supervised_process import SupervisedProcess
 
 MEMORY: Final = "320MiB"
-"""What AWS's own chart sets, after pods were killed for want of memory (aws-observability/helm-charts, pull 56)."""
+"""The limit in AWS's own chart, set after pods ran out of memory (aws-observability/helm-charts, pull 56)."""
 RUNTIME_GROUPS: Final = ("neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats")
 SYSTEM_GROUPS: Final = ("vcpu_usage", "memory_info", "neuron_hw_counters")
+GROUPS: Final[Mapping[str, Any]] = {
+    "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_GROUPS]}],
+    "system_metrics": [{"type": name} for name in SYSTEM_GROUPS],
+}
+"""The monitor's configuration. It names every group: the default set has changed more than once."""
 MAX_SILENCE: Final = 3
-"""Periods without a record after which the monitor is taken to hang."""
+"""Periods without a record after which the monitor counts as hung."""
 MAX_RECORD: Final = 16 << 20
 """Bytes of one record; the largest that was seen has 445 kB."""
 MAX_READ: Final = 32 << 20
@@ -31,27 +35,19 @@ WAIT_MS: Final = 20
 """Milliseconds that the writer gets to continue a record that is larger than the pipe."""
 
 
-def configuration(period: int) -> bytes:
-    """Return a configuration for a period in s. It names every group: the default set has changed more than once."""
-    runtimes = {"tag_filter": ".*", "metrics": [{"type": name} for name in RUNTIME_GROUPS]}
-    system = [{"type": name} for name in SYSTEM_GROUPS]
-    return json.dumps({"period": f"{period}s", "neuron_runtimes": [runtimes], "system_metrics": system}).encode()
-
-
 class RecordSplitter(LineSplitter):
     """Splits bytes into records: one on a line, or pretty-printed with `{` and `}` on lines of their own."""
 
     what = "a record"
 
-    def __init__(self, problems: Problems, max_size: int = MAX_RECORD) -> None:
-        """Report to `problems` what is longer than `max_size` bytes."""
-        super().__init__(problems.add, max_size)
+    def __init__(self, report: Callable[[str], None], max_size: int = MAX_RECORD) -> None:
+        """Report what is longer than `max_size` bytes."""
+        super().__init__(report, max_size)
         self._lines: list[bytes] = []
 
-    @property
-    def is_within(self) -> bool:
-        """Whether a record has begun and not ended."""
-        return super().is_within or bool(self._lines)
+    def wait_ms(self) -> int:
+        """Return the milliseconds to wait for the rest of a record."""
+        return WAIT_MS if self.is_within or self._lines else 0
 
     def take_rest(self) -> bytes:
         """Return the unfinished record and forget it: b"" if there is none, `{` if it was too long."""
@@ -84,37 +80,37 @@ class RecordSplitter(LineSplitter):
         super()._reset(skipping=skipping)
         self._lines = []
 
-    def wait_ms(self) -> int:
-        """Return the milliseconds to wait for the rest of a record."""
-        return WAIT_MS if self.is_within else 0
-
 
 class Monitor(SupervisedProcess):
-    """Runs neuron-monitor; its period is the interval, so that between two ticks there is one record in the pipe."""
+    """Runs neuron-monitor; its period is the interval, so that the pipe has one record at each tick."""
 
     max_read, pipe_size = MAX_READ, PIPE_SIZE
 
-    def __init__(self, path: Path, period: int, problems: Problems) -> None:
+    def __init__(self, path: Path, period: int) -> None:
         """Take the program and its period (whole s)."""
-        self._path, self._period, self._noted = path, period, problems
-        environment = {"GOMEMLIMIT": MEMORY, **os.environ}
-        super().__init__([path], timeout=MAX_SILENCE * period, environment=environment)
+        self._path, self._period = path, period
         self._config: Path | None = None
+        super().__init__([path], timeout=MAX_SILENCE * period, environment={"GOMEMLIMIT": MEMORY, **os.environ})
 
     def start(self, now: float) -> None:
         """Write its configuration and start it; raise OSError."""
         try:
-            self._config = _written(configuration(self._period))
+            fd, name = tempfile.mkstemp(prefix="chipwatch-neuron-", suffix=".json")
+            self._config = Path(name)
+            with os.fdopen(fd, "w") as file:
+                json.dump({"period": f"{self._period}s", **GROUPS}, file)
             self.command = [self._path, "-c", self._config]
             super().start(now)
         except OSError:
             self.close()
             raise
 
-    def finish(self, now: float, *, whole: bool) -> None:
-        """Check whether it has ended or hangs; return None: it is restarted."""
-        del whole
+    def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
+        """Take which lines were records; restart the monitor if it has ended or hangs; return the problems."""
+        if any(valid):
+            self.note_lines(now, sum(valid))
         self.check(now)
+        return self.problems()
 
     def close(self) -> None:
         """End it and delete its configuration; safe to call twice."""
@@ -125,38 +121,30 @@ class Monitor(SupervisedProcess):
             self._config = None
 
     def describe(self) -> str:
-        """Say what is run."""
+        """Return the program and its period."""
         return f"{self._path} every {self._period} s"
 
     def _new_splitter(self) -> RecordSplitter:
-        return RecordSplitter(self._noted)
-
-
-def _written(config: bytes) -> Path:
-    """Return a new file that holds `config`; raise OSError."""
-    fd, name = tempfile.mkstemp(prefix="chipwatch-neuron-", suffix=".json")
-    with os.fdopen(fd, "wb") as file:
-        file.write(config)
-    return Path(name)
+        return RecordSplitter(self._report)
 
 
 class Input:
     """Reads standard input instead: `neuron-monitor | agent --stdin neuron`."""
 
-    def __init__(self, fd: int, problems: Problems) -> None:
-        """Read from `fd`; raise Unavailable if there is nothing to read from."""
+    def __init__(self, fd: int, report: Callable[[str], None]) -> None:
+        """Read from `fd`; raise Unavailable if it is closed or a terminal."""
         try:
-            terminal = os.isatty(fd)
+            is_terminal = os.isatty(fd)
             os.fstat(fd)
         except OSError:
             raise Unavailable("standard input is closed") from None
-        if terminal:
+        if is_terminal:
             raise Unavailable("standard input is a terminal: neuron-monitor | agent --stdin neuron")
-        self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(problems)
-        self._unfinished = False
+        self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(report)
+        self._unfinished = self._any_record = False
 
     def read(self, now: float) -> Iterator[bytes]:
-        """Yield the records that are there; at the end of input also an unfinished one."""
+        """Yield the records that can be read; at the end of input also an unfinished one."""
         del now
         for data in self._pipe.chunks(MAX_READ, self._splitter.wait_ms):
             yield from self._splitter.split(data)
@@ -164,28 +152,24 @@ class Input:
             self._unfinished = True
             yield rest
 
-    def note_lines(self, now: float) -> None:
-        """Do nothing: nobody can restart it."""
-
-    def problems(self) -> list[str]:
-        """Return nothing: what is wrong is told by `finish`."""
-        return []
-
-    def finish(self, now: float, *, whole: bool) -> InputEnded | None:
-        """Return how the input ended, None if it goes on; `whole`: the last record was valid."""
+    def finish(self, now: float, valid: Sequence[bool]) -> list[str]:
+        """Take which lines were records; raise InputEnded if the input has ended; return no problems."""
         del now
+        self._any_record = self._any_record or any(valid)
         ended = self._pipe.ended
         if ended is None:
-            return None
+            return []
         if ended != CLOSED:
-            return InputEnded(f"standard input: {ended}", clean=False)
-        if self._unfinished and not whole:
-            return InputEnded("standard input ended within a record, which is lost", clean=False)
-        return InputEnded("standard input has ended", clean=True)
+            raise InputEnded(f"standard input: {ended}", clean=False)
+        if self._unfinished and not valid[-1]:
+            raise InputEnded("standard input ended within a record, which is lost", clean=False)
+        if not self._any_record:
+            raise InputEnded("standard input ended before its first record: does neuron-monitor run?", clean=False)
+        raise InputEnded("standard input has ended", clean=True)
 
     def close(self) -> None:
-        """Leave it open: it is not ours."""
+        """Do nothing: the input belongs to the caller."""
 
     def describe(self) -> str:
-        """Say what is read."""
+        """Return what is read."""
         return "standard input"

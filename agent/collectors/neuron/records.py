@@ -2,179 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agent.collectors.neuron import metrics, schema
 from agent.collectors.neuron.groups import Entry, Groups
 from agent.collectors.neuron.machine import Machine
-from agent.collectors.neuron.problems import Problems
-from agent.collectors.neuron.schema import Group, Reader, Record, Runtime
-from agent.collectors.neuron.series import Row, Series
-from agent.collectors.neuron.tally import Tallies
+from agent.collectors.neuron.schema import LARGEST_TOTAL, MAX_NAMES, Group, Reader, Record, Runtime
+from agent.collectors.neuron.series import Row, Series, Values
 from agent.datapoint import Datapoint, Level
 from agent.host.supervised_process import quoted
 
+if TYPE_CHECKING:
+    from agent.collectors.neuron import NeuronCollector
+
 PERIODS: Final = 3
 """Periods after which a gauge that was not repeated is no longer reported."""
-LONGEST: Final = 3600.0
-"""Seconds; the longest period that is believed."""
+MAX_PERIOD: Final = 3600.0
+"""Seconds; a longer period in a record is not believed."""
 SHORT: Final = 0.5
-"""Seconds; a share of less time is noise, as in the first reading of a runtime."""
+"""Seconds; utilization over less time is noise, as in the first reading of a runtime."""
 TOLERATED: Final = 2
-"""Consecutive records that may lack such shares without a message: runtimes do not all start at once."""
+"""Consecutive records that may lack utilization without a message: runtimes do not all start at once."""
+MAX_SHORT: Final = 10_000
+MAX_TAGS: Final = 256
 UNTAGGED: Final = "untagged"
 """The tag of runtimes without one: the default tag is a pid, and each pid would be a new series."""
 COUNTED: Final = "execution_stats"
 OLD_NAMES: Final = {"inference_stats": COUNTED}
 """Names of groups before October 2022."""
 RATES: Final = frozenset({"neuroncore_counters", "neuron_runtime_vcpu_usage"})
-COUNTERS: Final = {"outcome": metrics.OUTCOMES, "error": metrics.ERRORS}
+
+
+class Tally(NamedTuple):
+    """Counts of the runtimes with one tag, over all records and restarts of the monitor."""
+
+    start_time: int
+    """When the counts were zero (ns since the epoch)."""
+    outcomes: Values
+    errors: Values
 
 
 class Records:
     """Keeps the values of all records so far: call `take` for each line, then `points`."""
 
-    def __init__(
-        self, problems: Problems, level: Level, *, interval: float, tagged: bool, ecc_per_period: bool, boot: int | None
-    ) -> None:
-        """Expect a record every `interval` seconds; for the rest see NeuronCollector.Config, and Machine for `boot`."""
-        series = Series()
-        self._problems, self._interval, self._tagged, self._series = problems, interval, tagged, series
-        self._read, groups = Reader(problems), Groups(series, problems, level)
-        self.machine = Machine(series, groups, problems, level, ecc_per_period=ecc_per_period, boot=boot)
-        self._merge: Mapping[str, Callable[[Sequence[Entry]], list[Row]]] = {
+    def __init__(self, config: NeuronCollector.Config, level: Level, boot: int | None) -> None:
+        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+        self.reader = Reader()
+        """Collects the problems of the input."""
+        self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
+        self._series = Series(self.reader, level)
+        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", boot=boot)
+        groups = Groups(self._series, self.reader, level)
+        self._merge: dict[str, Callable[[Sequence[Entry]], Iterator[Row]]] = {
             "neuroncore_counters": groups.cores,
             "memory_used": groups.memory,
             COUNTED: groups.latency,
             "neuron_runtime_vcpu_usage": groups.vcpu,
         }
-        self._held: dict[str, tuple[float, list[Row]]] = {}
+        self._kept: dict[str, tuple[float, list[Row]]] = {}
+        """The last rows of each group, and until when (monotonic s) they are reported."""
         self._until = 0.0
-        self._tallies = Tallies()
-        self._counting: tuple[float, set[str]] = 0.0, set()
+        self._tallies: dict[str, Tally] = {}
+        """By tag; the least recently used first."""
+        self._counted: tuple[float, set[str]] = 0.0, set()
+        """Until when (monotonic s) the counts of which tags are reported."""
         self._pending: set[str] = set()
+        """Tags whose counts have changed since the last tick."""
         self._short: set[tuple[str, int | None]] = set()
-        self._left_out, self._in_a_row = False, 0
+        """Groups and pids of the last readings over a short time."""
+        self._left_out, self._left_out_in_a_row = False, 0
 
     def take(self, line: bytes, now: float, at: int, start_time: int) -> bool:
         """
-        Take one line, read at `now` (monotonic s) in the tick `at`; tell whether it was a record.
+        Take one line, read at `now` (monotonic s) in the tick `at`; return whether it was a record.
 
-        A new count was zero at `start_time`, the tick before (both in ns since the epoch).
+        A new count was zero at `start_time`, the previous tick (both in ns since the epoch).
         """
         try:
             record = schema.decode(line)
         except (ValueError, RecursionError):
             text = line[:500].decode(errors="replace")
-            cut = text.lstrip().startswith("{")
-            self._problems.add("a record was cut, or is no JSON" if cut else f"neuron-monitor said: {quoted(text)}")
+            is_record = text.lstrip().startswith("{")
+            message = "a record was cut, or is not JSON" if is_record else f"neuron-monitor printed: {quoted(text)}"
+            self.reader.report(message)
             return False
         if record is None:
-            self._problems.add("a line is JSON, but no record")
+            self.reader.report("a line is JSON, but not a record")
             return False
         self._until = now + PERIODS * max(self._period(record), self._interval)
         for name, rows in self.machine.take(record, now, self._until, at, start_time):
-            self._hold(name, rows)
+            self._keep(name, rows)
         self._left_out = False
         self._take_runtimes(record.neuron_runtime_data, start_time)
-        self._in_a_row = self._in_a_row + 1 if self._left_out else 0
-        if self._in_a_row > TOLERATED:
+        self._left_out_in_a_row = self._left_out_in_a_row + 1 if self._left_out else 0
+        if self._left_out_in_a_row > TOLERATED:
             self.report_left_out()
         return True
 
     def report_left_out(self) -> None:
-        """Report, only once, that shares were left out of the last record."""
+        """Report, only once, that utilization was left out of the last record."""
         if self._left_out:
-            self._problems.once(
+            self.reader.report_once(
                 f"utilization is left out of records of less than {SHORT:g} s, unless the one before was as short"
             )
 
     def points(self, at: int, now: float) -> Iterator[Datapoint]:
         """Yield recent gauges, and counts; also new counts of runtimes that have ended."""
-        for until, rows in self._held.values():
-            if now <= until:
-                for metric, value, dims, start_time in rows:
-                    yield Datapoint(metric, value, dims, at, start_time)
-        until, tags = self._counting
+        rows = [row for until, kept in self._kept.values() if now <= until for row in kept]
+        until, tags = self._counted
         pending, self._pending = self._pending, set()
         for tag in pending | tags if now <= until else pending:
-            tally = self._tallies.of(tag, at)
-            for (kind, name), count in tally.counts.items():
-                metric, value, dims, start_time = self._series.row(
-                    COUNTERS[kind], count, name, tag=tag, start_time=tally.start_time
-                )
-                yield Datapoint(metric, value, dims, at, start_time)
+            tally = self._tally(tag, at)
+            rows += self._series.rows(metrics.OUTCOMES, tally.outcomes, tally.start_time)
+            rows += self._series.rows(metrics.ERRORS, tally.errors, tally.start_time)
+        for metric, value, dims, start_time in rows:
+            yield Datapoint(metric, value, dims, at, start_time)
 
     def _take_runtimes(self, listed: Any, start_time: int) -> None:
-        if listed is None:
-            return  # where nothing runs the list is empty, not null or missing
-        if not isinstance(listed, list):
-            self._problems.add("neuron_runtime_data: no list")
-            return
-        runtimes = [runtime for runtime in listed if isinstance(runtime, Runtime)]
-        if len(runtimes) < len(listed):
-            self._problems.add("neuron_runtime_data: a runtime is no object")
-        self._hold("runtimes", [self._series.row(metrics.RUNTIMES, len(runtimes))])
+        given = self.reader.expect(listed, list, "neuron_runtime_data")
+        if given is None:
+            return  # the list is empty, not null or missing, if nothing runs
+        runtimes = [runtime for runtime in given if isinstance(runtime, Runtime)]
+        if len(runtimes) < len(given):
+            self.reader.report("neuron_runtime_data: a runtime is not an object")
+        self._keep("runtimes", self._series.rows(metrics.RUNTIMES, {("",): len(runtimes)}))
+        reports = [
+            (runtime, self.reader.mapping(runtime.report, "report"))
+            for runtime in runtimes
+            if not self.reader.failed("a runtime", runtime.error) and runtime.report is not None
+        ]
         found: dict[str, list[Entry]] = {}
-        reports = [(runtime, report) for runtime in runtimes if (report := self._report(runtime)) is not None]
         for runtime, report in reports:
             tag = self._tag(runtime.neuron_runtime_tag)
-            for name, group in self._known_groups(report):
-                entries = found.setdefault(name, [])
-                if group is not None and not self._is_noise(name, runtime.pid, group):
+            for key, content in report.items():
+                name = OLD_NAMES.get(key, key)
+                if name not in self._merge:
+                    self.reader.report_once(f"the group {quoted(key)} of a runtime is unknown")
+                    continue
+                entries, group = found.setdefault(name, []), self.reader.group(content, name)
+                if group and not self._is_noise(name, runtime.pid, group):
                     entries.append((tag, group))
-        # A group with a period of its own is not in each record: its rows are kept while any runtime reports.
+        # A group with its own period is not in each record: its rows are kept as long as any runtime reports.
         for name in found if reports else self._merge:
             entries = found.get(name, [])
-            self._hold(name, self._merge[name](entries))
+            self._keep(name, self._merge[name](entries))
             if name == COUNTED:
                 self._count(entries, start_time)
 
-    def _report(self, runtime: Runtime) -> Mapping[str, Any] | None:
-        if self._read.failed("a runtime", runtime.error) or runtime.report is None:
-            return None
-        return self._read.mapping(runtime.report, "report")
-
-    def _known_groups(self, report: Mapping[str, Any]) -> Iterator[tuple[str, Group | None]]:
-        for given, group in report.items():
-            name = OLD_NAMES.get(given, given)
-            if name in self._merge:
-                yield name, self._read.group(group, name)
-            else:
-                self._problems.once(f"the group {quoted(given)} of a runtime is not known")
-
     def _count(self, entries: Sequence[Entry], start_time: int) -> None:
         """Add the counts of one record."""
-        self._counting = self._until, {tag for tag, _ in entries}
+        self._counted = self._until, {tag for tag, _ in entries}
         for tag, group in entries:
-            tally = self._tallies.of(tag, start_time)
+            tally = self._tally(tag, start_time)
             self._pending.add(tag)
             ended = group.inference_summary if group.execution_summary is None else group.execution_summary
-            for kind, summary in (("outcome", ended), ("error", group.error_summary)):
-                for name, count in self._read.named(summary, f"summary by {kind}"):
-                    tally.add((kind, name), int(count))
+            failed = group.error_summary
+            for kind, summary, counts in ("outcome", ended, tally.outcomes), ("error", failed, tally.errors):
+                for name, count in self.reader.named(summary, f"summary by {kind}"):
+                    if (tag, name) in counts or len(counts) < MAX_NAMES:
+                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), LARGEST_TOTAL)
+
+    def _tally(self, tag: str, start_time: int) -> Tally:
+        """Return the tally of a tag; at most 256 are kept, and a new one is zero at `start_time`."""
+        tally = self._tallies.pop(tag, None) or Tally(start_time, {}, {})
+        if len(self._tallies) >= MAX_TAGS:
+            del self._tallies[next(iter(self._tallies))]
+        self._tallies[tag] = tally
+        return tally
 
     def _is_noise(self, name: str, pid: Any, group: Group) -> bool:
-        """Tell whether this is a share of a very short time that was not configured as the period."""
+        """Return whether this is utilization over a very short time that is not the configured period."""
         if name not in RATES:
             return False
-        period = self._read.number(group.period, "period")
-        who = name, pid if isinstance(pid, int) else None
+        period = self.reader.number(group.period, "period")
+        runtime = name, pid if isinstance(pid, int) else None
         if period is None or period >= SHORT:
-            self._short.discard(who)
+            self._short.discard(runtime)
             return False
-        if who in self._short:
+        if runtime in self._short:
             return False
-        if len(self._short) < 10_000:
-            self._short.add(who)
+        if len(self._short) < MAX_SHORT:
+            self._short.add(runtime)
         self._left_out = True
         return True
 
     def _tag(self, given: Any) -> str:
         if not self._tagged:
             return ""
-        tag = self._read.text(given, "neuron_runtime_tag")
+        tag = self.reader.text(given, "neuron_runtime_tag")
         return UNTAGGED if not tag or tag.isdecimal() else tag
 
     def _period(self, record: Record) -> float:
@@ -182,8 +198,8 @@ class Records:
         runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
         reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, Runtime))]
         groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
-        periods = [self._read.number(group.period, "period") or 0.0 for group in groups if isinstance(group, Group)]
-        return min(max(periods, default=0.0), LONGEST)
+        periods = [self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, Group)]
+        return min(max(periods, default=0.0), MAX_PERIOD)
 
-    def _hold(self, name: str, rows: list[Row]) -> None:
-        self._held[name] = self._until, rows
+    def _keep(self, name: str, rows: Iterable[Row]) -> None:
+        self._kept[name] = self._until, list(rows)

@@ -9,12 +9,12 @@ https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from agent.collectors.neuron.problems import Problems
 from agent.host.supervised_process import quoted
 
 Scalar = None | bool | int | float | str
@@ -22,7 +22,16 @@ NoObject = Scalar | list[Any]
 
 LARGEST: Final = 2**53
 """The largest count, size or rate: 9 PB, 9 Pflop/s of one core."""
-MOST_NAMES: Final = 64
+LARGEST_TOTAL: Final = 2**63 - 1
+"""The largest sum of counts: a 64-bit integer, as sinks send it."""
+NAME: Final = re.compile(r"\w{1,64}", re.ASCII)
+"""A valid value of a dimension such as `error`."""
+INDEX: Final = re.compile(r"0|[1-9][0-9]{0,3}")
+"""The index of a core or of a device."""
+MAX_NAMES: Final = 64
+"""Names of counts or categories in one object; each is a series."""
+MAX_PROBLEMS: Final = 32
+"""Different problems of one tick."""
 
 
 class Core(msgspec.Struct, gc=False):
@@ -73,76 +82,82 @@ class Record(msgspec.Struct):
 
 _decoder: Final = msgspec.json.Decoder(Record | NoObject)
 _NOTHING: Final = Record()
+KINDS: Final = {dict: "an object", Group: "an object", list: "a list", str: "a string"}
+T = TypeVar("T")
 
 
 def decode(line: bytes) -> Record | None:
-    """Return a record, None if the JSON is something else; raise ValueError, RecursionError if it is no JSON."""
+    """Return a record, or None if the JSON is something else; raise ValueError or RecursionError if it is not JSON."""
     found = _decoder.decode(line)
     return found if isinstance(found, Record) and found != _NOTHING else None
 
 
 class Reader:
-    """Reads values of any type; notes invalid ones; null or missing is absent."""
+    """Reads values of any type; null or missing is absent, anything else that is invalid becomes a problem."""
 
-    def __init__(self, problems: Problems) -> None:
-        """Note invalid values in `problems`."""
-        self._problems = problems
+    def __init__(self) -> None:
+        self._problems: dict[str, None] = {}
+        self._reported: set[str] = set()
 
-    def number(self, value: Any, what: str, most: float = LARGEST) -> float | None:
-        """Return a number from 0 to `most`, or None."""
+    def report(self, message: str) -> None:
+        """Note a problem, once a tick; the message has no numbers, so that repeats are equal."""
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems[message] = None
+
+    def report_once(self, message: str) -> None:
+        """Note a problem that is reported only the first time."""
+        if message not in self._reported and len(self._reported) < MAX_PROBLEMS:
+            self._reported.add(message)
+            self.report(message)
+
+    def take_problems(self) -> list[str]:
+        """Return the problems since the last call."""
+        problems, self._problems = list(self._problems), {}
+        return problems
+
+    def number(self, value: Any, what: str, largest: float = LARGEST) -> float | None:
+        """Return a number from 0 to `largest`, or None."""
         if type(value) is int or type(value) is float:
-            if 0 <= value <= most:
+            if 0 <= value <= largest:
                 return value
-            self._problems.add(f"{what}: out of range")
+            self.report(f"{what}: out of range")
         elif value is not None:
-            self._problems.add(f"{what}: no number")
+            self.report(f"{what}: not a number")
         return None
 
     def failed(self, what: str, error: Any) -> bool:
-        """Tell whether the monitor reports an error for a part; its other values are then invalid."""
+        """Return whether the monitor reports an error for a part, whose other values are then invalid."""
         if error is None or error == "":
             return False
-        self._problems.add(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is no text'}")
+        self.report(f"{what}: {quoted(error) if isinstance(error, str) else 'an error that is not a string'}")
         return True
 
-    def group(self, value: Any, name: str) -> Group | None:
-        """Return a metric group, None if it is invalid or has failed."""
-        if isinstance(value, Group):
-            return None if self.failed(name, value.error) else value
+    def expect(self, value: Any, kind: type[T], what: str) -> T | None:
+        """Return the value if it is of this kind, else None."""
+        if isinstance(value, kind):
+            return value
         if value is not None:
-            self._problems.add(f"{name}: no object")
+            self.report(f"{what}: not {KINDS[kind]}")
         return None
 
     def mapping(self, value: Any, what: str) -> dict[str, Any]:
-        """Return an object, {} if it is none."""
-        if isinstance(value, dict):
-            return value
-        if value is not None:
-            self._problems.add(f"{what}: no object")
-        return {}
+        """Return an object, or {} if the value is something else."""
+        return self.expect(value, dict, what) or {}
 
-    def named(self, value: Any, what: str, most: float = LARGEST) -> Iterator[tuple[str, float]]:
+    def group(self, value: Any, name: str) -> Group | None:
+        """Return a metric group, or None if it is invalid or has failed."""
+        group = self.expect(value, Group, name)
+        return group if group and not self.failed(name, group.error) else None
+
+    def named(self, value: Any, what: str, largest: float = LARGEST) -> Iterator[tuple[str, float]]:
         """Yield names and numbers of an object, such as counts by kind of error."""
         for n, (name, number) in enumerate(self.mapping(value, what).items()):
-            if n >= MOST_NAMES or not is_name(name):
-                self._problems.add(f"{what}: too many names, or one that is none")
-            elif (found := self.number(number, what, most)) is not None:
+            if n >= MAX_NAMES or not NAME.fullmatch(name):
+                self.report(f"{what}: too many names, or an invalid name")
+            elif (found := self.number(number, what, largest)) is not None:
                 yield name, found
 
     def text(self, value: Any, what: str) -> str:
-        """Return a text as one line of at most 255 characters, "" if it is none."""
-        if isinstance(value, str):
-            return "".join(c if c.isprintable() else "?" for c in value[:255]).strip()
-        if value is not None:
-            self._problems.add(f"{what}: no text")
-        return ""
-
-
-def is_name(text: str) -> bool:
-    """Tell whether `text` may be the value of a dimension such as `error`."""
-    return 0 < len(text) <= 64 and text.isascii() and text.replace("_", "").isalnum()
-
-
-def is_index(text: str) -> bool:
-    """Tell whether `text` is the index of a core or of a device."""
-    return 0 < len(text) <= 4 and text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
+        """Return a string as one line of at most 255 characters, or "" if the value is something else."""
+        text = self.expect(value, str, what) or ""
+        return "".join(c if c.isprintable() else "?" for c in text[:255]).strip()

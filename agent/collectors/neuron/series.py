@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from agent.collectors.neuron.metrics import CORE, TAG, shaped
-from agent.datapoint import Dimensions, Metric
+from agent.collectors.neuron.schema import INDEX, Reader
+from agent.datapoint import Dimensions, Level, Metric
 
-MOST: Final = 20_000
+MAX_CACHED: Final = 20_000
 """Series whose dimensions are cached."""
 
-Pods = Mapping[str, Mapping[str, str]]
+Values = dict[tuple[str, ...], float]
+"""Values by the runtime's tag ("" for none) and the values of the metric's dimensions, without a core's device."""
+Pods = Mapping[str, dict[str, str]]
 """Dimensions of the pod that uses a core, by the core's index."""
 
 
@@ -21,37 +24,59 @@ class Row(NamedTuple):
     metric: Metric
     value: float
     dims: Dimensions
-    start_time: int | None = None
+    start_time: int | None
 
 
 class Series:
-    """Finds the series of a value; adds the pods that use the cores."""
+    """Finds the series of values; adds to each core its device and the pod that uses it."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._known: dict[tuple[str, int, str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}
+    def __init__(self, reader: Reader, level: Level) -> None:
+        """Make rows of metrics up to `level`."""
+        self._reader, self.level = reader, level
+        self._known: dict[tuple[str, tuple[str, ...]], tuple[Metric, Dimensions]] = {}
         self._pods: Pods = {}
+        self._cores_per_device: int | None = None
 
-    def pods(self, pods: Pods) -> None:
+    def set_pods(self, pods: Pods) -> None:
         """Add these dimensions to the series of cores from now on."""
         if pods != self._pods:
             self._pods = pods
             self._known.clear()
 
-    def row(self, metric: Metric, value: float, *places: str, tag: str = "", start_time: int | None = None) -> Row:
-        """Return `value` with its series; `places` are the values of the metric's dimensions, in order."""
-        key = (metric.name, metric.level, tag, places)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= MOST:
-                self._known.clear()
-            known = self._known[key] = self._learn(metric, places, tag)
-        return Row(known[0], value, known[1], start_time)
+    def set_cores_per_device(self, count: int) -> None:
+        """Take how many cores each device has; logical cores on Trn2."""
+        if count != self._cores_per_device:
+            self._cores_per_device = count
+            self._known.clear()
 
-    def _learn(self, metric: Metric, places: tuple[str, ...], tag: str) -> tuple[Metric, Dimensions]:
-        pairs = dict(zip(metric.dims, places, strict=True))
-        if tag:
-            pairs[TAG] = tag
+    def rows(self, metric: Metric, values: Values, start_time: int | None = None) -> Iterator[Row]:
+        """Yield the values with their series, except for cores whose device is unknown."""
+        if metric.level > self.level:
+            return
+        for key, value in values.items():
+            if found := self._known.get((metric.name, key)) or self._new_series(metric, *key):
+                yield Row(found[0], value, found[1], start_time)
+
+    def _new_series(self, metric: Metric, tag: str, *values: str) -> tuple[Metric, Dimensions] | None:
+        key = metric.name, (tag, *values)
+        pods: dict[str, str] = {}
         if metric.dims[:2] == CORE:
-            pairs |= self._pods.get(places[0], {})
-        return shaped(metric, tuple(pairs)), Dimensions(pairs)
+            core, *more = values
+            if (device := self._device(core)) is None:
+                return None
+            values, pods = (core, device, *more), self._pods.get(core, {})
+        pairs = dict(zip(metric.dims, values, strict=True)) | ({TAG: tag} if tag else {}) | pods
+        if len(self._known) >= MAX_CACHED:
+            self._known.clear()
+        self._known[key] = shaped(metric, tuple(pairs)), Dimensions(pairs)
+        return self._known[key]
+
+    def _device(self, core: str) -> str | None:
+        """Return the index of the device of a core, whose index counts on over devices, or None if it is unknown."""
+        if self._cores_per_device and INDEX.fullmatch(core):
+            return str(int(core) // self._cores_per_device)
+        problem = (
+            "is not an index" if self._cores_per_device else "has no device: neuroncore_per_device_count is unknown"
+        )
+        self._reader.report(f"the key of a core {problem}; the core is left out")
+        return None

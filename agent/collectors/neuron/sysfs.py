@@ -7,15 +7,14 @@ Writing to a counter there clears it; the files are opened read-only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from agent.collectors.neuron import metrics
-from agent.collectors.neuron.problems import Problems
-from agent.collectors.neuron.schema import LARGEST, is_index
-from agent.collectors.neuron.tally import Reported
+from agent.collectors.neuron.schema import INDEX, LARGEST
 from agent.datapoint import Datapoint, Dimensions
+from agent.host.counters import Life
 from agent.host.procfs import open_kept
 from agent.host.supervised_process import quoted
 
@@ -25,30 +24,27 @@ REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
 VALID: Final = b"POWER_STATUS_VALID"
 NO_DATA: Final = b"POWER_STATUS_NO_DATA"
 STALE: Final = 180
-"""Seconds after which a mean is too old; the driver makes one each minute."""
+"""Seconds after which a mean is too old; the driver computes one each minute."""
 
 
 class _Device:
     def __init__(self, folder: Path, index: str, boot: int | None) -> None:
-        self.dims = Dimensions(neuron_device=index)
+        self._dims = Dimensions(neuron_device=index)
         self._power, self._repairable = open_kept(folder / POWER), open_kept(folder / REPAIRABLE)
-        self._errors: Reported | None = None
-        self._boot = boot
+        self._errors = Life(boot)
 
-    def points(self, at: int, problems: Problems) -> Iterator[Datapoint]:
+    def points(self, at: int, report: Callable[[str], None]) -> Iterator[Datapoint]:
         """Yield the readings; raise OSError if the device is gone."""
-        if self._power and (share := _power(self._power.read(), at, problems)) is not None:
-            yield metrics.POWER.point(at, share, self.dims)
+        if self._power and (share := _power(self._power.read(), at, report)) is not None:
+            yield metrics.POWER.point(at, share, self._dims)
         if self._repairable:
             text = self._repairable.read().strip()
             if text.isdigit() and len(text) < 20 and int(text) < LARGEST:
-                self._errors = self._errors or Reported(self._boot or at)
-                self._errors.read(int(text), at)
-                yield metrics.ECC_REPAIRABLE.point(
-                    at, self._errors.value, self.dims, start_time=self._errors.start_time
-                )
+                errors = self._errors
+                errors.take(int(text), at)
+                yield metrics.ECC_REPAIRABLE.point(at, errors.value, self._dims, start_time=errors.start_time)
             else:
-                problems.add(f"{REPAIRABLE}: no count")
+                report(f"{REPAIRABLE}: not a count")
 
     def close(self) -> None:
         for file in (self._power, self._repairable):
@@ -59,21 +55,24 @@ class _Device:
 class Devices:
     """The devices in sysfs; there may be none."""
 
-    def __init__(self, sys: Path, boot: int | None, problems: Problems) -> None:
-        """Look under `sys`; the counters were zero at `boot` (ns since the epoch), else when they are first seen."""
-        self._folder, self._boot, self._problems = sys / DEVICES, boot, problems
+    def __init__(self, sys: Path, boot: int | None, report: Callable[[str], None]) -> None:
+        """Look under `sys`; the counters were zero at `boot` (ns since the epoch; None: when they are first read)."""
+        self._folder, self._boot, self._report = sys / DEVICES, boot, report
         self._devices: list[_Device] = []
 
     def points(self, at: int) -> Iterator[Datapoint]:
         """Yield the readings of all devices."""
         if not self._devices:
-            self._find()
+            indices = {folder: folder.name.removeprefix("neuron") for folder in sorted(self._folder.glob("neuron*"))}
+            self._devices = [
+                _Device(path, index, self._boot) for path, index in indices.items() if INDEX.fullmatch(index)
+            ]
         lost = False
         for device in self._devices:
             try:
-                yield from device.points(at, self._problems)
+                yield from device.points(at, self._report)
             except OSError as problem:
-                self._problems.add(f"a device in {self._folder} cannot be read: {problem.strerror}")
+                self._report(f"a device in {self._folder} cannot be read: {problem.strerror}")
                 lost = True
         if lost:  # the driver may have been reloaded
             self.close()
@@ -84,24 +83,18 @@ class Devices:
             device.close()
         self._devices = []
 
-    def _find(self) -> None:
-        for folder in sorted(self._folder.glob("neuron[0-9]*")):
-            index = folder.name.removeprefix("neuron")
-            if is_index(index):
-                self._devices.append(_Device(folder, index, self._boot))
 
-
-def _power(text: bytes, at: int, problems: Problems) -> float | None:
+def _power(text: bytes, at: int, report: Callable[[str], None]) -> float | None:
     """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
     status, *fields = text.strip().split(b",")
     if status == NO_DATA:
         return None
     if status != VALID:
-        problems.add(f"{POWER}: {quoted(status.decode(errors='replace'))}")
+        report(f"{POWER}: {quoted(status)}")
         return None
     try:
         when, _, _, mean = (float(field) for field in fields)
     except ValueError:
-        problems.add(f"{POWER}: not as expected")
+        report(f"{POWER}: expected STATUS,epoch,minimum,maximum,mean")
         return None
     return mean if 0 <= mean <= 100 and at / 1e9 - when <= STALE else None

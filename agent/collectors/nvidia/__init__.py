@@ -57,7 +57,11 @@ class NvidiaCollector(Collector):
     def open(self) -> None:
         """Find the GPUs; raise Unavailable if there is none. Without a driver, pynvml (3 MB) is not loaded."""
         self.close()
-        self._check_driver()
+        if sys.platform != "win32":  # looking for the driver's files takes microseconds and cannot hang
+            root = self._config.root
+            files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
+            if not any(file.exists() for file in files):
+                raise Unavailable(f"no NVIDIA driver: {', '.join(map(str, files))} are absent")
         try:
             from agent.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads pynvml
         except ModuleNotFoundError as problem:
@@ -80,12 +84,3 @@ class NvidiaCollector(Collector):
         if self._gpus:
             self._gpus.close()
             self._gpus = None
-
-    def _check_driver(self) -> None:
-        """Raise Unavailable if no file of the driver exists: this takes microseconds and cannot hang."""
-        if sys.platform == "win32":
-            return
-        root = self._config.root
-        files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
-        if not any(file.exists() for file in files):
-            raise Unavailable(f"no NVIDIA driver: {', '.join(map(str, files))} are absent")

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pynvml
 
 from agent.collectors.nvidia.gpm import GRAPHICS, Gpm
-from agent.collectors.nvidia.metrics import THROTTLES, GpuMetrics, PartMetrics
+from agent.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from agent.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.host.counters import Life
@@ -18,7 +18,6 @@ ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
 MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
 RECOVERY: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, a constant that the oldest supported nvidia-ml-py lacks."""
-ECC_CORRECTED, ECC_UNCORRECTED = pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
 LINKS: Final = {
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
     pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
@@ -27,24 +26,12 @@ LINKS: Final = {
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
 MAX_FAN: Final = 200
-"""nvmlDeviceGetFanSpeed may exceed 100 percent; a larger value than this is no reading."""
+"""The fan's speed may exceed 100 percent; a value above this is invalid."""
 
 
 def percent(value: float) -> float | None:
-    """Return a share from 0 to 100, else None; a value below 101 is a rounding error of GPM and becomes 100."""
+    """Return a share from 0 to 100, or None; GPM's rounding errors below 101 become 100."""
     return min(100, value) if 0 <= value < 101 else None
-
-
-class Name(NamedTuple):
-    """Identifies a part."""
-
-    who: str
-    """Its name in messages."""
-    number: int
-    """Index of the GPU, or of the instance within its GPU."""
-    uuid: str
-    model: str
-    dims: Dimensions
 
 
 class Part:
@@ -52,9 +39,10 @@ class Part:
 
     metrics: PartMetrics
 
-    def __init__(self, handle: Any, name: Name, metrics: PartMetrics, level: Level) -> None:
-        self.handle, self.name, self.dims, self.metrics = handle, name, name.dims, metrics
-        self.query = NvmlQuery(name.who)
+    def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
+        """Take the handle; `dims` has `gpu`, and `mig` for an instance."""
+        self.handle, self.dims, self.metrics = handle, dims, metrics
+        self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
         self.detailed = level >= Level.DETAILED
         self.gpm: Gpm | None = None
         self.used: int | None = None
@@ -62,6 +50,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.sampled_until: int | None = None
+        """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
 
     def begin(self, now: int) -> None:
         """Start a tick at `now` (monotonic ns)."""
@@ -75,18 +65,17 @@ class Part:
 
     def _memory(self, at: int) -> Iterator[Datapoint]:
         ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
-        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2)
-        if info is None:  # drivers before 510, which count memory reserved by the driver as used
-            info = ask("memory.v1", call, self.handle)
-        if info is not None and (used := info.used) <= (total := info.total) and total:
+        # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
+        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
+        if info and (used := info.used) <= (total := info.total) and total:
             self.used, self.total = used, total
             yield m.memory_used.point(at, used, self.dims)
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
             if self.detailed:
                 yield m.memory_total.point(at, total, self.dims)
 
-    def _activity(self, at: int, now: int) -> Iterator[Datapoint]:
-        for number, value in self.gpm.read(now).items() if self.gpm else ():
+    def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+        for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
             if number == GRAPHICS:
                 yield from self._utilization(at, value)
             else:
@@ -104,22 +93,22 @@ class Part:
 class Instance(Part):
     """A MIG instance, with memory and processes of its own; only GPM reports its utilization."""
 
-    def __init__(self, handle: Any, gpu: Gpu, name: Name, metrics: PartMetrics, level: Level) -> None:
-        super().__init__(handle, name, metrics, level)
+    def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
+        super().__init__(handle, dims, metrics, level)
         number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
         if number is not None:
-            wanted = [GRAPHICS, *(metrics.active if self.detailed else ())]
-            self.gpm = Gpm(self.query, gpu, lambda into: pynvml.nvmlGpmMigSampleGet(gpu.handle, number, into), wanted)
+            self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
 
-    def read(self, at: int, now: int) -> Iterator[Datapoint]:
-        """Yield all readings; raise Lost."""
+    def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+        """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
         yield from self._memory(at)
-        yield from self._activity(at, now)
+        yield from self._activity(at, now, gpu)
 
 
 class _Counter(NamedTuple):
     metric: Metric
     unit: float
+    """One unit of the metric in units of the field."""
     dims: Dimensions
     life: Life
 
@@ -129,38 +118,49 @@ class Gpu(Part):
 
     metrics: GpuMetrics
 
-    def __init__(self, handle: Any, name: Name, metrics: GpuMetrics, level: Level) -> None:
+    def __init__(self, handle: Any, model: str, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
         """Take the handle, or None if the driver lists the GPU but returns no handle."""
-        super().__init__(handle, name, metrics, level)
+        super().__init__(handle, dims, metrics, level)
+        self.model, self.number = model, int(dims[GPU])
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
-        self.instances: list[Instance] = []
+        self.instances: dict[str, Instance] = {}
+        """The MIG instances by UUID."""
         self.lost = False
         self._limit: float | None = None
         self._recovery = False
         self._base: tuple[int | None, int, float] | None = None
         self._counters: dict[int, _Counter] = {}
-        m = metrics
-        self._count(m.energy, 1e3, ENERGY)
-        self._count(m.ecc_uncorrected, 1, ECC_UNCORRECTED)
-        fast, slow = {(ENERGY, 0): "energy"}, {(ECC_UNCORRECTED, 0): "ecc", (RECOVERY, 0): "recovery"}
+        self._all_fields: dict[tuple[int, int], str] = {}
+        """Names of queries by number and scope of the field."""
+        m, count = metrics, self._count
+        count("energy", ENERGY, m.energy, 1e3)
         if self.detailed:
-            self.gpm = Gpm(self.query, self, lambda into: pynvml.nvmlGpmSampleGet(self.handle, into), m.active)
-            fast[MEMORY_TEMPERATURE, 0] = "temperature"
-            slow[ECC_CORRECTED, 0] = "ecc"
-            self._count(m.ecc_corrected, 1, ECC_CORRECTED)
-            slow |= self._add_detailed_counters()
-        self._fast_fields, self._all_fields = fast, fast | slow
-        self._clocks = [(f"clock.{number}", number, metric) for number, metric in m.clocks.items()]
+            self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
+        self._fast_fields = dict(self._all_fields)
+        self._all_fields[RECOVERY, 0] = "recovery"
+        count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
+        if self.detailed:
+            self.gpm = Gpm(self.query, m.active)
+            count("ecc", pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
+            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
+            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
+            for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
+                count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
+                count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+            count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
+            count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
+            for field, reason in THROTTLES.items():
+                count("throttled", field, m.throttled, 1e9, reason=reason)
 
     @property
     def parts(self) -> list[Part]:
         """The parts that run processes: the instances, or the GPU if it has none."""
-        return [*self.instances] or [self]
+        return [*self.instances.values()] or [self]
 
     def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
-        for part in (self, *self.instances):
+        for part in (self, *self.instances.values()):
             part.begin(now)
         self.lost = self.handle is None
         try:
@@ -168,6 +168,9 @@ class Gpu(Part):
                 yield from self._readings(at, now, slow=slow)
         except Lost:
             self.lost = True
+        if self.lost:
+            for part in self.parts:
+                part.sampled_until = None
         if self.lost or self.query.reset or self._recovery:
             yield self.metrics.state.point(at, 0, self.dims)
         elif self.query.answered:
@@ -175,16 +178,20 @@ class Gpu(Part):
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, including those of the instances."""
-        return [text for part in (self, *self.instances) for text in part.query.troubles.values()]
+        return [text for part in (self, *self.instances.values()) for text in part.query.troubles.values()]
 
     def close(self) -> None:
         """Free the driver's resources, including those of the instances."""
         super().close()
-        for instance in self.instances:
+        for instance in self.instances.values():
             instance.close()
 
     def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
-        yield from self._rates(at)
+        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        if rates is not None:
+            yield from self._utilization(at, rates.gpu)
+            if self.detailed:
+                yield from self._share(self.metrics.memory_activity, at, rates.memory)
         yield from self._memory(at)
         yield from self._temperature(at)
         if slow:
@@ -192,15 +199,8 @@ class Gpu(Part):
         yield from self._fields(at, now, slow=slow)
         if self.detailed:
             yield from self._detail(at, now)
-        for instance in self.instances:
-            yield from instance.read(at, now)
-
-    def _rates(self, at: int) -> Iterator[Datapoint]:
-        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
-        if rates is not None:
-            yield from self._utilization(at, rates.gpu)
-            if self.detailed:
-                yield from self._share(self.metrics.memory_activity, at, rates.memory)
+        for instance in self.instances.values():
+            yield from instance.read(at, now, self.handle)
 
     def _temperature(self, at: int) -> Iterator[Datapoint]:
         ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
@@ -221,14 +221,14 @@ class Gpu(Part):
 
     def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
         ask, m = self.query.ask, self.metrics
-        for name, number, metric in self._clocks:
-            if (clock := ask(name, pynvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
+        for number, metric in m.clocks.items():
+            if (clock := ask(f"clock.{number}", pynvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
                 yield metric.point(at, clock, self.dims)
         if encoder := ask("encoder", pynvml.nvmlDeviceGetEncoderUtilization, self.handle):
             yield from self._share(m.encoder, at, encoder[0])
         if decoder := ask("decoder", pynvml.nvmlDeviceGetDecoderUtilization, self.handle):
             yield from self._share(m.decoder, at, decoder[0])
-        yield from self._activity(at, now)
+        yield from self._activity(at, now, self.handle)
 
     def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
         found = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
@@ -264,30 +264,7 @@ class Gpu(Part):
             if self._limit:
                 yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
 
-    def _count(self, metric: Metric, unit: float, number: int, **more: str) -> None:
-        """Read field `number` as a counter; `unit` of the field is one unit of the metric."""
-        self._counters[number] = _Counter(metric, unit, self.dims | more, Life())
-
-    def _add_detailed_counters(self) -> dict[tuple[int, int], str]:
-        m = self.metrics
-        groups: dict[tuple[int, int], str] = {}
-        for number, metric in (
-            (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent),
-            (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received),
-        ):
-            self._count(metric, 1, number)
-            groups[number, 0] = "pcie"
-        for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
-            self._count(metric, 1 / 1024, in_kib)
-            self._count(metric, 1, in_bytes)
-            groups |= {(in_kib, ALL_LINKS): "nvlink", (in_bytes, ALL_LINKS): "nvlink"}
-        for number, cause in (
-            (pynvml.NVML_FI_DEV_REMAPPED_COR, "correctable"),
-            (pynvml.NVML_FI_DEV_REMAPPED_UNC, "uncorrectable"),
-        ):
-            self._count(m.rows_remapped, 1, number, cause=cause)
-            groups[number, 0] = "rows"
-        for number, reason in THROTTLES.items():
-            self._count(m.throttled, 1e9, number, reason=reason)
-            groups[number, 0] = "throttled"
-        return groups
+    def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
+        """Read a field as a counter, with the dimensions `more`."""
+        self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
+        self._all_fields[field, scope] = query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ctypes import c_void_p, cast
 from typing import Any, Final
 
@@ -26,11 +27,10 @@ def address(handle: Any) -> int | None:
 
 class Xids:
     """
-    Counts the Xid errors of each GPU since the agent started.
+    Counts the Xid errors of each GPU since the agent started; MIG instances have no events of their own.
 
     The kernel module queues events for registered clients (nv_post_event of NVIDIA/open-gpu-kernel-modules), so a tick
-    reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event. MIG
-    instances have no events of their own.
+    reads all events since the last one and no thread has to wait. On Windows the driver keeps only the last event.
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -38,35 +38,31 @@ class Xids:
         self.query = NvmlQuery("Xid events")
         self._set: Any = None
         self._gpus: dict[int | None, Gpu] = {}
-        self._seen: dict[tuple[Dimensions, int], tuple[int, Dimensions, int]] = {}
-        """(GPU, Xid) -> count, dimensions, start time."""
+        self._seen: dict[Dimensions, tuple[int, int]] = {}
+        """Count and start time by GPU and Xid."""
         self._last: int | None = None
 
     def watch(self, gpus: Iterable[Gpu]) -> None:
         """Register for the events of working GPUs that are not registered yet."""
         for gpu in gpus:
-            if gpu.lost or gpu.handle is None or address(gpu.handle) in self._gpus:
+            ask, handle = gpu.query.ask, gpu.handle
+            if gpu.lost or handle is None or address(handle) in self._gpus:
                 continue
-            try:
-                kinds = gpu.query.ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, gpu.handle)
-                if not (kinds or 0) & XID:
-                    continue
-                if self._set is None:
-                    self._set = gpu.query.ask("events", pynvml.nvmlEventSetCreate)
-                gpu.query.ask("events", pynvml.nvmlDeviceRegisterEvents, gpu.handle, XID, self._set)
-            except Lost:
-                continue  # the next reading reports it
-            self._gpus[address(gpu.handle)] = gpu
+            with suppress(Lost):  # the next reading reports it
+                if (ask("events", pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0) & XID:
+                    self._set = self._set or ask("events", pynvml.nvmlEventSetCreate)
+                    ask("events", pynvml.nvmlDeviceRegisterEvents, handle, XID, self._set)
+                    self._gpus[address(handle)] = gpu
 
     def read(self, at: int, now: int) -> Iterator[Datapoint]:
         """Yield the count of each Xid that has occurred."""
         self.query.begin(now)
         for gpu, xid in self._take():
-            # The count was zero at the last reading.
-            new = 0, gpu.dims | {"xid": str(xid)}, at if self._last is None else self._last
-            count, dims, start_time = self._seen.get((gpu.dims, xid), new)
-            self._seen[gpu.dims, xid] = count + 1, dims, start_time
-        for count, dims, start_time in self._seen.values():
+            dims = gpu.dims | {"xid": str(xid)}
+            # A new count was zero at the last reading.
+            count, start_time = self._seen.get(dims, (0, at if self._last is None else self._last))
+            self._seen[dims] = count + 1, start_time
+        for dims, (count, start_time) in self._seen.items():
             yield self._metric.point(at, count, dims, start_time=start_time)
         self._last = at
 

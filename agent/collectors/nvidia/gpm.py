@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Iterable
+from typing import Any, Final
 
 import pynvml
 
@@ -15,22 +15,16 @@ MIN_ELAPSED: Final = SECOND // 10
 """Shortest time (ns) between two samples, from nvml.h."""
 
 
-class HasHandle(Protocol):
-    """Anything with an NVML handle."""
-
-    handle: Any
-
-
 class Gpm:
     """
-    Takes a sample in each tick and compares it with the one before, without waiting.
+    Takes a sample in each tick and compares it with the previous one, without waiting.
 
     GPM does not use the profiling lock, so profilers can run at the same time.
     """
 
-    def __init__(self, query: NvmlQuery, gpu: HasHandle, sample: Callable[[Any], Any], ids: Iterable[int]) -> None:
-        """Take the GPU, whose handle may change, the call that fills a sample, and the ids of the metrics."""
-        self._query, self._gpu, self._sample = query, gpu, sample
+    def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
+        """Take the ids of the metrics, and the id of the MIG instance to sample; None for the whole GPU."""
+        self._query, self._instance = query, instance
         self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         for n, number in enumerate(ids):
             self._request.metrics[n].metricId = number
@@ -39,13 +33,13 @@ class Gpm:
         self._buffers: list[Any] = []
         self._sampled_at: int | None = None
 
-    def read(self, now: int) -> dict[int, float]:
-        """Return values in percent by metric id, nothing in the first tick; raise Lost."""
+    def read(self, gpu: Any, now: int) -> dict[int, float]:
+        """Return values in percent by metric id, nothing in the first tick; `gpu` is the GPU's handle. Raise Lost."""
         if self._sampled_at is not None and now - self._sampled_at < MIN_ELAPSED:
             return {}
         if not self._buffers:
-            self._allocate()
-        if not self._buffers or self._query.ask("gpm", self._sample, self._buffers[0]) is None:
+            self._allocate(gpu)
+        if not self._buffers or self._sample(gpu) is None:
             return {}
         first, self._sampled_at = self._sampled_at is None, now
         self._buffers.reverse()
@@ -62,13 +56,15 @@ class Gpm:
             pynvml.nvmlGpmSampleFree(buffer)
         self._buffers, self._sampled_at = [], None
 
-    def _allocate(self) -> None:
-        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, self._gpu.handle)
-        if support is None:
-            return
-        if not support.isSupportedDevice:
+    def _sample(self, gpu: Any) -> Any:
+        if self._instance is None:
+            return self._query.ask("gpm", pynvml.nvmlGpmSampleGet, gpu, self._buffers[0])
+        return self._query.ask("gpm", pynvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
+
+    def _allocate(self, gpu: Any) -> None:
+        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, gpu)
+        if support is not None and not support.isSupportedDevice:
             self._query.failed("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
-            return
-        buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
-        if None not in buffers:
-            self._buffers = buffers
+        elif support is not None:
+            buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
+            self._buffers = buffers if None not in buffers else []

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
-from agent.collectors.nvidia.device import Gpu, Instance, Name, Part
+from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
-from agent.collectors.nvidia.processes import Tree, Usage
+from agent.collectors.nvidia.processes import Tree
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.process_tree import Where
+from agent.host.drm import SlowPath
 
-SLOW_INTERVAL: Final = 9_500 * SECOND // 1000
-"""Interval between readings of the slow path: a little under 10 s, since a tick may come early."""
+if TYPE_CHECKING:
+    from agent.collectors.nvidia import NvidiaCollector
+
 REFRESH: Final = 300 * SECOND
 """Interval between searches for GPUs."""
 UNKNOWN: Final = "unknown"
+RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
 HINTS: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
     "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
@@ -32,44 +34,18 @@ HINTS: Final = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
     "upgrade: reload the module or reboot",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: "the system denies access to /dev/nvidia*; restart the container if it lost "
-    "its devices (after systemctl daemon-reload)",
-    pynvml.NVML_ERROR_UNKNOWN: "restart the container if it lost its devices (after systemctl daemon-reload)",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: f"the system denies access to /dev/nvidia*; {RESTART}",
+    pynvml.NVML_ERROR_UNKNOWN: RESTART,
 }
 
 
-class Wanted(Where, Protocol):
-    """The configuration of the collector."""
-
-    @property
-    def pid(self) -> int | None:
-        """The first process of the tree."""
-
-    @property
-    def devices(self) -> Sequence[int | str]:
-        """Indexes and UUIDs; all if empty."""
-
-    @property
-    def cuda_visible_devices(self) -> bool:
-        """Whether the variable of that name selects the GPUs."""
-
-    @property
-    def dimensions(self) -> Sequence[str]:
-        """Any of uuid and model."""
-
-
-def unavailable(error: pynvml.NVMLError) -> Unavailable:
-    """Return the exception to raise when the driver as a whole fails."""
-    hint = HINTS.get(error.value)
-    return Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}")
-
-
-def wanted(devices: Sequence[int | str], visible: str | None) -> frozenset[str] | None:
-    """Return the indexes and UUIDs in `devices`, else those in CUDA_VISIBLE_DEVICES; None for all."""
-    if devices or visible is None:
-        return frozenset(map(str, devices)) or None
-    words = [word.strip() for word in visible.split(",")]
-    return frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
+def call_driver(function: Callable[[], Any]) -> Any:
+    """Return the result of a function that needs no device; raise Unavailable."""
+    try:
+        return function()
+    except pynvml.NVMLError as error:
+        hint = HINTS.get(error.value)
+        raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
 
 
 class Gpus:
@@ -80,16 +56,19 @@ class Gpus:
     stays open, since reopening it repeatedly causes problems; it is reopened only when every GPU is lost.
     """
 
-    def __init__(self, config: Wanted, level: Level, clock: Callable[[], int]) -> None:
+    def __init__(self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int]) -> None:
         """Open NVML and find the GPUs; raise Unavailable. `clock` returns monotonic ns."""
         self._config, self._level, self._clock = config, level, clock
+        self._wanted = frozenset(map(str, config.devices)) or None
+        """Indexes and UUIDs of the GPUs to read; None for all."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") if config.cuda_visible_devices else None
-        self._wanted = wanted(config.devices, visible)
+        if self._wanted is None and visible is not None:
+            words = (word.strip() for word in visible.split(","))
+            self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
-        self._usages: dict[Part, Usage] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
         self._problems: list[str] = []
-        self._slow_readings = self._slow_at = 0
+        self._slow = SlowPath()
         self._find_at = 0
         self._tree: Tree | None = None
         self.process = os.getpid()
@@ -100,10 +79,6 @@ class Gpus:
         except Unavailable:
             self.close()
             raise
-        if not self._gpus:
-            self.close()
-            chosen = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
-            raise Unavailable(f"NVML lists no GPU{chosen}{''.join(f'; {problem}' for problem in self._problems)}")
         if config.pid is not None:
             with suppress(ProcessLookupError):  # it has ended; the process collector reports that
                 self._tree = Tree(config, config.pid)
@@ -113,18 +88,18 @@ class Gpus:
         now = self._clock()
         if now >= self._find_at:
             self._find()
-        slow = self._slow_readings < 2 or now - self._slow_at >= SLOW_INTERVAL  # a rate needs two readings
-        if slow:
-            self._slow_readings, self._slow_at = self._slow_readings + 1, now
-            if self._tree:
-                self._tree.refresh()
+        slow = self._slow.is_due(now)
+        if slow and self._tree:
+            self._tree.refresh()
         for gpu in self._gpus.values():
             was_lost = gpu.lost
             yield from gpu.read(at, self._clock(), slow=slow)
             if gpu.lost and not was_lost:
                 self._find_at = 0
-            elif slow and self._tree:
-                yield from self._share(gpu, self._tree, at)
+            elif slow and self._tree and not gpu.lost:
+                with suppress(Lost):  # the next reading reports it
+                    for part in gpu.parts:
+                        yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
@@ -133,14 +108,12 @@ class Gpus:
 
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""
-        models = Counter(gpu.name.model for gpu in self._gpus.values())
-        parts = [f"{many} x {model}" for model, many in models.items()]
-        parts.append(f"driver {self._driver}")
-        for many, what in (
-            (sum(len(gpu.instances) for gpu in self._gpus.values()), "MIG instances"),
-            (sum(gpu.lost for gpu in self._gpus.values()), "lost"),
-        ):
-            parts += [f"{many} {what}"] if many else []
+        models = Counter(gpu.model for gpu in self._gpus.values())
+        parts = [*(f"{count} x {model}" for model, count in models.items()), f"driver {self._driver}"]
+        if instances := sum(len(gpu.instances) for gpu in self._gpus.values()):
+            parts.append(f"{instances} MIG instances")
+        if lost := sum(gpu.lost for gpu in self._gpus.values()):
+            parts.append(f"{lost} lost")
         known = self._config.proc / "driver/nvidia/gpus"
         if known.is_dir() and (listed := len(list(known.iterdir()))) > self._count:
             parts.append(f"{known} lists {listed}, NVML {self._count}")
@@ -160,30 +133,26 @@ class Gpus:
             pynvml.nvmlShutdown()
 
     def _open(self) -> None:
-        try:
-            pynvml.nvmlInit()
-            self._driver = pynvml.nvmlSystemGetDriverVersion()
-        except pynvml.NVMLError as error:
-            raise unavailable(error) from None
+        call_driver(pynvml.nvmlInit)
+        self._driver = call_driver(pynvml.nvmlSystemGetDriverVersion)
 
     def _find(self) -> None:
-        """Find the GPUs; those that are no longer found are lost."""
+        """Find the GPUs; those that are no longer found are lost. Raise Unavailable."""
         now = self._clock()
         self._find_at = now + REFRESH
         if self._gpus and all(gpu.lost for gpu in self._gpus.values()):
             self.close()
             self._open()
-        try:
-            self._count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise unavailable(error) from None
+        self._count = call_driver(pynvml.nvmlDeviceGetCount)
         found = [gpu for index in range(self._count) if (gpu := self._at(index, now))]
         for gpu in self._gpus.values():
             if gpu not in found:
                 gpu.handle = None
-        self._usages = {part: self._usages.get(part) or Usage(part, gpu.minor) for gpu in found for part in gpu.parts}
         self._xids.watch(found)
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
+        if not self._gpus:
+            wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
+            raise Unavailable("; ".join((f"NVML lists no GPU{wanted}", *self._problems)))
 
     def _at(self, index: int, now: int) -> Gpu | None:
         """Return the GPU at `index` of NVML, or None if it is not wanted or has no handle."""
@@ -195,35 +164,32 @@ class Gpus:
         self._gpus.pop(f"{UNKNOWN} {index}", None)
         gpu = self._gpus.get(uuid)
         if gpu is None:
-            taken = {gpu.name.number for gpu in self._gpus.values()}
+            taken = {gpu.number for gpu in self._gpus.values()}
             gpu = self._gpu(handle, index if index not in taken else max(taken) + 1, uuid, model)
         gpu.handle = handle
         gpu.query.begin(now)
         with suppress(Lost):  # the next reading reports it
             gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
             gpu.instances = self._instances(gpu)
-        if self._wanted is not None and not self._wanted.intersection(
-            (str(index), uuid, *(instance.name.uuid for instance in gpu.instances))
-        ):
+        if self._wanted is not None and not self._wanted.intersection((str(index), uuid, *gpu.instances)):
             return None
         self._gpus[uuid] = gpu
         return gpu
 
     def _failed_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
         """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
-        gpu = next((gpu for gpu in self._gpus.values() if gpu.name.number == index), None)
+        gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
         if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
             self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
-            return gpu
-        if gpu is None and (self._wanted is None or str(index) in self._wanted):
-            gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
-        if gpu is not None:
+        elif gpu:
             gpu.handle = None
+        elif self._wanted is None or str(index) in self._wanted:
+            gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
         return gpu
 
-    def _instances(self, gpu: Gpu) -> list[Instance]:
-        """Return the MIG instances of the GPU; raise Lost."""
-        known, found = {instance.name.uuid: instance for instance in gpu.instances}, []
+    def _instances(self, gpu: Gpu) -> dict[str, Instance]:
+        """Return the MIG instances of the GPU by UUID; raise Lost."""
+        found: dict[str, Instance] = {}
         for number in range(gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
@@ -232,27 +198,21 @@ class Gpus:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
                     gpu.query.failed(f"mig.{number}", "mig", error.value)
                 continue
-            instance = known.pop(uuid, None)
+            instance = gpu.instances.get(uuid)
             if instance is None:
-                name = self._name(f"{gpu.name.who} MIG {number}", number, uuid, model, gpu=gpu.name.number, mig=number)
-                instance = Instance(handle, gpu, name, of_instance(*self._config.dimensions), self._level)
+                dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
+                instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
             instance.handle = handle
-            found.append(instance)
-        for instance in known.values():
-            instance.close()
+            found[uuid] = instance
+        for uuid in gpu.instances.keys() - found.keys():
+            gpu.instances[uuid].close()
         return found
 
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
-        name = self._name(f"GPU {index}", index, uuid, model, gpu=index)
-        return Gpu(handle, name, of_gpu(*self._config.dimensions), self._level)
+        dims = self._dims(uuid, model, gpu=index)
+        return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
 
-    def _name(self, who: str, index: int, uuid: str, model: str, **places: int) -> Name:
+    def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model}
-        dims = {key: str(place) for key, place in places.items()}
-        return Name(who, index, uuid, model, Dimensions(dims | {key: further[key] for key in self._config.dimensions}))
-
-    def _share(self, gpu: Gpu, tree: Tree, at: int) -> Iterator[Datapoint]:
-        with suppress(Lost):  # the next reading reports it
-            for part in gpu.parts:
-                if part in self._usages:
-                    yield from self._usages[part].read(at, tree)
+        own = {key: str(index) for key, index in indexes.items()}
+        return Dimensions(own | {key: further[key] for key in self._config.dimensions})

@@ -15,7 +15,7 @@ GPU, MIG, UUID, MODEL = "gpu", "mig", "uuid", "model"
 
 
 class PartMetrics:
-    """Metrics of a part, a whole GPU or a MIG instance, with the dimensions `keys`."""
+    """Metrics that a whole GPU and a MIG instance have, with the dimensions `keys`."""
 
     def __init__(self, *keys: str) -> None:
         # fmt: off
@@ -27,23 +27,20 @@ class PartMetrics:
         self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
         self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
         self.active = {  # by metric id of GPM
-            2: gauge("gpu.sm.active", "%", "Time in which a multiprocessor had work, mean of all.", DETAILED, keys),
-            3: gauge("gpu.sm.occupancy", "%", "Warps that were resident, of all that could be.", DETAILED, keys),
-            5: gauge("gpu.tensor.active", "%", "Time in which the tensor cores worked.", DETAILED, keys),
-            10: gauge("gpu.dram.active", "%", "Bandwidth of the memory in use, of the maximum.", DETAILED, keys),
-            11: gauge("gpu.fp64.active", "%", "Time in which the FP64 units worked.", DETAILED, keys),
-            12: gauge("gpu.fp32.active", "%", "Time in which the FP32 units worked.", DETAILED, keys),
-            13: gauge("gpu.fp16.active", "%", "Time in which the FP16 units worked.", DETAILED, keys),
+            2: gauge("gpu.sm.active", "%", "Share of time in which a multiprocessor had work, mean.", DETAILED, keys),
+            3: gauge("gpu.sm.occupancy", "%", "Resident warps, of the maximum.", DETAILED, keys),
+            5: gauge("gpu.tensor.active", "%", "Share of time in which the tensor cores worked.", DETAILED, keys),
+            10: gauge("gpu.dram.active", "%", "Memory bandwidth in use, of the maximum.", DETAILED, keys),
+            11: gauge("gpu.fp64.active", "%", "Share of time in which the FP64 units worked.", DETAILED, keys),
+            12: gauge("gpu.fp32.active", "%", "Share of time in which the FP32 units worked.", DETAILED, keys),
+            13: gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED, keys),
         }
         # fmt: on
 
     def __iter__(self) -> Iterator[Metric]:
         """Iterate over the metrics."""
         for value in vars(self).values():
-            if isinstance(value, Metric):
-                yield value
-            else:
-                yield from value.values()
+            yield from (value,) if isinstance(value, Metric) else value.values()
 
 
 class GpuMetrics(PartMetrics):
@@ -75,14 +72,12 @@ class GpuMetrics(PartMetrics):
         self.nvlink_received = counter(
             "gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED, keys)
         self.throttled = counter(
-            "gpu.throttled", "s", "Time in which something held the clocks down, by reason.", DETAILED,
-            (*keys, "reason"))
+            "gpu.throttled", "s", "Time in which the clocks were reduced, by reason.", DETAILED, (*keys, "reason"))
         self.xid = counter(
-            "gpu.xid", "{error}", "Errors that the driver reported as Xid since the agent began.", BASIC,
+            "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
             (*keys, "xid"))
         self.rows_remapped = counter(
-            "gpu.rows.remapped", "{row}", "Rows of the memory that were replaced, by the kind of error.", DETAILED,
-            (*keys, "cause"))
+            "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
         # fmt: on
 
@@ -100,13 +95,8 @@ def of_instance(*further: str) -> PartMetrics:
 
 
 THROTTLES: Final = {
-    74: "power",
-    75: "thermal",
-    76: "sync_boost",
-    77: "board_limit",
-    78: "low_utilization",
-    79: "reliability",
-}
+    74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
+}  # fmt: skip
 """
 NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers differ between
 drivers (251 to 253 in 580, 269 to 271 in later headers).

@@ -11,7 +11,8 @@ import pynvml
 
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
-from agent.host.process_tree import ProcTree, PsutilTree, Where
+from agent.host.process_tree import ProcTree, Where
+from agent.host.psutil_tree import PsutilTree
 
 FIRST_NAMESPACE: Final = "pid:[4026531836]"
 """The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
@@ -25,7 +26,7 @@ LISTS: Final = {
 
 class Tree:
     """
-    The process tree with the pids that the driver reports.
+    Finds the process tree on GPUs by the pids that the driver reports, and reads its usage.
 
     Drivers report the machine's pids, newer ones those of the caller's PID namespace; in a container they may report
     no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
@@ -36,12 +37,13 @@ class Tree:
         self._proc = config.proc
         self._tree = (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=False)
         self._depth = len(self._numbers("self")) - 1
-        self.contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
+        self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
         """Whether this process is not in the machine's initial PID namespace."""
         self._members: frozenset[int] = frozenset()
-        self.pids: frozenset[int] = frozenset()
+        self._pids: frozenset[int] = frozenset()
         """The pids that the driver may report for the members, as of the last refresh."""
         self._open: set[str] | None = None
+        """The GPUs' device files that members have open; None: not read yet in this tick."""
         self.method = NOWHERE
         """How the tree was found on a GPU."""
 
@@ -52,12 +54,46 @@ class Tree:
         # If /proc is not that of our own namespace, a member has one pid there and another one here.
         depth = self._depth
         numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
-        self.pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
+        self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
 
-    def holds(self, minor: int | None) -> bool:
+    def usage(self, part: Part, minor: int | None, at: int) -> Iterator[Datapoint]:
+        """Yield the usage of a part of GPU `minor` by the tree, if any; read the part first. Raise Lost."""
+        m = part.metrics
+        running = _running(part) if self._pids else {}
+        mine = [memory for pid, memory in running.items() if pid in self._pids]
+        if not mine and not self._has_open(minor):
+            part.sampled_until = None
+            return
+        if mine and (all(mine) or not self._contained):
+            self.method, known = BY_PID, [memory for memory in mine if memory is not None]
+            used = sum(known) if len(known) == len(mine) else None
+        else:
+            self.method, used = BY_FILE, part.used
+        if used is not None and part.total and used <= part.total:
+            yield m.process_memory_used.point(at, used, part.dims)
+            yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
+        if (busy := self._busy(part, alone=len(mine) == len(running))) is not None:
+            yield m.process_utilization.point(at, min(100, busy), part.dims)
+
+    def _busy(self, part: Part, *, alone: bool) -> float | None:
+        """Return the utilization by the tree since the last reading in percent, or None."""
+        samples = part.query.ask("processes.utilization", _samples, part)
+        if samples is None:
+            return None
+        first = part.sampled_until is None
+        part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+        if first:  # the samples cover an unknown time
+            return None
+        shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
+        mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
+        if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
+            return part.busy if alone else None
+        return sum(mine)
+
+    def _has_open(self, minor: int | None) -> bool:
         """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
         if self._open is None:
-            self._open = {file for pid in self._members for file in self._files(pid)} if self.contained else set()
+            self._open = {file for pid in self._members for file in self._files(pid)} if self._contained else set()
         return f"/dev/nvidia{minor}" in self._open
 
     def _numbers(self, pid: int | str) -> list[int]:
@@ -84,64 +120,22 @@ class Tree:
                 yield file
 
 
-class Usage:
-    """Usage of one part by the tree."""
+def _running(part: Part) -> dict[int, int | None]:
+    """Return the bytes in use by each process (None: unknown), by the driver's pid."""
+    running: dict[int, int | None] = {}
+    for name, call in LISTS.items():
+        for process in part.query.ask(name, call, part.handle) or ():
+            memory = process.usedGpuMemory
+            if process.pid and (memory is None or part.total is None or memory <= part.total):
+                before = running.get(process.pid)  # a process may be in two lists
+                running[process.pid] = memory if before is None else max(before, memory or 0)
+    return running
 
-    def __init__(self, part: Part, minor: int | None) -> None:
-        """Take the part and the number of the GPU's device file."""
-        self.part, self._minor = part, minor
-        self._seen: int | None = None
-        """Time stamp of the driver's last sample; None before the first reading."""
 
-    def read(self, at: int, tree: Tree) -> Iterator[Datapoint]:
-        """Yield the usage by the tree, if any; the part must have been read before. Raise Lost."""
-        part, m = self.part, self.part.metrics
-        running = self._running() if tree.pids else {}
-        mine = [memory for pid, memory in running.items() if pid in tree.pids]
-        if not mine and not tree.holds(self._minor):
-            self._seen = None
-            return
-        if mine and (all(mine) or not tree.contained):
-            tree.method, known = BY_PID, [memory for memory in mine if memory is not None]
-            used = sum(known) if len(known) == len(mine) else None
-        else:
-            tree.method, used = BY_FILE, part.used
-        if used is not None and part.total and used <= part.total:
-            yield m.process_memory_used.point(at, used, part.dims)
-            yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
-        alone = len(mine) == len(running)
-        if (busy := self._busy(tree, alone=alone)) is not None:
-            yield m.process_utilization.point(at, min(100, busy), part.dims)
-
-    def _running(self) -> dict[int, int | None]:
-        """Return the bytes in use by each process (None: unknown), by the driver's pid."""
-        running: dict[int, int | None] = {}
-        for name, call in LISTS.items():
-            for process in self.part.query.ask(name, call, self.part.handle) or ():
-                memory = process.usedGpuMemory
-                if process.pid and (memory is None or self.part.total is None or memory <= self.part.total):
-                    before = running.get(process.pid)  # a process may be in two lists
-                    running[process.pid] = memory if before is None else max(before, memory or 0)
-        return running
-
-    def _busy(self, tree: Tree, *, alone: bool) -> float | None:
-        """Return the utilization by the tree since the last reading in percent, or None."""
-        samples = self.part.query.ask("processes.utilization", self._samples)
-        if samples is None:
-            return None
-        first, shares = self._seen is None, {int(sample.pid): int(sample.smUtil) for sample in samples}
-        self._seen = max((sample.timeStamp for sample in samples), default=self._seen or 0)
-        if first:  # the samples cover an unknown time
-            return None
-        mine = [share for pid, share in shares.items() if pid in tree.pids and share <= 100]
-        if shares and not mine and tree.contained:  # the samples may have the machine's pids, unlike the lists
-            return self.part.busy if alone else None
-        return sum(mine)
-
-    def _samples(self) -> list[Any]:
-        try:
-            return list(pynvml.nvmlDeviceGetProcessUtilization(self.part.handle, self._seen or 0))
-        except pynvml.NVMLError as error:
-            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
-                return []  # no process ran since the last sample
-            raise
+def _samples(part: Part) -> list[Any]:
+    try:
+        return list(pynvml.nvmlDeviceGetProcessUtilization(part.handle, part.sampled_until or 0))
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+            return []  # no process ran since the last sample
+        raise

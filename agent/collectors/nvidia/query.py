@@ -25,15 +25,14 @@ class Lost(Exception):
 
 class NvmlQuery:
     """
-    Queries one device.
+    Queries one device; retries unsupported queries after HOUR, forbidden ones after MINUTE.
 
-    Unsupported queries are retried after HOUR, forbidden ones after MINUTE. Other failures are reported in `troubles`,
-    one message for each group of queries; the group is the first word of a query's name.
+    Other failures are in `troubles`, one message for each group: the first word of a query's name.
     """
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, device: str) -> None:
         """Take the name of the device in messages."""
-        self._who = who
+        self._device = device
         self._retry_at: dict[Hashable, int] = {}
         self._now = 0
         self.troubles: dict[str, str] = {}
@@ -59,17 +58,14 @@ class NvmlQuery:
 
     def fields(self, handle: Any, names: Mapping[tuple[int, int], str]) -> dict[int, float]:
         """Return the available fields by number; `names` maps (number, scope) to a query name. Raise Lost."""
-        now, retry_at = self._now, self._retry_at
+        now, retry_at, found = self._now, self._retry_at, {}
         wanted = [key for key in names if now >= retry_at.get(key, 0)]
-        found = {}
-        if wanted:
-            for key, got in zip(
-                wanted, self.ask("fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted) or (), strict=False
-            ):
-                if code := got.nvmlReturn:
-                    self.failed(key, names[key], code)
-                else:
-                    found[key[0]] = getattr(got.value, MEMBERS[got.valueType])
+        answers = self.ask("fields", pynvml.nvmlDeviceGetFieldValues, handle, wanted) if wanted else None
+        for key, got in zip(wanted, answers or (), strict=False):
+            if code := got.nvmlReturn:
+                self.failed(key, names[key], code)
+            else:
+                found[key[0]] = getattr(got.value, MEMBERS[got.valueType])
         return found
 
     def failed(self, key: Hashable, name: str, code: int) -> None:
@@ -84,4 +80,4 @@ class NvmlQuery:
             if code == pynvml.NVML_ERROR_NO_PERMISSION:
                 self._retry_at[key] = self._now + MINUTE
             group = name.partition(".")[0]
-            self.troubles.setdefault(group, f"{self._who}: {group}: {pynvml.NVMLError(code)} (NVML {code})")
+            self.troubles.setdefault(group, f"{self._device}: {group}: {pynvml.NVMLError(code)} (NVML {code})")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.collectors.openmetrics.fetch import Scraper
 
 TIMEOUT: Final = 0.5
-"""Seconds that a reading waits for its scrapes; the next reading yields the pages that come later."""
+"""Seconds that a reading waits for its scrapes; the next reading yields pages that arrive later."""
 
 
 class _Source:
@@ -35,34 +35,30 @@ class _Source:
         self.name, self.endpoint = name, endpoint
         self.reader = Reader(name, endpoint)
         self.series: int | None = None
+        self.is_waiting = False
+        self.call = BlockingCall(self._scrape, f"scrape {name}")
         self._scraper, self._readings = scraper, readings
-        self._call = BlockingCall(self._scrape, f"scrape {name}")
         self._due = self._asked = 0.0
-        self._waiting = False
 
     def ask(self, now: float, tick: float) -> bool:
         """Start a scrape if one is due, without waiting for it; return whether one was due."""
         if now < self._due:
             return False
-        interval = self.endpoint.interval or 0.0
-        self._due = now + max(0.0, interval - tick / 2)  # half a tick of slack: ticks are not exact
-        if not self._waiting:
-            self._waiting, self._asked = True, now
+        # Half a tick of slack: ticks are not exact.
+        self._due = now + max(0.0, (self.endpoint.interval or 0.0) - tick / 2)
+        if not self.is_waiting:
+            self.is_waiting, self._asked = True, now
         with suppress(TimeoutError):
-            self._call.ask(0)  # it puts the answer into the queue, also a late one
+            self.call.ask(0)  # the thread puts the answer into the queue
         return True
 
     def overdue(self, now: float) -> bool:
         """Return whether a scrape exceeds its timeout, as a DNS lookup may."""
-        return self._waiting and now > self._asked + self.endpoint.timeout + 1
+        return self.is_waiting and now > self._asked + self.endpoint.timeout + 1
 
-    def answered(self) -> None:
-        """Note that the scrape is over."""
-        self._waiting = False
-
-    def close(self) -> None:
-        """End the thread."""
-        self._call.close()
+    def message(self, trouble: str) -> str:
+        """Return a message about the endpoint."""
+        return f"endpoint {self.name} ({self.endpoint.shown}): {trouble}"
 
     def _scrape(self) -> None:
         from agent.collectors.openmetrics.fetch import Failed  # noqa: PLC0415  # loads http.client
@@ -120,20 +116,16 @@ class OpenmetricsCollector(Collector):
         """Yield the points of the pages that have arrived; raise PartlyCollected for failed scrapes."""
         now = time.monotonic()
         asked = {source for source in self._sources if source.ask(now, self._config.interval)}
-        problems = []
+        problems: list[str] = []
         for source, answer in self._answers(asked, now + min(TIMEOUT, self._config.interval / 2)).items():
-            troubles = [answer] if isinstance(answer, str) else []
-            source.series = None
-            if not isinstance(answer, str):
+            if isinstance(answer, str):
+                source.series, troubles = None, [answer]
+            else:
                 points, troubles = source.reader.read(answer, at)
                 source.series = len(points)
                 yield from points
-            problems += [f"endpoint {source.name} ({source.endpoint.shown}): {trouble}" for trouble in troubles]
-        problems += [
-            f"endpoint {source.name} ({source.endpoint.shown}): a scrape does not return"
-            for source in self._sources
-            if source.overdue(now)
-        ]
+            problems += map(source.message, troubles)
+        problems += [of.message("a scrape does not return") for of in self._sources if of.overdue(now)]
         if problems:
             raise PartlyCollected(problems)
 
@@ -146,8 +138,7 @@ class OpenmetricsCollector(Collector):
                 source, answer = self._readings.get(timeout=max(0, left))
             except Empty:
                 return answers
-            answers[source] = answer
-            source.answered()
+            answers[source], source.is_waiting = answer, False
 
     def describe(self) -> str:
         """Return the endpoints and the number of series of each."""
@@ -157,5 +148,5 @@ class OpenmetricsCollector(Collector):
     def close(self) -> None:
         """End each thread after its current scrape."""
         for source in self._sources:
-            source.close()
+            source.call.close()
         self._sources = []

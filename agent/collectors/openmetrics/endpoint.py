@@ -14,8 +14,6 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The name of a header: RFC 9110, section 5.6.2."""
 RESERVED: Final = frozenset({"host", "accept", "accept-encoding", "connection", "content-length", "transfer-encoding"})
 """Headers that the scraper sets itself."""
-ORIGINS: Final = ("env", "file")
-"""Where the value of a header may come from instead of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def _check_header(name: str, value: str | Mapping[str, str]) -> None:
         raise ValueError(f"headers: {name!r} is not a valid name of a header")
     if name.lower() in RESERVED:
         raise ValueError(f"headers: {name} is set by the scraper; remove it")
-    if not isinstance(value, str) and (len(value) != 1 or next(iter(value)) not in ORIGINS):
+    if not isinstance(value, str) and (len(value) != 1 or next(iter(value)) not in ("env", "file")):
         raise ValueError(f'headers: {name}: expected a text, {{env = "VARIABLE"}} or {{file = "/path"}}')
     if isinstance(value, str) and not allowed(value):
         raise ValueError(f"headers: {name} has characters that HTTP does not allow")

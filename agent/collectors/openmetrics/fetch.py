@@ -16,9 +16,7 @@ from agent.collectors.openmetrics.endpoint import Answer, Endpoint, allowed
 from agent.net.timed_socket import TimedSocket, left
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
-NOT_METRICS: Final = frozenset(
-    {"text/html", "application/xhtml+xml", "application/json", "application/vnd.google.protobuf"}
-)
+NOT_METRICS: Final = ("text/html", "application/xhtml+xml", "application/json", "application/vnd.google.protobuf")
 CHUNK: Final = 1 << 16
 
 
@@ -55,20 +53,17 @@ class Scraper:
 
     def _scrape(self) -> Answer:
         url, deadline = urlsplit(self._endpoint.url), time.monotonic() + self._endpoint.timeout
-        headers = self._headers()
+        headers, secure = self._headers(), url.scheme == "https"
         assert url.hostname is not None
-        secure = url.scheme == "https"
         connection = http.client.HTTPConnection(url.hostname, url.port or (443 if secure else 80))
         if secure:
             connection.default_port = 443  # so that Host does not name it
         raw = socket.create_connection((url.hostname, connection.port), timeout=self._endpoint.timeout)
         try:
             raw.settimeout(left(deadline))
-            sock = self._context().wrap_socket(raw, server_hostname=url.hostname) if secure else raw
-            raw = sock
-            connection.sock = TimedSocket(sock, deadline)
-            target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-            connection.request("GET", target, headers=headers)
+            raw = self._context().wrap_socket(raw, server_hostname=url.hostname) if secure else raw
+            connection.sock = TimedSocket(raw, deadline)
+            connection.request("GET", (url.path or "/") + (f"?{url.query}" if url.query else ""), headers=headers)
             with connection.getresponse() as response:
                 return self._answer(response)
         finally:
@@ -116,15 +111,16 @@ class Scraper:
     def _body(self, response: http.client.HTTPResponse, *, zipped: bool) -> bytes:
         """Return the body; raise Failed if it is too large or incomplete."""
         most = self._endpoint.max_bytes
+        too_large = f"the page has more than {most} bytes (max_bytes)"
         if (response.length or 0) > most:
-            raise Failed(f"the page has more than {most} bytes (max_bytes)")
+            raise Failed(too_large)
         unpack = zlib.decompressobj(wbits=31) if zipped else None
         body = bytearray()
         while chunk := response.read1(CHUNK):
             while chunk:
                 body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
                 if len(body) > most:
-                    raise Failed(f"the page has more than {most} bytes (max_bytes)")
+                    raise Failed(too_large)
                 chunk = unpack.unused_data if unpack else b""
                 if chunk:  # gzip may have several members: RFC 1952, section 2.2
                     unpack = zlib.decompressobj(wbits=31)
@@ -139,8 +135,7 @@ def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
         value = Path(file).read_text().strip() if file else os.environ.get(env, "")
     except (OSError, ValueError) as problem:
         raise Failed(f"{header}: cannot read {file} ({type(problem).__name__})") from problem
-    if not value:
-        raise Failed(f"{header}: {file or f'the variable {env}'} is empty")
-    if not allowed(value):
-        raise Failed(f"{header}: {file or f'the variable {env}'} has characters that HTTP does not allow")
+    if not value or not allowed(value):
+        fault = "has characters that HTTP does not allow" if value else "is empty"
+        raise Failed(f"{header}: {file or f'the variable {env}'} {fault}")
     return value

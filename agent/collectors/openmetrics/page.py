@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
@@ -35,7 +36,7 @@ UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J",
 """Units of OpenMetrics and the UCUM units that sinks know; not `percent`, since its values may exceed 100."""
 
 CREATED: Final = "created"
-"""A sample with the start time of a counter."""
+"""Kind of a sample with the start time of a counter."""
 _COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": CREATED}
 SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
     "counter": {"_total": Kind.COUNTER, "_created": CREATED},
@@ -47,44 +48,30 @@ SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
 }  # fmt: skip
 """Family type and suffix of a sample's name -> kind of the sample; None: left out."""
 
-
 _make: Final = Datapoint._make
 """Half the cost of a call with keywords and defaults; a page has thousands of points."""
 
 
+@dataclass(slots=True, eq=False)
 class _Created:
     """Start time (ns) of the counters of a family with the same labels, if the page has it."""
 
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at: int | None = None
-
-    def set(self, seconds: float) -> None:
-        """Set the time from a sample, or None if it is not a valid time."""
-        self.at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
+    at: int | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Series:
     """A series of the page, and its last value."""
 
-    __slots__ = ("created", "created_at", "dims", "last", "metric", "seen", "start_time", "value")
-
-    def __init__(self, metric: Metric, dims: Dimensions, created: _Created | None) -> None:
-        self.metric, self.dims, self.created = metric, dims, created
-        self.seen = -1
-        self.last = -1.0
-        self.value = 0.0
-        self.start_time = 0
-        self.created_at: int | None = None
-
-    def restart(self, at: int) -> None:
-        """Set the start time at the first reading or after a reset: the page's, else the time of this reading."""
-        assert self.created is not None
-        self.start_time = at
-        if self.created.at != self.created_at:
-            self.created_at = self.created.at
-            self.start_time = at if self.created_at is None else min(self.created_at, at)
+    metric: Metric
+    dims: Dimensions
+    created: _Created | None
+    """Of a counter only."""
+    seen: int = -1
+    last: float = -1.0
+    value: float = 0.0
+    start_time: int = 0
+    created_at: int | None = None
 
 
 class Reader:
@@ -104,7 +91,7 @@ class Reader:
         self._metrics: dict[Metric, Metric] = {}
         self._bad = ""
         """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
-        self._page = self._bad_page = self._twice_page = 0
+        self._page = 0
 
     def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
         """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
@@ -118,32 +105,20 @@ class Reader:
         samples = [line for line in lines if line and line[0] != "#"]
         scale = 1_000_000_000 if answer.openmetrics else 1_000_000
         # All samples are read before the points are made: the start time may follow its counter.
-        found = self._found(samples, scale, at)
-        if len(found) > self._most:
-            found.pop()
-            problems.append(f"the page has more than {self._most} series (max_series); the rest is left out")
-        self._report_lines(problems)
         points: list[Datapoint] = []
-        for series in found:
-            value, start_time = series.value, None
-            if series.created is not None:
+        for series in self._found(samples, scale, at, problems):
+            value, start_time, created = series.value, None, series.created
+            if created is not None:
                 if value < 0:
                     continue
-                if value < series.last or series.last < 0 or series.created.at != series.created_at:
-                    series.restart(at)
+                if value < series.last or series.last < 0 or created.at != series.created_at:
+                    # The first reading or a reset: the page's new start time counts, else the time of this reading.
+                    given = at if created.at is None or created.at == series.created_at else created.at
+                    series.start_time, series.created_at = min(given, at), created.at
                 series.last, start_time = value, series.start_time
             points.append(_make((series.metric, value, series.dims, at, start_time, None, None, None)))
         self._forget(2 * len(samples) + 1000)
         return points, problems
-
-    def _report_lines(self, problems: list[str]) -> None:
-        """Add messages about malformed and repeated lines of this page."""
-        if self._bad_page != self._page:
-            self._bad = ""
-        else:
-            problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
-        if self._twice_page == self._page:
-            problems.append("the page has a series twice; the first is used")
 
     def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
         most = LINES_PER_SERIES * self._most
@@ -155,14 +130,10 @@ class Reader:
             lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # the last line may be cut
         return lines
 
-    def _found(self, lines: Iterable[str], scale: int, at: int) -> list[_Series]:
-        """
-        Return the selected series of the page, each once, with their new values, all finite.
-
-        Stops at the first series above the limit.
-        """
+    def _found(self, lines: Iterable[str], scale: int, at: int, problems: list[str]) -> list[_Series]:
+        """Return the selected series of the page, each once, with their new values, all finite."""
         self._page += 1
-        page, texts, most = self._page, self._texts, self._most
+        page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
         found: list[_Series] = []
         for line in lines:
             head, _, number = line.rpartition(" ")
@@ -175,16 +146,21 @@ class Reader:
                     continue
                 value = float(number) if "_" not in number else _number(number)  # saves a call for each line
             except ValueError:
-                self._bad = self._bad or line
-                self._bad_page = page
+                bad = bad or line
                 continue
             if series.seen == page:
-                self._twice_page = page
+                is_twice = True
             elif isfinite(value):
+                if len(found) == most:
+                    problems.append(f"the page has more than {most} series (max_series); the rest is left out")
+                    break
                 series.seen, series.value = page, value
                 found.append(series)
-                if len(found) > most:
-                    break
+        self._bad = bad and (self._bad or bad)
+        if bad:
+            problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
+        if is_twice:
+            problems.append("the page has a series twice; the first is used")
         return found
 
     def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
@@ -200,7 +176,8 @@ class Reader:
             self._parse_text(text, named[1], named[2])
         number, time = rest.groups()
         if text in self._created_texts:
-            self._created_texts[text].set(_number(number))
+            seconds = _number(number)
+            self._created_texts[text].at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
         stale = time is not None and at - _number(time) * scale > STALE
         return None if stale else self._texts.get(text), number
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from agent.collector import Collector
 from agent.collectors.tpu.message import Values
-from agent.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service, Source
+from agent.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 
@@ -74,21 +74,13 @@ class TpuCollector(Collector):
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
 
-    metrics = (
-        DUTY_CYCLE,
-        MEMORY_USED,
-        MEMORY_TOTAL,
-        MEMORY_UTILIZATION,
-        MEMORY_ACTIVITY,
-        TENSORCORE,
-        TENSORCORE_IDLE,
-    )
+    metrics = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE)
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._chips: Chips | None = None
-        self._source: Source | None = None
-        self._cores: Source | None = None
+        self._source: Service | Sdk | None = None
+        self._cores: Sdk | None = None
         self._dims: dict[int, Dimensions] = {}
 
     def open(self) -> None:
@@ -162,9 +154,8 @@ def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) ->
 
 def find_chips(folder: Path) -> Chips | None:
     """Return the TPUs on the PCI bus; this takes about ten microseconds for each device."""
-    found = [
-        chip for device in sorted(folder.glob("*")) if _read(device / "vendor") == VENDOR and (chip := _chip(device))
-    ]
+    devices = [device for device in sorted(folder.glob("*")) if _read(device / "vendor") == VENDOR]
+    found = [chip for device in devices if (chip := _chip(device))]
     return Chips(found[0][0], len(found), found[0][1]) if found else None
 
 

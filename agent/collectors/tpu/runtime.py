@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.collectors.tpu.message import Values, decode, encode
 
@@ -20,27 +20,13 @@ NEWER: Final = {ACTIVITY: "tpu.runtime.hbm.utilization.percent", IDLE: "tpu.runt
 """Metrics that older runtimes lack, with the names in tpu-info 0.14.2."""
 CORE: Final = "core"
 SDK_NAMES: Final = {
-    USED: "hbm_capacity_usage",
-    TOTAL: "hbm_capacity_total",
-    DUTY: "duty_cycle_pct",
-    CORE: "tensorcore_util",
-}
+    USED: "hbm_capacity_usage", TOTAL: "hbm_capacity_total", DUTY: "duty_cycle_pct", CORE: "tensorcore_util"
+}  # fmt: skip
 """https://docs.cloud.google.com/tpu/docs/tpu-monitoring-library ."""
 METHOD: Final = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 HOST: Final = "127.0.0.1"
 CONNECT_TIMEOUT, CALL_TIMEOUT = 0.1, 0.5
 """Seconds."""
-
-
-class Source(Protocol):
-    """A source of values."""
-
-    def read(self, problems: list[str]) -> dict[str, Values]:
-        """Return the current values, none without a workload; add errors to `problems`."""
-        ...
-
-    def close(self) -> None:
-        """Release it."""
 
 
 class Service:
@@ -53,12 +39,11 @@ class Service:
         self._channel: Any = None
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Request each metric."""
+        """Return the values, none without a workload; add errors to `problems`."""
         if self._channel is None and not self._listens():
             return {}
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes to standard error when a workload ends
         grpc = importlib.import_module("grpc")  # takes 22 MB, only while a workload runs
-
         if self._channel is None:  # an old channel waits up to two minutes between attempts
             self._channel = grpc.insecure_channel(f"{HOST}:{self._port}", [("grpc.enable_http_proxy", 0)])
         call = self._channel.unary_unary(METHOD)
@@ -86,11 +71,9 @@ class Service:
             self._channel = None
 
     def _listens(self) -> bool:
-        try:
-            socket.create_connection((HOST, self._port), CONNECT_TIMEOUT).close()
-        except OSError:
-            return False
-        return True
+        with socket.socket() as probe:
+            probe.settimeout(CONNECT_TIMEOUT)
+            return probe.connect_ex((HOST, self._port)) == 0
 
     def __str__(self) -> str:
         return f"{HOST}:{self._port}"
@@ -105,7 +88,7 @@ class Sdk:
         self._monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
 
     def read(self, problems: list[str]) -> dict[str, Values]:
-        """Read each metric: a list with a text for each device or chip, empty without a workload."""
+        """Return the same; a metric is a list with a text for each device or chip, empty without a workload."""
         found: dict[str, Values] = {}
         for key, name in self._names.items():
             try:

@@ -29,7 +29,7 @@ GIB = 1 << 30
 
 
 class Box:
-    """A process in a cgroup, on a machine of 4 CPUs and 16 GiB, in a folder."""
+    """A folder with a process in a cgroup, on a machine of 4 CPUs and 16 GiB."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Box:
         self.write("proc/self/mountinfo", f"30 23 0:26 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 
     def inside(self, path: str, directory: str | None = None) -> Path:
-        """Put the process into `path`, which a captured cgroup stands for."""
+        """Move the process to the cgroup `path`, a copy of a captured one."""
         self.write("proc/self/cgroup", f"0::{path}\n")
         folder = self.folder / "sys/fs/cgroup" / (path if directory is None else directory).strip("/")
         shutil.copytree(FIXTURES / "v2", folder, dirs_exist_ok=True)
@@ -76,7 +76,7 @@ def values(points):
     return {point.metric: point.value for point in points}
 
 
-def test_a_captured_leaf_of_v2(box):
+def test_a_captured_cgroup_of_v2_gives_all_metrics(box):
     box.inside(f"/docker/{ID}")
     collector = box.opened()
     points = list(collector.collect(7))
@@ -96,7 +96,7 @@ def test_a_captured_leaf_of_v2(box):
     collector.close()
 
 
-def test_basic_leaves_out_what_is_detailed(box):
+def test_level_basic_leaves_out_detailed_metrics(box):
     box.inside(f"/docker/{ID}")
 
     assert set(values(box.opened(level=Level.BASIC).collect(0))) == {MEMORY_USED, MEMORY_UTILIZATION, MEMORY_LIMIT}
@@ -118,7 +118,7 @@ def test_cpu_utilization_is_the_share_of_the_quota(box):
     assert values(collector.collect(0))[CPU_UTILIZATION] == 100.0
 
 
-def test_a_counter_that_went_back_gives_no_value_and_a_new_base(box):
+def test_a_counter_that_fell_gives_no_value_once(box):
     folder = box.inside(f"/docker/{ID}")
     collector = box.opened()
     for usage, expected in (50_000_000, None), (1_000_000, None), (3_000_000, 50.0):
@@ -141,7 +141,7 @@ def test_limits_are_read_again_after_a_minute(box):
     assert values(collector.collect(0))[MEMORY_LIMIT] == 4 * GIB
 
 
-def test_another_cgroup_is_a_new_base(box):
+def test_moving_to_another_cgroup_gives_no_share_once(box):
     folder = box.inside(f"/docker/{ID}")
     (folder / "cpu.stat").write_text("usage_usec 0\n")
     collector = box.opened()
@@ -160,7 +160,7 @@ def test_another_cgroup_is_a_new_base(box):
     assert values(collector.collect(0))[CPU_UTILIZATION] == 50.0
 
 
-def test_a_cgroup_that_is_gone_is_said_and_looked_for_again(box, monkeypatch):
+def test_a_removed_cgroup_is_reported_and_searched_again(box, monkeypatch):
     box.inside(f"/docker/{ID}")
     collector = box.opened()
     list(collector.collect(0))
@@ -197,7 +197,7 @@ def test_a_cgroup_that_is_gone_is_said_and_looked_for_again(box, monkeypatch):
         (f"/docker/{ID}/kubelet/kubepods/pod1/aa", f"/docker/{ID}/kubelet/kubepods/pod1/aa"),
     ],
 )
-def test_the_innermost_container_is_known_by_its_path(box, path, container):
+def test_the_innermost_container_is_detected_by_its_path(box, path, container):
     box.inside(path)
     expected = box.inside(path, container)
     (expected / "memory.current").write_text(f"{3 * GIB}\n")
@@ -221,7 +221,7 @@ def test_the_innermost_container_is_known_by_its_path(box, path, container):
         "/lxc.monitor.web",
     ],
 )
-def test_a_service_or_a_session_is_no_container(box, path):
+def test_a_service_or_a_session_is_not_a_container(box, path):
     if path == "/":
         (box.folder / "sys/fs/cgroup").mkdir(parents=True)
         box.write("proc/self/cgroup", "0::/\n")
@@ -247,32 +247,32 @@ def test_the_root_of_a_cgroup_namespace_is_a_container(box, path):
 
 
 @pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])
-def test_a_file_of_the_runtime_tells_of_a_container(box, mark):
+def test_a_marker_file_of_the_runtime_means_a_container(box, mark):
     box.inside("/app.service")
     box.write(mark, "")
 
     assert MEMORY_USED in values(box.opened().collect(0))
 
 
-def test_the_environment_tells_of_a_container(box):
+def test_the_variable_container_means_a_container(box):
     box.inside("/app.service")
 
     assert MEMORY_USED in values(box.opened(environ={"container": "systemd-nspawn"}).collect(0))
 
 
-def test_never_is_never(box):
+def test_when_never_the_collector_is_unavailable(box):
     box.inside(f"/docker/{ID}")
 
     with pytest.raises(Unavailable, match="never"):
         box.opened(when="never")
 
 
-def test_no_cgroup_at_all_says_where_it_looked(box):
+def test_without_a_cgroup_the_message_says_where_it_looked(box):
     with pytest.raises(Unavailable, match=r"proc/self/cgroup"):
         box.opened(when="always")
 
 
-def test_v1_only_the_controllers_of_the_job_are_reported(box):
+def test_on_v1_only_the_jobs_controllers_are_reported(box):
     box.write(
         "proc/self/mountinfo",
         "40 30 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -289,7 +289,7 @@ def test_v1_only_the_controllers_of_the_job_are_reported(box):
     assert values(box.opened().collect(0)) == {MEMORY_USED: GIB, MEMORY_UTILIZATION: 25.0, MEMORY_LIMIT: 4 * GIB}
 
 
-def test_the_agents_own_affinity_counts_only_where_no_cpuset_tells(box):
+def test_the_agents_affinity_is_used_only_without_a_cpu_set(box):
     folder = box.inside(f"/docker/{ID}")
     box.write("proc/self/status", "Cpus_allowed_list:\t2\n")
     collector = box.opened()
@@ -302,7 +302,7 @@ def test_the_agents_own_affinity_counts_only_where_no_cpuset_tells(box):
     assert collector._limits.cpus == 1
 
 
-def test_building_touches_nothing_and_close_is_safe_unopened(tmp_path):
+def test_the_constructor_reads_nothing_and_close_is_safe_unopened(tmp_path):
     ContainerCollector(ContainerCollector.Config(tmp_path / "none")).close()
 
 
@@ -329,5 +329,5 @@ def test_the_real_cgroup_of_this_process_is_plausible():
 
 
 @LINUX
-def test_the_counters_begin_with_process_1():
+def test_the_counters_start_with_process_1():
     assert _started(Path("/proc")) == pytest.approx(psutil.Process(1).create_time() * SECOND, abs=2 * SECOND)

@@ -32,7 +32,7 @@ def host(tmp_path):
 
 @pytest.fixture
 def opened(host):
-    """Open a collector on a first reading."""
+    """Open a collector with this first reading."""
     collectors = []
 
     def make(first: str, level: Level = Level.ALL) -> CpuCollector:
@@ -56,7 +56,7 @@ def without_load(points):
     return [p for p in points if p.metric is not LOAD]
 
 
-def test_shares_are_of_the_ticks_since_the_last_reading(host, opened):
+def test_shares_are_computed_from_the_ticks_since_the_last_reading(host, opened):
     collector = opened(
         stat("cpu  100 0 100 800 0 0 0 0 0 0", "cpu0 50 0 50 400 0 0 0 0 0 0", "cpu1 50 0 50 400 0 0 0 0 0 0")
     )
@@ -85,7 +85,7 @@ def test_the_first_reading_right_after_opening_gives_no_share(opened):
     assert without_load(collector.collect(at=7)) == []
 
 
-def test_a_captured_file_gives_its_shares_since_boot(host, opened):
+def test_a_captured_file_gives_the_shares_since_boot(host, opened):
     collector = opened(stat("cpu  0 0 0 0 0 0 0 0 0 0", *(f"cpu{i} 0 0 0 0 0 0 0 0 0 0" for i in range(8))))
     shutil.copyfile(PROC / "stat", host / "stat")
     found = values(collector.collect(at=7))
@@ -97,7 +97,7 @@ def test_a_captured_file_gives_its_shares_since_boot(host, opened):
     assert sum(name == "cpu.core.utilization" for name, *_ in found) == 8
 
 
-def test_basic_yields_one_point_and_detailed_no_cores(host, opened):
+def test_level_basic_yields_one_point_and_detailed_no_cores(host, opened):
     first, second = stat("cpu  0 0 0 0 0 0 0 0", "cpu0 0 0 0 0 0 0 0 0"), stat("cpu  50 0 0 50 0 0 0 0", "cpu0 x")
     collector = opened(first, Level.BASIC)
     (host / "stat").write_text(second)
@@ -107,7 +107,7 @@ def test_basic_yields_one_point_and_detailed_no_cores(host, opened):
     assert {p.metric for p in collector.collect(at=7)} == {UTILIZATION, MODE, LOAD}
 
 
-def test_a_time_too_short_to_speak_of_is_added_to_the_next(host, opened):
+def test_too_short_an_interval_is_added_to_the_next(host, opened):
     collector = opened(stat("cpu  0 0 0 0 0 0 0 0"), Level.BASIC)
     (host / "stat").write_text(stat(f"cpu  {MIN_TICKS - 1} 0 0 0 0 0 0 0"))
     assert list(collector.collect(at=7)) == []
@@ -115,7 +115,7 @@ def test_a_time_too_short_to_speak_of_is_added_to_the_next(host, opened):
     assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 40.0)]
 
 
-def test_a_mode_that_steps_back_counts_as_nothing(host, opened):
+def test_a_mode_that_decreases_counts_as_zero(host, opened):
     collector = opened(stat("cpu  0 0 0 0 100 0 0 0"), Level.DETAILED)
     (host / "stat").write_text(stat("cpu  50 0 0 150 90 0 0 0"))
     found = values(collector.collect(at=7))
@@ -123,7 +123,7 @@ def test_a_mode_that_steps_back_counts_as_nothing(host, opened):
     assert found["cpu.mode.utilization", "iowait"] == 0.0
 
 
-def test_after_a_whole_line_went_back_the_next_reading_counts_from_there(host, opened):
+def test_after_all_modes_decreased_the_next_reading_starts_from_there(host, opened):
     collector = opened(stat("cpu  5000 0 0 5000 0 0 0 0"), Level.BASIC)
     (host / "stat").write_text(stat("cpu  10 0 0 10 0 0 0 0"))
     assert list(collector.collect(at=7)) == []
@@ -131,7 +131,7 @@ def test_after_a_whole_line_went_back_the_next_reading_counts_from_there(host, o
     assert list(collector.collect(at=8)) == [UTILIZATION.point(8, 25.0)]
 
 
-def test_a_core_that_goes_is_absent_and_one_that_comes_needs_two_readings(host, opened):
+def test_a_removed_core_is_absent_and_a_new_one_needs_two_readings(host, opened):
     def cores(*names: str, ticks: int) -> None:
         lines = [f"{name} {ticks} 0 0 {ticks} 0 0 0 0" for name in ("cpu ", *names)]
         (host / "stat").write_text(stat(*lines))
@@ -165,7 +165,7 @@ def test_without_a_loadavg_the_load_is_absent(host, opened):
 
 
 @pytest.mark.parametrize("content", [None, "intr 1\n"])
-def test_where_there_is_nothing_it_says_where_it_looked(host, content):
+def test_without_a_source_the_message_says_where_it_looked(host, content):
     if content is not None:
         (host / "stat").write_text(content)
     collector = CpuCollector(CpuCollector.Config(proc=host))
@@ -174,7 +174,7 @@ def test_where_there_is_nothing_it_says_where_it_looked(host, content):
     collector.close()
 
 
-def test_it_says_what_it_found(opened):
+def test_describe_returns_what_was_found(opened):
     collector = opened((PROC / "stat").read_text(), Level.BASIC)
     assert collector.describe() == f"8 CPUs, {collector._config.proc}/stat"
     collector.close()
@@ -221,7 +221,7 @@ def spin(seconds: float) -> None:
 
 
 @LINUX
-def test_this_machines_share_is_what_psutil_says_of_the_same_time():
+def test_the_share_of_this_machine_agrees_with_psutil():
     collector = CpuCollector(CpuCollector.Config())
     collector.open()
     psutil.cpu_percent()
@@ -234,7 +234,7 @@ def test_this_machines_share_is_what_psutil_says_of_the_same_time():
     collector.close()
 
 
-def test_the_way_over_psutil_yields_the_same_metrics(monkeypatch):
+def test_psutil_yields_the_same_metrics(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     collector = CpuCollector(CpuCollector.Config())
     collector.open()
@@ -247,7 +247,7 @@ def test_the_way_over_psutil_yields_the_same_metrics(monkeypatch):
     collector.close()
 
 
-def test_a_mode_that_a_platform_does_not_tell_is_absent(monkeypatch):
+def test_a_mode_that_a_platform_lacks_is_absent(monkeypatch):
     class Times:
         user, nice, system, idle = 1.0, 0.5, 0.5, 2.0
 

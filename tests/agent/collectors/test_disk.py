@@ -69,7 +69,7 @@ def opened():
 
 
 def write(proc: Path, **disks: tuple[int, int]) -> None:
-    """Write a diskstats of disks that read and wrote so many sectors."""
+    """Write a diskstats with the sectors read and written by each disk."""
     lines = [f"   8       0 {name} 1 0 {read} 1 1 0 {written} 1 0 1 1\n" for name, (read, written) in disks.items()]
     (proc / "diskstats").write_text("".join(lines))
 
@@ -80,7 +80,7 @@ def sums(collector: DiskCollector) -> tuple[float, float] | None:
 
 
 def partly(collector: DiskCollector):
-    """Return the points and the problems of a reading that fails in part."""
+    """Return the points and the problems of a reading that fails partly."""
     points = []
     with pytest.raises(PartlyCollected) as caught:
         points.extend(collector.collect(at=7))
@@ -90,7 +90,7 @@ def partly(collector: DiskCollector):
 # --- space
 
 
-def test_the_share_is_of_what_users_can_have(host, opened):
+def test_utilization_is_the_share_of_the_space_for_users(host, opened):
     root = Dimensions(path="/")
     assert list(opened(host, level=Level.DETAILED).collect(at=7))[:4] == [
         UTILIZATION.point(7, 75.0, root),
@@ -100,23 +100,23 @@ def test_the_share_is_of_what_users_can_have(host, opened):
     ]
 
 
-def test_basic_leaves_the_inodes_out(host, opened):
+def test_level_basic_leaves_out_inodes(host, opened):
     assert INODES not in {p.metric for p in opened(host).collect(at=7)}
 
 
-def test_a_file_system_without_a_number_of_inodes_has_no_share_of_them(host, opened):
+def test_a_file_system_without_fixed_inodes_has_no_share_of_inodes(host, opened):
     btrfs = SimpleNamespace(**vars(SPACE) | {"f_files": 0, "f_ffree": 0})
     points = list(opened(host, lambda path: btrfs, Level.ALL).collect(at=7))
     assert UTILIZATION in {p.metric for p in points}
     assert INODES not in {p.metric for p in points}
 
 
-def test_a_file_system_without_blocks_is_neither_full_nor_empty(host, opened):
+def test_a_file_system_without_blocks_has_no_utilization(host, opened):
     proc = SimpleNamespace(f_blocks=0, f_bfree=0, f_bavail=0, f_frsize=4096, f_files=0, f_ffree=0)
     assert {p.metric for p in opened(host, lambda path: proc).collect(at=7)} == {READ, WRITTEN}
 
 
-def test_a_path_is_looked_up_under_the_root_and_named_as_the_host_names_it(host, opened):
+def test_a_path_is_read_under_the_root_and_has_the_hosts_name(host, opened):
     asked = []
 
     def statvfs(path):
@@ -128,7 +128,7 @@ def test_a_path_is_looked_up_under_the_root_and_named_as_the_host_names_it(host,
     assert [p.dims["path"] for p in points if p.metric is USED] == ["/", "/data/"]
 
 
-def test_a_local_mount_is_asked_on_the_collectors_own_thread_and_any_other_path_is_not(host, opened):
+def test_only_a_local_mount_point_is_read_on_the_collectors_thread(host, opened):
     threads = {}
 
     def statvfs(path):
@@ -141,7 +141,7 @@ def test_a_local_mount_is_asked_on_the_collectors_own_thread_and_any_other_path_
     assert threads["/mnt/nfs/test"] is not threading.current_thread()
 
 
-def test_a_file_system_that_hangs_costs_only_its_own_points_and_one_call(host, opened):
+def test_a_file_system_that_hangs_loses_only_its_own_points_and_is_called_once(host, opened):
     released, calls = threading.Event(), []
 
     def statvfs(path):
@@ -163,7 +163,7 @@ def test_a_file_system_that_hangs_costs_only_its_own_points_and_one_call(host, o
     assert [p.dims["path"] for p in collector.collect(at=8) if p.metric is USED] == ["/mnt/nfs/test", "/"]
 
 
-def test_a_file_system_that_hung_once_is_read_again_at_every_reading_after(host, opened, until):
+def test_a_file_system_that_hung_once_is_read_again_later(host, opened, until):
     released = threading.Event()
 
     def statvfs(path):
@@ -197,7 +197,7 @@ def test_closing_does_not_wait_for_a_file_system_that_hangs(host, opened):
     released.set()
 
 
-def test_a_path_that_is_not_there_is_named(host, opened):
+def test_a_missing_path_is_named(host, opened):
     def statvfs(path):
         if path == "/gone":
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -220,7 +220,7 @@ def test_only_whole_physical_disks_are_summed(host, opened):
     ]
 
 
-def test_all_adds_what_each_disk_counted(host, opened):
+def test_level_all_adds_the_counters_of_each_disk(host, opened):
     points = [p for p in opened(host, level=Level.ALL).collect(at=7) if p.dims.get("device") == "nvme0n1"]
     one = Dimensions(device="nvme0n1")
     assert points == [
@@ -232,7 +232,7 @@ def test_all_adds_what_each_disk_counted(host, opened):
     ]
 
 
-def test_the_disks_of_a_captured_machine_are_named(host, opened):
+def test_the_disks_of_a_captured_machine_are_found(host, opened):
     assert opened(host).describe() == "1 path, 6 disks (sda, mmcblk0, vda, nvme0n1, sdb, sdc)"
     assert opened(HOST / "vm/proc").describe() == "1 path, 1 disk (vda)"
 
@@ -248,11 +248,11 @@ def test_the_disks_of_a_captured_machine_are_named(host, opened):
         ("nvme0c0n1 nvme0c1n1 nvme0n1 nvme3c33n1 nvme3n1 nvme4n1", "nvme0c0n1 nvme0c1n1 nvme3c33n1 nvme4n1"),
     ],
 )
-def test_without_sys_a_disk_is_known_by_its_name(tmp_path, names, disks):
+def test_without_sys_a_disk_is_detected_by_its_name(tmp_path, names, disks):
     assert whole_disks(names.split(), tmp_path / "block") == set(disks.split())
 
 
-def test_a_disk_is_what_stands_on_a_device(tmp_path):
+def test_only_hardware_counts_as_a_disk(tmp_path):
     for name in ("sda", "rbd0", "sr0", "cciss!c0d0", "nvme0c0n1", "nvme0n1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "device").symlink_to("../nowhere")
@@ -267,7 +267,7 @@ def test_the_counters_of_a_multipath_disk_are_those_of_its_paths(host, opened):
     assert sums(opened(host)) == (4815165730 * 512, 6989322264 * 512)
 
 
-def test_a_disk_that_comes_goes_or_starts_anew_makes_no_spike_and_no_step_back(host, opened):
+def test_the_sums_neither_jump_nor_fall_when_disks_come_go_or_restart(host, opened):
     write(host, sda=(1000, 100), sdb=(5000, 500))
     collector = opened(host)
     assert sums(collector) == (6000 * 512, 600 * 512)
@@ -296,12 +296,12 @@ def test_without_a_physical_disk_the_sums_are_absent(host, opened):
     assert collector.describe() == "1 path, 0 disks"
 
 
-def test_without_diskstats_the_paths_are_read_all_the_same(host, opened):
+def test_without_diskstats_the_paths_are_still_read(host, opened):
     (host / "diskstats").unlink()
     assert {p.metric for p in opened(host).collect(at=7)} == {UTILIZATION, USED, AVAILABLE}
 
 
-def test_where_there_is_nothing_at_all_it_says_where_it_looked(tmp_path):
+def test_without_disk_and_path_the_message_says_where_it_looked(tmp_path):
     collector = DiskCollector(DiskCollector.Config(proc=tmp_path, paths=("/a",), root=tmp_path))
     with pytest.raises(Unavailable, match=f"{tmp_path}/diskstats.*/a"):
         collector.open()
@@ -323,7 +323,7 @@ def test_df_and_psutil_agree_on_this_machines_root(opened):
 
 
 @LINUX
-def test_psutil_agrees_on_what_this_machines_disks_counted(opened):
+def test_the_counters_of_this_machine_agree_with_psutil(opened):
     collector = opened(Path("/proc"), os.statvfs, Level.ALL, sys=Path("/sys"))
     before = psutil.disk_io_counters(perdisk=True, nowrap=False)
     points = [p for p in collector.collect(at=7) if p.metric in {DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY}]
@@ -342,7 +342,7 @@ def test_psutil_agrees_on_what_this_machines_disks_counted(opened):
         assert point.value * factor <= getattr(after[name], field) + 1e-6
 
 
-def test_the_way_over_psutil_yields_the_same(opened, monkeypatch):
+def test_psutil_yields_the_same(opened, monkeypatch):
     expected, disks = psutil.disk_usage("/"), psutil.disk_io_counters(perdisk=True, nowrap=False)
     monkeypatch.setattr(sys, "platform", "darwin")
     collector = opened(Path("/proc"), level=Level.ALL)
@@ -369,7 +369,7 @@ def test_a_platform_that_does_not_count_busy_time_leaves_it_absent(opened, monke
     ]
 
 
-def test_it_touches_nothing_before_it_is_opened():
+def test_the_constructor_reads_nothing():
     collector = DiskCollector(DiskCollector.Config(proc=Path("/nowhere"), paths=("/nowhere",)))
     assert collector.describe() == "1 path, 0 disks"
     collector.close()

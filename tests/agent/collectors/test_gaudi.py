@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="hl-smi is a she
 
 
 def said(power, temperature):
-    return [
+    return sorted([
         ("gpu.utilization", 0.0),
         ("gpu.memory.used", 672 * MIB),
         ("gpu.memory.utilization", 100 * 672 / 131072),
@@ -36,14 +36,18 @@ def said(power, temperature):
         ("gpu.power", power),
         ("gpu.power.utilization", 100 * power / 850),
         ("gpu.power.limit", 850.0),
-    ]
+    ])  # fmt: skip
 
 
 EXPECTED = {"0": said(226.0, 36.0), "1": said(230.0, 39.0)}
+WITHOUT_LIMIT = {
+    index: [(name, value) for name, value in values if name not in ("gpu.power.limit", "gpu.power.utilization")]
+    for index, values in EXPECTED.items()
+}
 
 
 def reordered(row):
-    """Return a captured row as our own query would have it."""
+    """Return a captured row with the columns of our query."""
     cells = dict(zip(NAMES, row.split(", "), strict=True))
     return ", ".join(cells[name] for name in ASKED)
 
@@ -53,7 +57,7 @@ def by_device(points):
     for point in points:
         assert point.at == AT
         found.setdefault(point.dims["gpu"], []).append((point.metric.name, point.value))
-    return found
+    return {index: sorted(values) for index, values in found.items()}
 
 
 class Clock:
@@ -93,20 +97,20 @@ class Bench:
         return by_device(points), []
 
     def take(self, *lines):
-        """Return what the collector makes of lines, without a child, and what was wrong."""
+        """Return the values that the collector reads from lines, and the problems."""
         problems = []
         collector = self.made()
         for line in lines:
             collector._take(line if isinstance(line, bytes) else line.encode(), 0.0, problems)
         rows = {
-            index: [(metric.name, value) for metric, value in gaudi.values(row)]
+            index: sorted((metric.name, value) for metric, value in gaudi.values(row))
             for index, (_, _, row) in collector._rows.items()
         }
         return rows, problems
 
 
 def took(bench):
-    """Return the seconds of a reading."""
+    """Return the duration of a reading in seconds."""
     begun = time.monotonic()
     bench.tick()
     return time.monotonic() - begun
@@ -120,11 +124,11 @@ def bench(tmp_path):
         made.collector.close()
 
 
-def test_the_names_are_those_of_every_gpu():
+def test_the_metrics_are_those_shared_by_all_gpus():
     assert set(GaudiCollector.metrics) <= set(FAMILY)
 
 
-def test_columns_are_known_by_the_names_in_the_header(bench):
+def test_columns_are_found_by_the_names_in_the_header(bench):
     assert bench.take(HEADER, *ROWS) == (EXPECTED, [])
 
 
@@ -133,43 +137,42 @@ def test_columns_may_change_their_order(bench):
     assert bench.take(*backwards) == (EXPECTED, [])
 
 
-def test_without_a_header_they_are_as_asked_for(bench):
+def test_without_a_header_the_columns_are_as_requested(bench):
     assert bench.take(*map(reordered, ROWS)) == (EXPECTED, [])
 
 
 def test_without_a_header_a_row_may_lack_the_power_limit(bench):
     rows, problems = bench.take(*(reordered(row).rpartition(",")[0] for row in ROWS))
-    assert rows == {index: values[:-2] for index, values in EXPECTED.items()}
+    assert rows == WITHOUT_LIMIT
     assert problems == []
 
 
-def test_units_may_stand_in_the_header(bench):
+def test_units_may_be_in_the_header(bench):
     head = "index, memory.used [MiB], power.draw [W], utilization.aip [%]"
-    assert bench.take(head, "3, 672, 226, 7.5") == (
-        {"3": [("gpu.utilization", 7.5), ("gpu.memory.used", 672 * MIB), ("gpu.power", 226.0)]},
-        [],
-    )
+    rows, problems = bench.take(head, "3, 672, 226, 7.5")
+    assert rows == {"3": [("gpu.memory.used", 672 * MIB), ("gpu.power", 226.0), ("gpu.utilization", 7.5)]}
+    assert problems == []
 
 
-def test_a_number_whose_unit_is_not_known_is_refused(bench):
+def test_a_number_with_an_unknown_unit_is_refused(bench):
     rows, problems = bench.take("index, memory.used, power.draw", "0, 672, 226 kW")
     assert rows == {"0": []}
     assert problems == ["hl-smi: memory.used is N", "hl-smi: power.draw is N kW"]
 
 
 @pytest.mark.parametrize("absent", ["N/A", "[N/A]", "[Not Supported]", "-", "", "n/a", "ERR!"])
-def test_what_is_not_available_is_absent_in_any_spelling(bench, absent):
+def test_not_available_is_absent_in_any_spelling(bench, absent):
     assert bench.take(", ".join(["0", *[absent] * 6])) == ({"0": []}, [])
 
 
 def test_a_share_of_the_limit_needs_the_limit(bench):
     rows, _ = bench.take(reordered(ROWS[0]).replace("850 W", "N/A"))
-    assert [name for name, _ in rows["0"]][-1] == "gpu.power"
+    assert rows["0"] == WITHOUT_LIMIT["0"]
 
 
 def test_impossible_values_are_absent(bench):
     rows, _ = bench.take("0, 100 MiB, 200 MiB, 226 W, 0 C, 101 %, 0 W")
-    assert rows["0"] == [("gpu.memory.used", 200 * MIB), ("gpu.memory.total", 100 * MIB), ("gpu.power", 226.0)]
+    assert rows["0"] == [("gpu.memory.total", 100 * MIB), ("gpu.memory.used", 200 * MIB), ("gpu.power", 226.0)]
 
 
 def test_patterns_for_not_available_are_absent(bench):
@@ -179,7 +182,7 @@ def test_patterns_for_not_available_are_absent(bench):
     }  # fmt: skip
 
 
-def test_a_row_that_is_cut_anywhere_says_nothing_false(bench):
+def test_a_truncated_row_gives_no_false_value(bench):
     for head, rows in (([HEADER], ROWS), ([], list(map(reordered, ROWS)))):
         for row in rows:
             for end in range(len(row)):
@@ -192,7 +195,7 @@ def test_a_row_that_is_cut_anywhere_says_nothing_false(bench):
     "line",
     ["No Habana device was found", "0", "x, 1, 2", "-1" + reordered(ROWS[0])[1:], "٣" + reordered(ROWS[0])[1:], b"\xff\xfe\0"],
 )  # fmt: skip
-def test_what_is_no_row_is_said_and_costs_nothing_else(bench, line):
+def test_a_line_that_is_not_a_row_is_reported_and_the_rest_is_read(bench, line):
     rows, problems = bench.take(reordered(ROWS[0]), line, reordered(ROWS[1]))
     assert rows == EXPECTED
     assert len(problems) == 1
@@ -216,7 +219,7 @@ def test_the_first_reading_waits_for_the_first_rows_of_all_devices(bench):
     assert bench.tick() == (EXPECTED, [])
 
 
-def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
+def test_a_program_that_hangs_is_awaited_until_the_limit(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
@@ -224,14 +227,14 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
-def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
+def test_a_reading_waits_for_less_than_the_interval(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.open("exec sleep 60", interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
 
 
-def test_once_prints_what_comes_after_a_while(bench, agent, tmp_path):
+def test_once_prints_values_that_arrive_after_a_while(bench, agent, tmp_path):
     said = "\n".join([HEADER, *ROWS])
     bench.made(f"sleep 0.5; cat <<'END'\n{said}\nEND\nexec sleep 60")
     config = tmp_path / "agent.toml"
@@ -243,7 +246,7 @@ def test_once_prints_what_comes_after_a_while(bench, agent, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the pid is looked up in /proc")
-def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, agent, tmp_path, until):
+def test_close_does_not_wait_for_a_program_that_hangs_and_ends_it(bench, agent, tmp_path, until):
     bench.made(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     config = tmp_path / "agent.toml"
     config.write_text(f'collector = ["gaudi"]\nsys = "{bench.sys}"\n[collectors.gaudi]\npath = "{bench.path}"\n')
@@ -255,7 +258,7 @@ def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, a
     until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 
 
-def test_rows_come_from_one_kept_child(bench, until):
+def test_the_program_is_started_once(bench, until):
     bench.open(
         f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{HEADER}\n{ROWS[0]}\n{ROWS[1]}\nEND\nexec sleep 60",
         interval=7.9,
@@ -266,7 +269,7 @@ def test_rows_come_from_one_kept_child(bench, until):
     assert bench.collector.describe() == f"{bench.path} every 7 s, 2 devices"
 
 
-def test_a_row_is_told_until_it_is_three_periods_old(bench, until):
+def test_a_row_is_yielded_until_it_is_three_periods_old(bench, until):
     bench.prints(HEADER, *ROWS)
     until(lambda: len(bench.tick()[0]) == 2)
     bench.clock.now += 14.9
@@ -275,7 +278,7 @@ def test_a_row_is_told_until_it_is_three_periods_old(bench, until):
     assert bench.tick()[0] == {}
 
 
-def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until, monkeypatch):
+def test_a_program_without_the_power_limit_is_queried_without_it(bench, until, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     bench.open(
@@ -289,10 +292,10 @@ def test_one_that_does_not_know_the_power_limit_is_asked_without_it(bench, until
         "hl-smi ended with 1; it is started again later",
     }
     bench.clock.now += 2
-    assert until(lambda: bench.tick()[0]) == {index: values[:-2] for index, values in EXPECTED.items()}
+    assert until(lambda: bench.tick()[0]) == WITHOUT_LIMIT
 
 
-def test_an_error_text_and_a_clean_end_are_no_value(bench, until, monkeypatch):
+def test_an_error_text_and_a_clean_end_give_no_values(bench, until, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.1)
     bench.prints("Error: driver is not loaded", then="exit 0")
     problems = []
@@ -305,7 +308,7 @@ def test_the_contract_is_kept(bench):
     assert len(check_collector(GaudiCollector(bench.collector._config))) == 48
 
 
-def test_one_that_refuses_the_power_limit_is_waited_for_until_it_is_asked_again(bench, monkeypatch):
+def test_the_first_reading_waits_for_the_query_without_the_power_limit(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 20.0)
     short = [reordered(row).rpartition(",")[0] for row in ROWS]
     made = bench.made(
@@ -315,25 +318,25 @@ def test_one_that_refuses_the_power_limit_is_waited_for_until_it_is_asked_again(
     made._clock = time.monotonic
     made.open()
     assert bench.tick() == (
-        {index: values[:-2] for index, values in EXPECTED.items()},
+        WITHOUT_LIMIT,
         ["hl-smi ended with 1; it is started again later"],
     )
 
 
-def test_without_a_device_on_the_bus_the_tool_is_not_even_looked_for(bench):
+def test_without_a_device_on_the_bus_the_program_is_not_searched(bench):
     bench.vendor.write_text("0x10de\n")
     with pytest.raises(Unavailable, match=rf"no Gaudi: no device of vendor 0x1da3 in {bench.sys}/bus/pci/devices"):
         bench.open("exit 1")
 
 
-def test_without_the_tool_it_is_named(bench, monkeypatch):
+def test_a_missing_program_is_named(bench, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(gaudi, "PLACE", Path("/nowhere/else/hl-smi"))
     with pytest.raises(Unavailable, match="no hl-smi: neither in PATH nor /nowhere/else/hl-smi"):
         bench.open("", path=None)
 
 
-def test_a_tool_that_cannot_be_run_is_unavailable(bench):
+def test_a_program_that_cannot_be_run_is_unavailable(bench):
     collector = bench.made()
     bench.path.write_text("no program")
     with pytest.raises(Unavailable, match="hl-smi cannot be started: Exec format error"):

@@ -95,7 +95,7 @@ class Bench:
 
 
 def took(bench):
-    """Return the seconds of a reading."""
+    """Return the duration of a reading in seconds."""
     begun = time.monotonic()
     bench.tick()
     return time.monotonic() - begun
@@ -133,14 +133,14 @@ def test_attributes_of_a_c600_are_read():
 
 
 @pytest.mark.parametrize("absent", ["N/A", "n/a", "", "unknown", "-", "nan", None])
-def test_what_is_not_available_is_absent_in_any_spelling(absent):
+def test_not_available_is_absent_in_any_spelling(absent):
     assert read(dict.fromkeys(ATTRIBUTES, absent)) == ([], [])
 
 
 @pytest.mark.parametrize(
     "bad", ["20", "20 F", "20CC", "2 0C", "20W/C", "1e3C", "0x14C", "20,5C", "²C", 20, 20.5, True, [], {"C": 1}]
 )
-def test_what_is_no_number_with_its_unit_is_refused_and_said(bad):
+def test_a_value_that_is_not_a_number_with_its_unit_is_refused_and_reported(bad):
     found, problems = read({"average die temp": bad, "clock": "1300MHz"})
     assert found == [("ipu.clock", 1300.0)]
     assert len(problems) <= 1
@@ -154,11 +154,11 @@ def test_impossible_values_are_refused(name, text):
     assert read({name: text})[0] == []
 
 
-def test_it_may_be_cold():
+def test_a_negative_temperature_is_accepted():
     assert read({"average board temp": "-3.5 C"})[0] == [("ipu.board.temperature", -3.5)]
 
 
-def test_an_attribute_that_is_cut_anywhere_says_nothing_false():
+def test_a_truncated_attribute_gives_no_false_value():
     whole = dict(read(C600)[0])
     for name, text in C600.items():
         for end in range(len(text)):
@@ -169,7 +169,7 @@ def test_an_attribute_that_is_cut_anywhere_says_nothing_false():
 # -- the library ------------------------------------------------------------------------------------------------
 
 
-def test_all_devices_are_read_through_the_library(bench):
+def test_all_devices_are_read_by_the_library(bench):
     bench.library(DEVICES).open()
     assert bench.tick() == (EXPECTED, [])
     assert bench.collector.describe() == "gcipuinfo, 3 devices"
@@ -182,14 +182,14 @@ def test_a_key_that_appears_later_is_read(bench):
     assert bench.tick()[0] == {"0": [("ipu.clock", 20.0), ("ipu.power", 33.5)]}
 
 
-def test_devices_without_an_id_of_their_own_cost_only_themselves(bench):
+def test_devices_without_a_unique_id_are_left_out_and_the_rest_is_read(bench):
     bench.library(
         [*DEVICES, DEVICES[0], {"clock": "1MHz"}, {"id": "x", "clock": "1MHz"}, "N/A", None, {"id": 3}]
     ).open()
     assert bench.tick() == (EXPECTED, ["a device has no unique id"])
 
 
-def test_only_the_devices_of_the_watched_tree_are_read_where_that_is_asked(bench):
+def test_with_watched_only_the_devices_of_the_process_tree_are_read(bench):
     supervised_process = subprocess.Popen(["sleep", "60"])
     try:
         mine = [DEVICES[0] | {"user process id": str(supervised_process.pid)}, *DEVICES[1:]]
@@ -200,17 +200,17 @@ def test_only_the_devices_of_the_watched_tree_are_read_where_that_is_asked(bench
         supervised_process.wait()
 
 
-def test_all_devices_are_read_where_a_tree_is_watched_but_not_asked_for(bench):
+def test_without_watched_all_devices_are_read_even_with_a_pid(bench):
     bench.library(DEVICES).open(pid=os.getpid())
     assert bench.tick()[0] == EXPECTED
 
 
-def test_a_tree_that_is_not_there_is_unavailable(bench):
+def test_a_missing_process_is_unavailable(bench):
     with pytest.raises(Unavailable, match="process 4194305 is not in /proc"):
         bench.library(DEVICES).open(pid=4194305, watched=True)
 
 
-def test_an_error_of_the_library_is_said(bench):
+def test_an_error_of_the_library_is_reported(bench):
     bench.library(DEVICES).open()
     bench.tells("lost the server at 10.1.5.12")
     assert bench.tick() == ({}, ["gcipuinfo: lost the server at N.N.N.N"])
@@ -236,14 +236,14 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("indent", [None, 2])
-def test_devices_are_found_wherever_they_stand_in_what_the_program_prints(layout, indent):
+def test_devices_are_found_anywhere_in_the_output_of_the_program(layout, indent):
     text = json.dumps(LAYOUTS[layout], indent=indent).encode()
     for before in (b"", b"warning: [x] is {old}\n", b"[notice]\n{\n"):
         found = {device["id"]: read(device)[0] for device in parsed(before + text)}
         assert found == EXPECTED
 
 
-def test_a_page_of_brackets_does_not_take_long():
+def test_output_full_of_brackets_is_parsed_quickly():
     with pytest.raises(ValueError, match="no device"):
         parsed(b"[\n" * 1_000_000)
 
@@ -254,19 +254,19 @@ def test_output_without_a_device_is_refused(text):
         parsed(text)
 
 
-def test_output_that_is_cut_anywhere_is_refused():
+def test_truncated_output_is_refused():
     text = json.dumps(DEVICES).encode()
     for end in range(len(text)):
         with pytest.raises(ValueError, match="no device"):
             parsed(text[:end])
 
 
-def test_the_first_run_is_waited_for(bench):
+def test_the_first_run_is_awaited(bench):
     bench.program(f"sleep 0.2; echo '{json.dumps(DEVICES)}'").open(path=bench.path)
     assert bench.tick() == (EXPECTED, [])
 
 
-def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
+def test_a_program_that_hangs_is_awaited_until_the_limit(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 0.8)
     bench.program("exec sleep 60").open(path=bench.path)
     assert 0.7 < took(bench) < 10
@@ -274,21 +274,21 @@ def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, monkeypatch):
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
-def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, monkeypatch):
+def test_a_reading_waits_for_less_than_the_interval(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exec sleep 60").open(path=bench.path, interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ({}, [])
 
 
-def test_a_first_run_that_fails_is_not_waited_for_any_longer(bench, monkeypatch):
+def test_a_failed_first_run_ends_the_wait(bench, monkeypatch):
     monkeypatch.setattr(supervised_process, "STARTUP_WAIT", 60.0)
     bench.program("exit 5").open(path=bench.path, interval=60.0)
     assert took(bench) < 20
     assert bench.tick() == ({}, ["gc-monitor ended with 5; it is started again later"])
 
 
-def test_once_prints_what_comes_after_a_while(bench, agent):
+def test_once_prints_values_that_arrive_after_a_while(bench, agent):
     bench.program(f"sleep 0.5; echo '{json.dumps(DEVICES)}'")
     config = bench.folder / "agent.toml"
     config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
@@ -299,7 +299,7 @@ def test_once_prints_what_comes_after_a_while(bench, agent):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the pid is looked up in /proc")
-def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, agent, until):
+def test_close_does_not_wait_for_a_program_that_hangs_and_ends_it(bench, agent, until):
     bench.program(f"echo $$ > {bench.folder}/pid; exec sleep 60")
     config = bench.folder / "agent.toml"
     config.write_text(f'collector = ["ipu"]\n[collectors.ipu]\npath = "{bench.path}"\n')
@@ -311,7 +311,7 @@ def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(bench, a
     until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 
 
-def test_the_program_runs_every_ten_seconds_and_no_later_run_is_waited_for(bench, until):
+def test_the_program_runs_every_ten_seconds_and_later_runs_are_not_awaited(bench, until):
     text = json.dumps({"devices": DEVICES}, indent=1)
     bench.program(f"echo \"$@\" >> {bench.path}.args; cat <<'END'\n{text}\nEND").open(path=bench.path)
     assert until(lambda: bench.tick()[0]) == EXPECTED
@@ -324,7 +324,7 @@ def test_the_program_runs_every_ten_seconds_and_no_later_run_is_waited_for(bench
     assert bench.tick() == (EXPECTED, [])
 
 
-def test_a_program_that_hangs_costs_nothing_but_its_values(bench, until):
+def test_a_program_that_hangs_is_reported_and_delays_nothing(bench, until):
     text = json.dumps(DEVICES)
     bench.program(f"[ -e {bench.path}.hang ] && exec sleep 60; echo '{text}'").open(path=bench.path)
     until(lambda: bench.tick()[0])
@@ -334,10 +334,10 @@ def test_a_program_that_hangs_costs_nothing_but_its_values(bench, until):
     bench.clock.now += 20
     assert bench.tick() == ({}, [])
     bench.clock.now += 20
-    assert bench.tick() == ({}, ["gc-monitor says nothing; it is started again later"])
+    assert bench.tick() == ({}, ["gc-monitor prints nothing; it is started again later"])
 
 
-def test_a_program_that_fails_half_way_leaves_nothing_behind(bench, until):
+def test_the_output_of_a_failed_run_is_discarded(bench, until):
     text = json.dumps(DEVICES, indent=1)
     bench.program(f"[ -e {bench.path}.well ] || {{ printf '[\\n{{\\n'; exit 5; }}; cat <<'END'\n{text}\nEND").open(
         path=bench.path
@@ -348,13 +348,13 @@ def test_a_program_that_fails_half_way_leaves_nothing_behind(bench, until):
     assert until(lambda: bench.tick()[0]) == EXPECTED
 
 
-def test_an_error_text_and_a_clean_end_are_said(bench, until):
+def test_an_error_text_and_a_clean_end_are_reported(bench, until):
     bench.program("echo 'No partition 7'").open(path=bench.path)
     assert until(lambda: bench.tick()[1]) == ["gc-monitor printed no device: No partition N"]
     assert bench.tick()[1] == ["gc-monitor printed no device: No partition N"], "as long as it lasts"
 
 
-def test_a_flood_is_not_kept_but_said(bench):
+def test_too_much_output_is_discarded_and_reported(bench):
     bench.program("exec yes [").open(path=bench.path)
     said = []
     while not said:
@@ -363,16 +363,16 @@ def test_a_flood_is_not_kept_but_said(bench):
     assert said == ["gc-monitor printed more than 4 MiB, which are ignored"]
 
 
-# -- neither ----------------------------------------------------------------------------------------------------
+# -- neither of both ----------------------------------------------------------------------------------------------------
 
 
-def test_without_library_and_program_both_are_named(bench, monkeypatch):
+def test_missing_library_and_program_are_both_named(bench, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Unavailable, match=r"no IPU: gcipuinfo: .*gcipuinfo.*; no gc-monitor: neither in PATH nor"):
         bench.open()
 
 
-def test_a_library_that_knows_no_device_gives_way_to_the_program(bench, monkeypatch, until):
+def test_without_devices_in_the_library_the_program_is_used(bench, monkeypatch, until):
     monkeypatch.setenv("PATH", f"{bench.folder}:{os.environ['PATH']}")
     bench.program(f"echo '{json.dumps(DEVICES)}'").library([]).open()
     assert until(lambda: bench.tick()[0]) == EXPECTED

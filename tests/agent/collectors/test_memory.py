@@ -44,7 +44,7 @@ def meminfo(folder: Path, **kib: int) -> Path:
     return folder
 
 
-def test_used_is_total_less_available(opened):
+def test_used_is_total_minus_available(opened):
     total, available = 24684084 * 1024, 23801036 * 1024
     assert list(opened(HOST / "vm/proc").collect(at=7)) == [
         UTILIZATION.point(7, 100 * (total - available) / total),
@@ -55,17 +55,17 @@ def test_used_is_total_less_available(opened):
 
 
 @pytest.mark.parametrize(("total", "available"), [(0, 0), (5, -3), (5, 6)])
-def test_what_cannot_be_available_is_not_known(opened, tmp_path, total, available):
+def test_more_available_than_total_is_absent(opened, tmp_path, total, available):
     points = opened(meminfo(tmp_path, MemTotal=total, MemAvailable=available), Level.BASIC).collect(at=7)
     assert list(points) == []
 
 
-def test_basic_yields_no_total_and_no_swap(opened):
+def test_level_basic_yields_no_total_and_no_swap(opened):
     points = opened(HOST / "vm/proc", Level.BASIC).collect(at=7)
     assert [p.metric for p in points] == [UTILIZATION, USED, AVAILABLE]
 
 
-def test_an_old_kernel_that_does_not_know_what_is_available_leaves_it_absent(opened):
+def test_without_memavailable_the_used_memory_is_absent(opened):
     swap_used = (4194300 - 3155360) * 1024
     assert list(opened(HOST / "node_exporter/proc").collect(at=7)) == [
         TOTAL.point(7, 3742148 * 1024),
@@ -74,17 +74,17 @@ def test_an_old_kernel_that_does_not_know_what_is_available_leaves_it_absent(ope
     ]
 
 
-def test_swap_that_is_there_but_unused_is_zero(opened, tmp_path):
+def test_unused_swap_is_zero(opened, tmp_path):
     proc = meminfo(tmp_path, MemTotal=100, MemAvailable=40, SwapTotal=50, SwapFree=50)
     assert list(opened(proc).collect(at=7))[-2:] == [SWAP_USED.point(7, 0), SWAP_UTILIZATION.point(7, 0.0)]
 
 
-def test_more_available_than_there_is_is_not_believed(opened, tmp_path):
+def test_mixed_numbers_of_a_container_are_absent(opened, tmp_path):
     proc = meminfo(tmp_path, MemTotal=100, MemAvailable=101, SwapTotal=50, SwapFree=51)
     assert list(opened(proc).collect(at=7)) == [TOTAL.point(7, 100 * 1024)]
 
 
-def test_every_reading_is_a_new_one(opened, tmp_path):
+def test_each_reading_reads_the_file_again(opened, tmp_path):
     collector = opened(meminfo(tmp_path, MemTotal=100, MemAvailable=40), Level.BASIC)
     assert next(iter(collector.collect(at=7))).value == 60.0
     meminfo(tmp_path, MemTotal=100, MemAvailable=90)
@@ -92,7 +92,7 @@ def test_every_reading_is_a_new_one(opened, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "MemFree: 5 kB\n"])
-def test_where_there_is_nothing_it_says_where_it_looked(tmp_path, content):
+def test_without_a_source_the_message_says_where_it_looked(tmp_path, content):
     if content is not None:
         (tmp_path / "meminfo").write_text(content)
     collector = MemoryCollector(MemoryCollector.Config(proc=tmp_path))
@@ -101,7 +101,7 @@ def test_where_there_is_nothing_it_says_where_it_looked(tmp_path, content):
     collector.close()
 
 
-def test_it_says_what_it_found(opened):
+def test_describe_returns_what_was_found(opened):
     collector = opened(HOST / "vm/proc")
     assert collector.describe() == f"23.5 GiB, {HOST}/vm/proc/meminfo"
     collector.close()
@@ -110,7 +110,7 @@ def test_it_says_what_it_found(opened):
 
 
 @LINUX
-def test_this_machines_memory_is_what_psutil_says(opened):
+def test_the_memory_of_this_machine_agrees_with_psutil(opened):
     found = {p.metric: p.value for p in opened(Path("/proc")).collect(at=7)}
     expected = psutil.virtual_memory()
     assert found[TOTAL] == expected.total
@@ -118,7 +118,7 @@ def test_this_machines_memory_is_what_psutil_says(opened):
     assert found[UTILIZATION] == pytest.approx(expected.percent, abs=5)
 
 
-def test_the_way_over_psutil_yields_the_same(monkeypatch, opened):
+def test_psutil_yields_the_same(monkeypatch, opened):
     expected, swap = psutil.virtual_memory(), psutil.swap_memory()
     monkeypatch.setattr(sys, "platform", "darwin")
     collector = opened(Path("/proc"))

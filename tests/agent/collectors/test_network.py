@@ -53,7 +53,7 @@ def opened():
 
 
 def write(proc: Path, **interfaces: tuple[int, int]) -> None:
-    """Write a net/dev of interfaces that sent and received so many bytes."""
+    """Write a net/dev with the bytes sent and received by each interface."""
     lines = [
         f"{name:>6}: {received} 9 0 0 0 0 0 0 {sent} 9 0 0 0 0 0 0\n" for name, (sent, received) in interfaces.items()
     ]
@@ -65,7 +65,7 @@ def sums(collector: NetworkCollector) -> tuple[float, float] | None:
     return (found[SENT], found[RECEIVED]) if found else None
 
 
-def test_the_sums_are_over_all_interfaces_but_the_loopback(opened):
+def test_the_sums_include_all_interfaces_but_the_loopback(opened):
     sent = 67120 + 1943284 + 9315587528 + 2630299 + 2851649360 + 2681662018
     received = 1888 + 648 + 68210035552 + 10437182923 + 64910168
     assert list(opened(PROC).collect(at=7)) == [
@@ -74,12 +74,12 @@ def test_the_sums_are_over_all_interfaces_but_the_loopback(opened):
     ]
 
 
-def test_the_loopback_counts_on_request(opened):
+def test_the_loopback_counts_if_configured(opened):
     without, with_it = sums(opened(PROC)), sums(opened(PROC, loopback=True))
     assert with_it == (without[0] + 435303245, without[1] + 435303245)
 
 
-def test_all_adds_bytes_errors_and_drops_of_each_interface(host, opened):
+def test_level_all_adds_bytes_errors_and_drops_of_each_interface(host, opened):
     (host / "net/dev").write_text(
         HEADER + "  eth0:100 1 2 3 4 5 6 7 200 11 12 13 14 15 16 17\n    lo: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n"
     )
@@ -97,11 +97,11 @@ def test_all_adds_bytes_errors_and_drops_of_each_interface(host, opened):
     ]
 
 
-def test_detailed_leaves_out_the_bytes_of_each_interface(opened):
+def test_level_detailed_leaves_out_the_bytes_of_each_interface(opened):
     assert {p.metric for p in opened(PROC, Level.DETAILED).collect(at=7)} == {SENT, RECEIVED, ERRORS, DROPS}
 
 
-def test_a_name_may_hold_a_colon_and_a_number_may_stand_close_to_it(opened):
+def test_a_name_may_contain_a_colon_and_touch_the_first_number(opened):
     found = {
         p.dims["interface"]: p.value for p in opened(PROC, Level.ALL).collect(at=7) if p.metric is INTERFACE_RECEIVED
     }
@@ -116,7 +116,7 @@ def test_a_name_may_hold_a_colon_and_a_number_may_stand_close_to_it(opened):
     }
 
 
-def test_an_interface_that_vanishes_and_returns_makes_no_spike_and_no_step_back(host, opened):
+def test_the_sums_neither_jump_nor_fall_when_an_interface_goes_and_returns(host, opened):
     write(host, eth0=(1000, 100), eth1=(5000, 500))
     collector = opened(host)
     assert sums(collector) == (6000, 600)
@@ -128,7 +128,7 @@ def test_an_interface_that_vanishes_and_returns_makes_no_spike_and_no_step_back(
     assert sums(collector) == (6023, 632)
 
 
-def test_an_interface_that_returns_with_a_larger_count_makes_no_spike_in_its_own_series(host, opened):
+def test_the_series_of_an_interface_that_returns_with_a_larger_count_does_not_jump(host, opened):
     write(host, eth0=(1000, 100), veth1=(50, 5))
     collector, window = opened(host, Level.ALL), Window(0, born=0)
 
@@ -147,14 +147,14 @@ def test_an_interface_that_returns_with_a_larger_count_makes_no_spike_in_its_own
     assert gained(50) == {5}
 
 
-def test_an_interface_that_starts_anew_makes_no_step_back(host, opened):
+def test_the_sums_do_not_fall_when_an_interface_restarts(host, opened):
     write(host, eth0=(1000, 100))
     collector = opened(host)
     write(host, eth0=(10, 200))
     assert sums(collector) == (1000, 200)
 
 
-def test_without_any_interface_left_nothing_is_said(host, opened):
+def test_without_interfaces_nothing_is_yielded(host, opened):
     write(host, eth0=(1000, 100))
     collector = opened(host, Level.ALL)
     write(host, lo=(1, 1))
@@ -173,24 +173,24 @@ def test_dimensions_are_built_once_and_forgotten_with_their_interface(host, open
     assert list(collector._interfaces) == ["eth0"]
 
 
-def test_of_a_host_mounted_elsewhere_the_namespace_of_its_first_process_is_read(host, opened):
+def test_in_a_hosts_proc_mounted_elsewhere_the_namespace_of_process_1_is_read(host, opened):
     write(host, mine=(1, 1))
     (host / "1/net").mkdir(parents=True)
     (host / "1/net/dev").write_text((PROC / "net/dev").read_text())
     assert opened(host).describe() == "tun0, veth4B09XN, eth0, lxcbr0, wlan0, docker0, ibr10:30"
 
 
-def test_where_that_cannot_be_read_the_readers_own_is(host, opened):
+def test_without_access_to_process_1_the_agents_own_namespace_is_read(host, opened):
     write(host, mine=(1, 1))
     assert opened(host).describe() == "mine"
 
 
-def test_many_interfaces_are_named_in_short(host, opened):
+def test_describe_shortens_a_long_list_of_interfaces(host, opened):
     write(host, **{f"eth{n}": (1, 1) for n in range(20)})
     assert opened(host).describe() == "eth0, eth1, eth2, eth3, eth4, eth5, eth6 and 13 more"
 
 
-def test_where_there_is_nothing_it_says_where_it_looked(host, opened):
+def test_without_a_source_the_message_says_where_it_looked(host, opened):
     write(host, lo=(1, 1))
     with pytest.raises(Unavailable, match=f"no network interface but the loopback in {host}/net/dev"):
         opened(host)
@@ -213,7 +213,7 @@ def of_psutil() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_this_machines_sums_are_what_psutil_says(opened, monkeypatch, platform):
+def test_the_sums_of_this_machine_agree_with_psutil(opened, monkeypatch, platform):
     before = of_psutil()
     monkeypatch.setattr(sys, "platform", platform)
     try:
@@ -231,7 +231,7 @@ def test_this_machines_sums_are_what_psutil_says(opened, monkeypatch, platform):
     )
 
 
-def test_drops_that_macos_never_counts_are_absent_there(opened, monkeypatch):
+def test_outgoing_drops_are_absent_on_macos(opened, monkeypatch):
     counted = SimpleNamespace(bytes_sent=1, bytes_recv=2, errin=3, errout=4, dropin=5, dropout=0)
     monkeypatch.setattr(psutil, "net_io_counters", lambda pernic, nowrap: {"lo0": counted, "en0": counted})
     monkeypatch.setattr(sys, "platform", "darwin")

@@ -19,7 +19,7 @@ SOME, FULL = Dimensions(kind="some"), Dimensions(kind="full")
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A monotonic clock that moves when it is told to: `clock[0]` seconds."""
+    """A monotonic clock of `clock[0]` seconds, set by the test."""
     now = [1000.0]
     monkeypatch.setattr(pressure.time, "monotonic_ns", lambda: int(now[0] * 1e9))
     return now
@@ -42,7 +42,7 @@ def write(proc: Path, name: str, **totals: int) -> None:
     (proc / "pressure" / name).write_text("".join(lines))
 
 
-def test_a_share_is_the_stall_gained_over_the_time_gone_by(proc, clock):
+def test_a_share_is_the_new_stall_time_divided_by_the_elapsed_time(proc, clock):
     collector = opened(proc)
     clock[0] += 10
     write(proc, "cpu", some=14036781 + 2_500_000, full=0)
@@ -58,7 +58,7 @@ def test_a_share_is_the_stall_gained_over_the_time_gone_by(proc, clock):
     collector.close()
 
 
-def test_the_first_reading_right_after_opening_is_added_to_the_next(proc, clock):
+def test_a_reading_right_after_opening_is_added_to_the_next(proc, clock):
     collector = opened(proc)
     clock[0] += MIN_ELAPSED / 1e9 / 2
     write(proc, "cpu", some=14036781 + 1000)
@@ -74,7 +74,7 @@ def test_a_share_a_little_above_100_is_100(proc, clock):
     assert next(iter(collector.collect(at=7))) == CPU.point(7, 100.0, SOME)
 
 
-def test_an_account_that_began_anew_gives_no_share_once(proc, clock):
+def test_a_restarted_counter_gives_no_share_once(proc, clock):
     collector = opened(proc)
     clock[0] += 1
     write(proc, "io", some=5, full=5)
@@ -84,21 +84,21 @@ def test_an_account_that_began_anew_gives_no_share_once(proc, clock):
     assert [p for p in collector.collect(at=8) if p.metric is IO] == [IO.point(8, 10.0, SOME), IO.point(8, 0.0, FULL)]
 
 
-def test_a_file_without_the_line_full_is_fine(proc, clock):
+def test_the_line_full_may_be_missing(proc, clock):
     write(proc, "io", some=0)
     collector = opened(proc)
     clock[0] += 1
     assert [p for p in collector.collect(at=7) if p.metric is IO] == [IO.point(7, 0.0, SOME)]
 
 
-def test_basic_yields_nothing(proc, clock):
+def test_level_basic_yields_nothing(proc, clock):
     collector = opened(proc)
     collector.level = Level.BASIC
     clock[0] += 1
     assert list(collector.collect(at=7)) == []
 
 
-def test_what_is_there_is_read_where_a_file_is_missing(proc, clock):
+def test_a_missing_file_does_not_affect_the_others(proc, clock):
     (proc / "pressure/memory").unlink()
     collector = opened(proc)
     clock[0] += 1
@@ -106,7 +106,7 @@ def test_what_is_there_is_read_where_a_file_is_missing(proc, clock):
     assert collector.describe() == f"cpu, io in {proc}/pressure"
 
 
-def test_an_old_kernel_has_no_account(tmp_path):
+def test_an_old_kernel_is_unavailable(tmp_path):
     collector = PressureCollector(PressureCollector.Config(proc=tmp_path))
     with pytest.raises(Unavailable, match=f"{tmp_path}/pressure.*No such file"):
         collector.open()
@@ -114,7 +114,7 @@ def test_an_old_kernel_has_no_account(tmp_path):
     collector.close()
 
 
-def test_an_account_that_is_switched_off_fails_at_the_reading(proc, monkeypatch):
+def test_disabled_statistics_are_unavailable(proc, monkeypatch):
     def pread(fd: int, size: int, offset: int) -> bytes:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
@@ -124,7 +124,7 @@ def test_an_account_that_is_switched_off_fails_at_the_reading(proc, monkeypatch)
 
 
 @pytest.mark.skipif(not os.access("/proc/pressure/cpu", os.R_OK), reason="this kernel keeps no account")
-def test_this_machines_shares_are_those_of_its_files_read_by_hand():
+def test_the_shares_of_this_machine_agree_with_its_files():
     def some() -> tuple[float, int]:
         try:
             line = Path("/proc/pressure/cpu").read_text().splitlines()[0]

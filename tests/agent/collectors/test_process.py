@@ -29,7 +29,8 @@ from agent.collectors.process import (
 )
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.process_tree import ProcTree, PsutilTree, Stat, parse_stat
+from agent.host.process_tree import ProcTree, Stat, parse_stat
+from agent.host.psutil_tree import PsutilTree
 from agent.host.reaped import MAX_READINGS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
@@ -41,7 +42,7 @@ KIB = 1024
 
 
 class Machine:
-    """A /proc in a folder: 2 CPUs, 1 GiB; a process of it is a folder with `stat`, `io` and `fd`."""
+    """A /proc in a folder, with 2 CPUs and 1 GiB; a process is a folder with `stat`, `io` and `fd`."""
 
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"
@@ -89,7 +90,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def watch(machine):
-    """Collect; return by metric. Each call is a second after the last."""
+    """Collect one second after the last call; return the points by metric."""
     collector = None
 
     def look(seconds=1):
@@ -104,11 +105,11 @@ def watch(machine):
 
 
 def share(ticks, seconds=1):
-    """Of 2 CPUs."""
+    """Return the share of 2 CPUs (%)."""
     return pytest.approx(100 * ticks / TICKS / seconds / 2)
 
 
-def test_a_tree_of_three(machine, watch):
+def test_a_tree_of_three_processes_is_summed(machine, watch):
     machine.process(10, 1, threads=4, pages=100, io=(4096, 100))
     machine.process(11, 10, threads=2, pages=50, io=(1, 2), files=5)
     machine.process(12, 11, pages=6)
@@ -125,7 +126,7 @@ def test_a_tree_of_three(machine, watch):
     }
 
 
-def test_basic_looks_neither_at_io_nor_at_files(machine):
+def test_level_basic_reads_neither_io_nor_open_files(machine):
     machine.process(10, 1)
     (machine.proc / "10/io").unlink()
     (machine.proc / "10/fd").rename(machine.proc / "10/away")
@@ -135,7 +136,7 @@ def test_basic_looks_neither_at_io_nor_at_files(machine):
     assert {point.metric for point in points} == {THREADS, RSS, MEMORY_UTILIZATION, COUNT}
 
 
-def test_cpu_is_the_share_of_the_cpus_used_since_the_last_reading(machine, watch):
+def test_cpu_utilization_is_the_share_of_the_cpus_since_the_last_reading(machine, watch):
     machine.process(10, 1, own=1000)
     machine.process(11, 10, own=500)
     assert CPU_UTILIZATION not in watch()
@@ -146,7 +147,7 @@ def test_cpu_is_the_share_of_the_cpus_used_since_the_last_reading(machine, watch
     assert watch()[CPU_UTILIZATION] == 0.0
 
 
-def test_the_stamp_of_a_point_has_no_part_in_a_share(machine):
+def test_shares_do_not_depend_on_the_timestamp_of_a_point(machine):
     machine.process(10, 1)
     collector = machine.collector()
     list(collector.collect(9 * SECOND))
@@ -157,7 +158,7 @@ def test_the_stamp_of_a_point_has_no_part_in_a_share(machine):
     assert points[CPU_UTILIZATION].at == 2 * SECOND
 
 
-def test_too_short_a_time_is_added_to_the_next(machine, watch):
+def test_too_short_an_interval_is_added_to_the_next(machine, watch):
     machine.process(10, 1)
     watch()
     machine.process(10, 1, own=1)
@@ -166,14 +167,14 @@ def test_too_short_a_time_is_added_to_the_next(machine, watch):
     assert watch(0.99)[CPU_UTILIZATION] == share(50)
 
 
-def test_more_than_all_the_cpus_is_all(machine, watch):
+def test_cpu_utilization_is_at_most_100(machine, watch):
     machine.process(10, 1)
     watch()
     machine.process(10, 1, own=2 * TICKS + 1)
     assert watch()[CPU_UTILIZATION] == 100.0
 
 
-def test_the_limits_are_those_of_the_cgroup_of_the_process_and_read_again_after_a_minute(machine, watch):
+def test_the_limits_are_those_of_the_processs_cgroup_and_read_again_after_a_minute(machine, watch):
     machine.process(10, 1, pages=256)
     (machine.proc / "10/cgroup").write_text("0::/box\n")
     (machine.proc / "self/mountinfo").write_text("30 23 0:26 / /sys/cg rw - cgroup2 cgroup2 rw\n")
@@ -191,7 +192,7 @@ def test_the_limits_are_those_of_the_cgroup_of_the_process_and_read_again_after_
     assert watch(REFRESH // SECOND)[MEMORY_UTILIZATION] == 25.0
 
 
-def test_pages_counted_for_many_never_make_more_than_all_of_the_memory(machine, watch):
+def test_memory_utilization_is_at_most_100_despite_shared_pages(machine, watch):
     machine.process(10, 1, pages=(1 << 30) // PAGE)
     machine.process(11, 10, pages=(1 << 30) // PAGE)
     points = watch()
@@ -199,7 +200,7 @@ def test_pages_counted_for_many_never_make_more_than_all_of_the_memory(machine, 
     assert points[MEMORY_UTILIZATION] == 100.0
 
 
-def test_a_child_born_since_counts_whole(machine, watch):
+def test_a_new_child_counts_with_all_its_time(machine, watch):
     machine.process(10, 1)
     watch()
     machine.process(11, 10, own=30, reaped=10)
@@ -208,14 +209,14 @@ def test_a_child_born_since_counts_whole(machine, watch):
     assert points[COUNT] == 2
 
 
-def test_a_child_that_lived_between_two_readings_is_known_by_its_parent(machine, watch):
+def test_a_child_that_lived_between_two_readings_is_counted_by_its_parent(machine, watch):
     machine.process(10, 1, reaped=700)
     watch()
     machine.process(10, 1, reaped=760)
     assert watch()[CPU_UTILIZATION] == share(60)
 
 
-def test_of_a_member_that_ended_only_what_it_used_since_counts(machine, watch):
+def test_a_member_that_ended_adds_only_its_time_since_the_last_reading(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=1000, reaped=200)
     watch()
@@ -224,7 +225,7 @@ def test_of_a_member_that_ended_only_what_it_used_since_counts(machine, watch):
     assert watch()[CPU_UTILIZATION] == share(35)
 
 
-def test_a_parent_read_before_it_reaped_pays_at_the_next_reading(machine, watch):
+def test_a_parent_that_was_read_before_it_reaped_is_corrected_at_the_next_reading(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=10_000)
     watch()
@@ -235,7 +236,7 @@ def test_a_parent_read_before_it_reaped_pays_at_the_next_reading(machine, watch)
     assert watch()[CPU_UTILIZATION] == share(20)
 
 
-def test_a_parent_that_ignores_its_children_owes_nothing_for_long(machine, watch):
+def test_a_parent_that_ignores_its_children_is_corrected_for_a_limited_time(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=10_000)
     watch()
@@ -246,7 +247,7 @@ def test_a_parent_that_ignores_its_children_owes_nothing_for_long(machine, watch
     assert watch()[CPU_UTILIZATION] == share(40)
 
 
-def test_when_child_and_parent_end_together_the_grandparent_inherits(machine, watch):
+def test_when_child_and_parent_end_together_the_grandparent_has_their_time(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=1000)
     machine.process(12, 11, own=3000)
@@ -257,7 +258,7 @@ def test_when_child_and_parent_end_together_the_grandparent_inherits(machine, wa
     assert watch()[CPU_UTILIZATION] == share(7)
 
 
-def test_an_orphan_stays_a_member_and_so_do_its_children(machine, watch):
+def test_an_orphan_and_its_children_stay_in_the_tree(machine, watch):
     machine.process(10, 1, began=400)
     machine.process(11, 10)
     watch()
@@ -269,7 +270,7 @@ def test_an_orphan_stays_a_member_and_so_do_its_children(machine, watch):
     assert points[CPU_UTILIZATION] == share(50)
 
 
-def test_a_pid_that_is_used_again_is_no_member(machine, watch):
+def test_a_reused_pid_is_not_in_the_tree(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=100)
     watch()
@@ -279,7 +280,7 @@ def test_a_pid_that_is_used_again_is_no_member(machine, watch):
     assert points[CPU_UTILIZATION] == 0.0
 
 
-def test_a_pid_that_is_used_again_within_the_tree_is_another_member(machine, watch):
+def test_a_pid_reused_within_the_tree_is_another_process(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=100)
     watch()
@@ -290,7 +291,7 @@ def test_a_pid_that_is_used_again_within_the_tree_is_another_member(machine, wat
     assert points[CPU_UTILIZATION] == share(10)
 
 
-def test_once_all_are_gone_nothing_comes_back_with_the_pid(machine, watch):
+def test_after_the_tree_ended_a_reused_pid_is_ignored(machine, watch):
     machine.process(10, 1)
     watch()
     machine.gone(10)
@@ -299,7 +300,7 @@ def test_once_all_are_gone_nothing_comes_back_with_the_pid(machine, watch):
     assert watch(REFRESH // SECOND) == {}
 
 
-def test_a_counter_that_goes_back_is_a_new_base(machine, watch):
+def test_a_counter_that_falls_adds_nothing(machine, watch):
     machine.process(10, 1, own=1000, reaped=1000, io=(50, 50))
     watch()
     machine.process(10, 1, own=10, reaped=10, io=(5, 5))
@@ -312,7 +313,7 @@ def test_a_counter_that_goes_back_is_a_new_base(machine, watch):
     assert (points[READ], points[WRITTEN]) == (51, 52)
 
 
-def test_a_zombie_is_counted_out_but_not_its_cpu(machine, watch):
+def test_a_zombie_counts_only_with_its_cpu_time(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=10, threads=3)
     watch()
@@ -325,14 +326,14 @@ def test_a_zombie_is_counted_out_but_not_its_cpu(machine, watch):
     assert watch()[CPU_UTILIZATION] == 0.0
 
 
-def test_where_only_zombies_are_left_there_is_nothing(machine, watch):
+def test_a_tree_of_zombies_yields_nothing(machine, watch):
     machine.process(10, 1)
     watch()
     machine.process(10, 1, state="Z", pages=0)
     assert watch() == {}
 
 
-def test_one_that_is_being_reaped_is_gone(machine, watch):
+def test_a_process_that_is_being_reaped_counts_as_ended(machine, watch):
     machine.process(10, 1)
     machine.process(11, 10, own=100)
     watch()
@@ -341,7 +342,7 @@ def test_one_that_is_being_reaped_is_gone(machine, watch):
     assert watch()[CPU_UTILIZATION] == share(10)
 
 
-def test_who_was_missed_is_found_after_a_minute_without_a_spike(machine, watch):
+def test_a_missed_process_is_found_after_a_minute_without_a_jump(machine, watch):
     machine.process(10, 1)
     machine.process(11, 1)
     watch()
@@ -367,7 +368,7 @@ def test_bytes_of_children_are_counted_once(machine, watch):
     assert watch()[WRITTEN] == 1650
 
 
-def test_the_counters_began_with_the_first_process(machine):
+def test_the_counters_start_with_the_first_process(machine):
     machine.process(10, 1, began=5 * TICKS)
 
     points = [point for point in machine.collector().collect(0) if point.metric in (READ, WRITTEN)]
@@ -376,7 +377,7 @@ def test_the_counters_began_with_the_first_process(machine):
 
 
 @pytest.mark.parametrize(("user", "system"), [(30, 0), (0, 30), (10, 20)])
-def test_time_counts_in_user_and_in_system_mode_alike(machine, watch, user, system):
+def test_user_and_system_time_both_count(machine, watch, user, system):
     def spent(user, system, reaped_user, reaped_system):
         machine.process(10, 1)
         stat = machine.proc / "10/stat"
@@ -394,7 +395,7 @@ def test_time_counts_in_user_and_in_system_mode_alike(machine, watch, user, syst
 
 
 @pytest.mark.parametrize(("ask", "metrics"), [("_io", {READ, WRITTEN}), ("_open_files", {OPEN_FILES})])
-def test_a_sum_without_a_secret_member_is_no_sum(machine, monkeypatch, ask, metrics):
+def test_a_sum_is_absent_if_a_member_cannot_be_read(machine, monkeypatch, ask, metrics):
     machine.process(10, 1)
     machine.process(11, 10)
     collector = machine.collector()
@@ -420,7 +421,7 @@ def test_a_sum_without_a_secret_member_is_no_sum(machine, monkeypatch, ask, metr
     monkeypatch.undo()
 
 
-def test_a_kernel_without_io_accounts_has_none(machine, watch):
+def test_without_io_statistics_the_io_is_absent(machine, watch):
     machine.process(10, 1)
     (machine.proc / "10/io").unlink()
     points = watch()
@@ -429,27 +430,27 @@ def test_a_kernel_without_io_accounts_has_none(machine, watch):
 
 
 @pytest.mark.parametrize("name", ["a b", "(x) R 1 2", ") R 1 ", "\n", "", "))((", "ÿ", "tmux: server"])
-def test_a_name_may_hold_anything(machine, watch, name):
+def test_a_process_name_may_contain_anything(machine, watch, name):
     machine.process(10, 1, own=5, threads=3, name=name)
     assert watch()[THREADS] == 3
 
 
-def test_a_captured_name_with_parentheses():
+def test_a_captured_name_with_parentheses_is_parsed():
     assert parse_stat((FIXTURES / "odd_name.stat").read_bytes()) == Stat("R", 28378, 0, 0, 1, 10839175, 155)
 
 
 @given(st.binary())
-def test_what_is_no_stat_is_refused(data):
+def test_an_invalid_stat_line_is_refused(data):
     with pytest.raises(ValueError):  # noqa: PT011  whatever int() says
         parse_stat(data)
 
 
-def test_no_pid_says_how_to_give_one():
+def test_without_a_pid_the_message_says_how_to_give_one():
     with pytest.raises(Unavailable, match="give --pid N, or agent -- COMMAND"):
         ProcessCollector(ProcessCollector.Config()).open()
 
 
-def test_a_pid_that_is_not_there_says_where_it_looked(machine):
+def test_the_message_about_a_missing_pid_says_where_it_looked(machine):
     with pytest.raises(Unavailable, match=r"no process 99 \(.*proc/99 is absent\)"):
         machine.collector(99)
 
@@ -476,11 +477,11 @@ class Life:
 
 @dataclass
 class Kernel:
-    """Processes in memory. Pid 1 is no member; pid 10 is watched, never ends, and adopts the orphans."""
+    """Processes in memory: pid 1 is not in the tree; pid 10 is watched, never ends and adopts orphans."""
 
     lives: dict[int, Life] = field(default_factory=lambda: {1: Life(0, 0), 10: Life(1, 1)})
     used: int = 0
-    """By the tree, ever: what is to be found."""
+    """Time used by the tree so far: the expected value."""
     clock: int = 1
     reuse: bool = False
     heirs: bool = True
@@ -512,7 +513,7 @@ class SimulatedTree(ProcTree):
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.race: list[tuple[str, int, int]] = []
-        """What happens while a reading lasts: one action before each look at a process."""
+        """Actions during a reading: one before each process is read."""
         super().__init__(ProcessCollector.Config(proc=Path("/nowhere")), 10, detailed=False)
 
     def _list(self):
@@ -532,7 +533,7 @@ ACTIONS = st.lists(
 
 
 def readings(kernel, intervals):
-    """Yield the CPU time found and the time used, after each interval of actions and of a reading with races."""
+    """Yield the CPU time found and the time used after each interval of actions and a reading with races."""
     tree = SimulatedTree(kernel)
     begin = tree.read(rescan=True).cpu - kernel.used
     for actions, race in intervals:
@@ -547,14 +548,14 @@ def readings(kernel, intervals):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(ACTIONS, st.just([])), max_size=8))
-def test_whatever_lives_and_dies_the_cpu_time_found_is_the_time_used(intervals):
+def test_the_cpu_time_is_exact_however_processes_start_and_end(intervals):
     for found, used in readings(Kernel(reuse=True), intervals):
         assert found == used
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8))
-def test_also_what_happens_during_a_reading_is_found_by_the_next(intervals):
+def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     last = 0
     for found, used in readings(Kernel(), intervals):
         assert last <= found <= used
@@ -564,7 +565,7 @@ def test_also_what_happens_during_a_reading_is_found_by_the_next(intervals):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8), st.booleans(), st.booleans())
-def test_the_cpu_time_found_never_falls_and_is_never_too_much(intervals, reuse, heirs):
+def test_the_cpu_time_never_falls_and_is_never_too_large(intervals, reuse, heirs):
     last = 0
     for found, used in readings(Kernel(reuse=reuse, heirs=heirs), intervals):
         assert last <= found <= used
@@ -623,7 +624,7 @@ def workload(tmp_path):
 
 
 @LINUX
-def test_real_processes_use_what_they_say_themselves(workload):
+def test_real_processes_use_the_time_that_they_report(workload):
     tree = ProcTree(ProcessCollector.Config(), workload.pid, detailed=True)
     before = float(workload.stdout.readline())
     first = tree.read(rescan=True)
@@ -643,7 +644,7 @@ def test_real_processes_use_what_they_say_themselves(workload):
 
 @pytest.fixture
 def family():
-    """A process with three children, all asleep."""
+    """A process with three sleeping children."""
     code = "import os, time\nfor _ in range(3):\n    if not os.fork(): time.sleep(60)\nprint('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
         process.stdout.readline()
@@ -652,7 +653,7 @@ def family():
 
 
 @LINUX
-def test_a_real_family_agrees_with_psutil(family):
+def test_a_real_process_tree_agrees_with_psutil(family):
     collector = ProcessCollector(ProcessCollector.Config(pid=family.pid))
     collector.open()
     points = {point.metric: point.value for point in collector.collect(0)}
@@ -669,7 +670,7 @@ def test_a_real_family_agrees_with_psutil(family):
 
 
 @LINUX
-def test_the_same_tree_by_psutil(family):
+def test_psutil_reads_the_same_tree(family):
     tree = PsutilTree(ProcessCollector.Config(), family.pid, detailed=True)
     linux = ProcTree(ProcessCollector.Config(), family.pid, detailed=True)
     first, other = tree.read(rescan=True), linux.read(rescan=True)
@@ -686,7 +687,7 @@ def test_the_same_tree_by_psutil(family):
 
 
 @LINUX
-def test_by_psutil_cpu_time_is_counted_and_the_end_is_seen():
+def test_psutil_counts_cpu_time_and_detects_the_end():
     def used() -> float:
         times = psutil.Process(busy.pid).cpu_times()
         return 1000 * (times.user + times.system)
@@ -707,7 +708,7 @@ def test_by_psutil_cpu_time_is_counted_and_the_end_is_seen():
 
 
 @LINUX
-def test_by_psutil_the_time_of_a_process_is_its_own_in_user_and_in_system_mode(monkeypatch):
+def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
     times = SimpleNamespace(user=1.5, system=0.25, children_user=100.0, children_system=100.0)
 
     def cpu_times(_):
@@ -721,7 +722,7 @@ def test_by_psutil_the_time_of_a_process_is_its_own_in_user_and_in_system_mode(m
     assert tree.read(rescan=False).cpu - before == 1500
 
 
-def test_by_psutil_a_pid_that_is_not_there_is_unavailable(monkeypatch):
+def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -730,7 +731,7 @@ def test_by_psutil_a_pid_that_is_not_there_is_unavailable(monkeypatch):
 
 
 @LINUX
-def test_by_psutil_a_secret_member_is_said(family, monkeypatch):
+def test_with_psutil_an_unreadable_member_is_reported(family, monkeypatch):
     tree = PsutilTree(ProcessCollector.Config(), family.pid, detailed=True)
 
     def denied(process):
@@ -743,7 +744,7 @@ def test_by_psutil_a_secret_member_is_said(family, monkeypatch):
 
 
 @LINUX
-def test_by_psutil_what_the_system_does_not_tell_is_absent(family, monkeypatch):
+def test_with_psutil_unsupported_values_are_absent(family, monkeypatch):
     tree = PsutilTree(ProcessCollector.Config(), family.pid, detailed=True)
     monkeypatch.delattr(psutil.Process, "io_counters")
     monkeypatch.delattr(psutil.Process, "num_fds")
@@ -755,8 +756,8 @@ def test_by_psutil_what_the_system_does_not_tell_is_absent(family, monkeypatch):
 
 
 @LINUX
-def test_one_reading_of_a_large_tree_is_cheap():
-    """A guard against a change of order, not a benchmark: 100 processes, ten times the cost that is expected."""
+def test_one_reading_of_a_large_tree_is_fast():
+    """Read 100 processes within ten times the expected cost."""
     code = "import os, time\nfor _ in range(99):\n    if not os.fork(): time.sleep(60)\nprint('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as process:
         process.stdout.readline()

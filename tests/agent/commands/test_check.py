@@ -20,6 +20,7 @@ from agent.config.load import Config, load
 from agent.datapoint import Level, gauge
 from agent.pipeline.self_metrics import AgentCollector
 from agent.spool.queue import Spool
+from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.load import seconds_since
 
 LOAD = gauge("x.load", "1", "The load.")
@@ -125,7 +126,7 @@ def checked(others, tmp_path):
         config = load(
             None, {"collector": [*collectors], "sink": [*sink], "spool": str(tmp_path), "format": "json", **options}, {}
         )
-        lines = list(check(config))
+        lines = list(check(config, {}))
         return [(fit, re.sub(" +", " ", line)) for fit, line in lines if not line.startswith("identity")]
 
     return run
@@ -141,8 +142,8 @@ def test_what_is_there_is_told_with_its_series_and_what_it_found(checked):
     ]
 
 
-def test_what_is_absent_is_no_fault_and_says_what_is_missing(checked):
-    assert checked("absent")[0] == (True, "collector absent absent no /dev/x; load its driver")
+def test_what_was_asked_for_and_is_absent_is_a_fault_and_says_what_is_missing(checked):
+    assert checked("absent")[0] == (False, "collector absent MISSING no /dev/x; load its driver")
 
 
 def test_a_bug_is_a_fault_with_its_words(checked):
@@ -150,12 +151,12 @@ def test_a_bug_is_a_fault_with_its_words(checked):
 
 
 def test_what_could_be_read_in_part_is_told_with_what_could_not(checked):
-    assert checked("partly")[0] == (True, "collector partly ok 1 series; in part: x 3 is lost")
+    assert checked("partly")[0] == (False, "collector partly IN PART 1 series; in part: x 3 is lost")
 
 
 def test_where_nothing_was_read_all_that_went_wrong_is_told(checked):
-    line = "collector stammering ok 0 series; in part: it tells nothing; its first words make no sense"
-    assert checked("stammering")[0] == (True, line)
+    line = "collector stammering IN PART 0 series; in part: it tells nothing; its first words make no sense"
+    assert checked("stammering")[0] == (False, line)
 
 
 def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):
@@ -174,7 +175,7 @@ def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(ch
 @pytest.mark.parametrize(
     ("sink", "line"),
     [
-        ("kept", (True, "sink kept ok a cloud")),
+        ("kept", (True, "sink kept ok a cloud; not contacted: --send sends a test point")),
         ("refusing", (False, "sink refusing FAILED no such role")),
         ("unreachable", (False, "sink unreachable FAILED no route to host")),
     ],
@@ -387,3 +388,27 @@ def test_a_list_is_quick():
     begun = time.monotonic()
     listing("text")
     assert seconds_since(begun) < 5
+
+
+def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(agent, monkeypatch):
+    isolate(monkeypatch)
+    with CloudwatchDouble() as service:
+        where = ("--region", "us-east-1", "--endpoint-url", service.url, "--dim", "team=a")
+        done = agent.run("check", "--sink", "cloudwatch", "--collector", "cpu", *where)
+        assert done.returncode == 0, done.stdout
+        assert "not contacted: --send sends a test point" in done.stdout
+        assert not service.datums
+        done = agent.run("check", "--sink", "cloudwatch", "--collector", "cpu", *where, "--send")
+        assert done.returncode == 0, done.stdout
+        assert "agent.check: accepted" in done.stdout
+        assert [(datum.name, datum.dims, datum.value) for datum in service.datums] == [
+            ("agent.check", (("team", "a"),), 1)
+        ]
+
+
+def test_an_endpoint_that_does_not_answer_is_not_ok(agent, tmp_path):
+    config = tmp_path / "chipwatch.toml"
+    config.write_text('[collectors.openmetrics.endpoints.mine]\nurl = "http://127.0.0.1:1/metrics"\n')
+    done = agent.run("check", "--config", config)
+    assert done.returncode == 1
+    assert re.search("openmetrics +IN PART .*endpoint mine", done.stdout)

@@ -50,7 +50,7 @@ def test_an_answer_of_none_is_an_answer():
     assert BlockingCall(lambda: None).ask(LONG) is None
 
 
-def test_an_exception_is_the_askers_and_the_thread_goes_on():
+def test_an_exception_is_raised_by_ask_and_the_thread_goes_on():
     answers = iter([ValueError("first"), 2])
 
     def call():
@@ -65,13 +65,13 @@ def test_an_exception_is_the_askers_and_the_thread_goes_on():
     assert caller.ask(LONG) == 2
 
 
-def test_no_thread_is_made_before_the_first_question():
+def test_no_thread_is_started_before_the_first_call():
     before = threading.active_count()
     BlockingCall(lambda: 1)
     assert threading.active_count() == before
 
 
-def test_every_call_is_made_on_one_and_the_same_daemon_thread():
+def test_all_calls_run_on_one_daemon_thread():
     caller = BlockingCall(threading.current_thread, "my thread")
     first = caller.ask(LONG)
     assert first is caller.ask(LONG)
@@ -95,7 +95,7 @@ def test_a_call_that_does_not_return_times_out_and_no_second_one_is_started():
     call.gates.put("late")
 
 
-def test_after_a_stuck_call_returned_the_late_answer_is_thrown_away():
+def test_the_late_result_of_a_stuck_call_is_discarded():
     call = Blocking()
     caller = BlockingCall(call)
     with pytest.raises(TimeoutError):
@@ -121,7 +121,7 @@ def test_a_call_that_was_stuck_once_answers_again_and_again():
     call.gates.put("late again")
 
 
-def test_a_late_exception_is_thrown_away_too():
+def test_a_late_exception_is_discarded_too():
     gate = threading.Event()
     answers = iter([OSError("late"), "fresh"])
 
@@ -151,7 +151,7 @@ def test_closing_lets_the_thread_end_and_asking_again_starts_another():
     end_of(second)
 
 
-def test_closing_does_not_wait_for_a_stuck_call_nor_starts_a_second_one():
+def test_closing_does_not_wait_for_a_stuck_call_or_start_a_second_one():
     call = Blocking()
     caller = BlockingCall(call)
     with pytest.raises(TimeoutError):

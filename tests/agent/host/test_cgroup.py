@@ -69,7 +69,7 @@ def test_v2_leaf_with_its_ancestors_up_to_the_mount(machine):
     }
 
 
-def test_v2_the_tightest_limit_of_all_ancestors_holds(machine):
+def test_v2_the_lowest_limit_of_all_ancestors_applies(machine):
     machine.process("0::/pod/box\n", V2_MOUNT.format(root="/"))
     machine.group("pod", cpu__max="150000 100000\n", memory__max=f"{512 * MIB}\n")
     machine.group("pod/box", cpu__max="400000 100000\n", memory__max="max\n")
@@ -106,7 +106,7 @@ def test_v2_a_process_outside_the_namespace_is_found_under_the_mount_that_shows_
     assert machine.find(78).places == {}
 
 
-def test_v1_the_root_of_the_mount_is_taken_off_the_path(machine):
+def test_v1_the_root_of_the_mount_is_removed_from_the_path(machine):
     machine.process(
         "5:memory:/docker/0ac9/sub\n4:cpu,cpuacct:/docker/0ac9\n", v1_mounts("/docker/0ac9", "memory", "cpu,cpuacct")
     )
@@ -119,7 +119,7 @@ def test_v1_the_root_of_the_mount_is_taken_off_the_path(machine):
     }
 
 
-def test_v1_limits_of_ancestors_hold_and_its_huge_number_is_none(machine):
+def test_v1_limits_of_ancestors_apply_and_its_largest_number_is_no_limit(machine):
     machine.process("5:memory:/a/b\n4:cpu:/a/b\n", v1_mounts("/", "memory", "cpu"))
     machine.group("memory/a/b", memory__limit_in_bytes="9223372036854771712\n")
     machine.group("cpu/a/b", cpu__cfs_quota_us="-1\n", cpu__cfs_period_us="100000\n")
@@ -131,7 +131,7 @@ def test_v1_limits_of_ancestors_hold_and_its_huge_number_is_none(machine):
     assert machine.effective() == (2.5, MIB)
 
 
-def test_hybrid_what_v1_claims_is_not_looked_for_in_v2(machine):
+def test_hybrid_a_controller_of_v1_is_not_searched_in_v2(machine):
     machine.process((FIXTURES / "hybrid.cgroup").read_text(), (FIXTURES / "hybrid.mountinfo").read_text())
     for name in "cpu", "cpuacct", "cpuset", "memory/box/1c9752be162f2eef78b327c1a8e04ab4":
         machine.group(name)
@@ -152,7 +152,7 @@ def test_the_nearest_cpuset_counts_where_the_own_cgroup_has_none(machine):
     assert machine.find().cpuset() == 3
 
 
-def test_the_affinity_counts_as_far_as_the_cpus_are_there(machine):
+def test_the_affinity_counts_online_cpus_only(machine):
     machine.write(
         machine.proc / "77/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t1-127\nMems_allowed:\t1\n"
     )
@@ -169,7 +169,7 @@ def test_a_quota_that_makes_no_sense_limits_nothing(machine, garbage):
     assert machine.effective() == (4, 16 << 30)
 
 
-def test_without_any_file_nothing_is_known(tmp_path):
+def test_without_files_there_are_no_limits_and_no_usage(tmp_path):
     found = find(tmp_path, tmp_path)
 
     assert found.places == {}
@@ -234,7 +234,7 @@ def test_the_working_set_is_never_below_zero(machine):
     assert Usage(machine.find()).memory() == (100, 0)
 
 
-def test_an_old_kernel_that_counts_no_kills_says_none(machine):
+def test_the_kills_are_unknown_on_an_old_kernel_that_does_not_count_them(machine):
     machine.process("5:memory:/\n", v1_mounts("/", "memory"))
     machine.group("memory", memory__oom_control="oom_kill_disable 0\nunder_oom 0\n")
 
@@ -258,7 +258,7 @@ def test_lists_of_cpus(text, cpus):
 
 
 @given(st.text())
-def test_any_text_is_some_list_of_cpus(text):
+def test_any_text_gives_cpus_within_the_bound(text):
     assert all(0 <= cpu <= cgroup.MAX_CPUS for cpu in cpu_list(text))
 
 
@@ -291,7 +291,7 @@ def test_the_affinity_of_a_process_agrees_with_the_system_call():
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "-1", "1e3", "\u0663"])
-def test_what_is_no_number_of_the_kernels_limits_nothing(tmp_path, text):
+def test_a_text_that_is_no_number_is_no_limit(tmp_path, text):
     for name, content in (("cpu.max", f"{text} 100000"), ("cpuset.cpus.effective", text), ("memory.max", text)):
         (tmp_path / name).write_text(content)
     own = Cgroup({"": Place(v2=True, path="/", chain=(tmp_path,))})

@@ -14,21 +14,21 @@ from agent.host.counters import ChangingSum, counting_since
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
 
-def test_the_sum_begins_with_the_total_and_adds_what_each_gained():
+def test_the_sum_begins_with_the_total_and_adds_each_increase():
     total = ChangingSum()
     assert total.add({"a": 10, "b": 5}) == 15
     assert total.add({"a": 12, "b": 5}) == 17
     assert total.total == 17
 
 
-def test_a_member_that_is_new_is_only_a_base():
+def test_a_new_member_adds_nothing_in_its_first_reading():
     total = ChangingSum()
     total.add({"a": 10})
     assert total.add({"a": 10, "b": 1000}) == 10
     assert total.add({"a": 10, "b": 1001}) == 11
 
 
-def test_a_member_that_vanishes_takes_nothing_with_it_and_returns_as_a_base():
+def test_a_member_that_disappears_and_returns_leaves_the_sum_as_it_is():
     total = ChangingSum()
     total.add({"a": 10, "b": 500})
     assert total.add({"a": 11}) == 511
@@ -36,14 +36,14 @@ def test_a_member_that_vanishes_takes_nothing_with_it_and_returns_as_a_base():
     assert total.add({"a": 11, "b": 9001}) == 512
 
 
-def test_a_member_that_goes_back_is_only_a_base():
+def test_a_member_that_falls_adds_nothing_in_that_reading():
     total = ChangingSum()
     total.add({"a": 1000})
     assert total.add({"a": 3}) == 1000
     assert total.add({"a": 5}) == 1002
 
 
-def test_members_that_are_there_from_no_first_reading_add_only_what_they_gain():
+def test_members_absent_from_the_first_reading_add_only_their_increase():
     total = ChangingSum()
     assert total.add({}) == 0
     assert total.add({"a": 7}) == 0
@@ -65,11 +65,11 @@ def test_counters_of_linux_count_since_boot():
     assert counting_since(PROC) == 1418183276 * 10**9
 
 
-def test_the_boot_is_unknown_where_there_is_no_stat(tmp_path):
+def test_without_a_stat_file_the_boot_time_is_unknown(tmp_path):
     assert counting_since(tmp_path) is None
 
 
-def test_elsewhere_psutil_knows_the_boot(monkeypatch, tmp_path):
+def test_other_systems_take_the_boot_time_from_psutil(monkeypatch, tmp_path):
     expected = psutil.boot_time()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert counting_since(tmp_path) == pytest.approx(expected * 1e9, abs=2e9)

@@ -17,25 +17,25 @@ def test_a_life_begins_with_its_first_reading():
     assert life.start_time == 1
 
 
-def test_a_value_that_stays_is_no_fall():
+def test_an_equal_value_is_no_fall():
     life = Life()
     assert taken(life, 5.0, 5.0, 5.0) == [True, True, True]
     assert life.start_time == 1
 
 
-def test_a_value_that_fell_for_a_moment_is_held_back_and_begins_nothing_anew():
+def test_a_value_that_fell_for_one_reading_is_ignored():
     life = Life()
     assert taken(life, 500.0, 0.0, 501.0) == [True, False, True]
     assert life.start_time == 1
 
 
-def test_a_value_that_stays_below_the_last_is_the_first_of_another_life():
+def test_two_lower_values_in_a_row_mean_a_restart():
     life = Life()
     assert taken(life, 500.0, 3.0, 4.0, 5.0) == [True, False, True, True]
     assert life.start_time == 3
 
 
-def test_each_fall_is_held_back_once():
+def test_each_fall_is_ignored_once():
     life = Life()
     assert taken(life, 500.0, 0.0, 501.0, 0.0, 502.0) == [True, False, True, False, True]
     assert life.start_time == 1
@@ -43,5 +43,5 @@ def test_each_fall_is_held_back_once():
     assert life.start_time == 2
 
 
-def test_after_a_new_life_began_the_next_fall_is_held_back_again():
+def test_after_a_restart_the_next_fall_is_ignored_again():
     assert taken(Life(), 500.0, 3.0, 4.0, 1.0, 5.0) == [True, False, True, False, True]

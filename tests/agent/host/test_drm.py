@@ -21,11 +21,11 @@ def test_the_cards_of_a_vendor_come_in_the_kernels_order_and_its_connectors_do_n
     assert [(index, folder.name) for index, folder in cards(sys, INTEL)] == [("1", "card1")]
 
 
-def test_a_machine_without_graphics_has_no_card(tmp_path):
+def test_a_machine_without_graphics_cards_has_none(tmp_path):
     assert list(cards(tmp_path, AMD)) == []
 
 
-def test_a_file_that_cannot_be_read_says_nothing(tmp_path):
+def test_a_file_that_cannot_be_read_is_an_empty_text(tmp_path):
     assert text(tmp_path / "absent") == ""
 
 
@@ -35,12 +35,12 @@ def test_sizes_have_units(words, value):
 
 
 @pytest.mark.parametrize("words", ["", "x", "1 kB", "N/A"])
-def test_what_is_no_size_is_an_error(words):
+def test_a_text_that_is_no_size_is_an_error(words):
     with pytest.raises((ValueError, KeyError)):
         size(words)
 
 
-def test_only_card_files_are_looked_at_and_who_is_gone_is_passed_over(tmp_path):
+def test_only_files_of_cards_are_read_and_ended_processes_are_skipped(tmp_path):
     folder = tmp_path / "7"
     for name, target in (("0", "/dev/null"), ("5", "/dev/dri/renderD128"), ("6", "/dev/dri/card0")):
         (folder / "fd").mkdir(parents=True, exist_ok=True)

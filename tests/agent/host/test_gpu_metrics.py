@@ -25,7 +25,7 @@ def test_no_two_collectors_declare_one_name_with_different_fields():
     assert {name: makers for name, makers in shared.items() if len(set().union(*makers.values())) > 1} == {}
 
 
-def test_what_several_makers_tell_is_declared_once():
+def test_metrics_of_several_makers_are_declared_once():
     makers = {}
     for collector, metrics in declared().items():
         for name in {metric.name for metric in metrics if metric.name.startswith("gpu.")}:

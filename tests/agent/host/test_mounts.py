@@ -22,7 +22,7 @@ def test_a_blank_in_a_name_is_unescaped():
     assert TABLE[-1].point.startswith("/var/lib/kubelet/plugins/kubernetes.io/vsphere-volume/mounts/[vsanDatastore] b")
 
 
-def test_a_line_that_is_no_mount_is_left_out():
+def test_a_malformed_line_is_skipped():
     table = b"odd\n1 2 - ext4\n1 2 8:1 / /data rw - xfs /dev/sdb rw\n1 2 8:1 / /cut rw - ext4\n"
     assert mounts(table) == [Mount("/data", "xfs", "/dev/sdb")]
 
@@ -35,7 +35,7 @@ def test_a_path_is_on_the_mount_with_the_longest_point(path, mount):
     assert mount_of(path, TABLE) == mount
 
 
-def test_of_mounts_on_one_point_the_last_lies_on_top():
+def test_the_last_of_several_mounts_on_one_point_counts():
     table = [ROOT, Mount("/data", "autofs", "systemd-1"), Mount("/data", "nfs4", "server:/x")]
     assert mount_of("/data", table) == table[2]
 
@@ -56,11 +56,11 @@ def test_without_a_table_nothing_is_known(tmp_path):
         ("/", None, True),
     ],
 )
-def test_only_a_mount_point_of_a_local_file_system_is_safe_to_ask(path, mount, answer):
+def test_only_a_call_on_a_mount_point_of_a_local_file_system_cannot_hang(path, mount, answer):
     assert may_hang(path, mount) is answer
 
 
-def test_the_table_is_read_anew_after_a_minute(monkeypatch, tmp_path):
+def test_the_table_is_read_again_after_a_minute(monkeypatch, tmp_path):
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     (tmp_path / "self").mkdir()
@@ -79,6 +79,6 @@ def test_the_table_is_read_anew_after_a_minute(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="no /proc here")
-def test_every_line_of_this_machines_table_is_understood():
+def test_every_line_of_this_machines_table_is_parsed():
     data = Path("/proc/self/mountinfo").read_bytes()
     assert len(mounts(data)) == len(data.splitlines())

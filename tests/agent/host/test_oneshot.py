@@ -52,14 +52,14 @@ def gone(pid):
         return True
 
 
-def test_an_answer_is_whole_and_given_once(tool, until):
+def test_the_output_is_complete_and_returned_once(tool, until):
     tool.make("seq 3; echo; printf end")
     assert until(tool.poll) == Answer(b"1\n2\n3\n\nend", "")
     assert tool.poll() is None
     assert tool.starts() == 1
 
 
-def test_the_next_run_begins_after_the_interval_or_at_once_if_that_is_said(tool, until):
+def test_the_next_run_begins_after_the_interval_or_at_once_if_asked_for(tool, until):
     tool.make("echo 1", interval=15.0)
     until(lambda: tool.poll(100.0))
     assert tool.poll(114.9) is None
@@ -72,7 +72,7 @@ def test_the_next_run_begins_after_the_interval_or_at_once_if_that_is_said(tool,
     assert tool.starts() == 3
 
 
-def test_it_is_heard_but_not_started_where_that_is_not_allowed(tool, until):
+def test_without_leave_to_start_a_run_is_read_but_none_is_started(tool, until):
     tool.make("echo 1")
     assert tool.poll(start=False) is None
     assert tool.oneshot._process is None
@@ -80,12 +80,12 @@ def test_it_is_heard_but_not_started_where_that_is_not_allowed(tool, until):
     assert until(lambda: tool.poll(start=False)).data == b"1\n"
 
 
-def test_how_it_ended_is_told_with_what_it_said(tool, until):
+def test_the_answer_has_the_exit_code_and_the_last_line_of_standard_error(tool, until):
     tool.make("echo half; echo 'no device 7' >&2; exit 3")
     assert until(tool.poll) == Answer(b"half\n", " (ended with 3) (it said: no device N)")
 
 
-def test_asking_never_waits_and_one_that_hangs_is_ended_and_said_once(tool, until):
+def test_poll_never_waits_and_a_run_that_hangs_is_ended_and_reported_once(tool, until):
     tool.make("exec sleep 60", timeout=10.0)
     tool.poll(0.0)
     until(tool.starts)
@@ -100,7 +100,7 @@ def test_asking_never_waits_and_one_that_hangs_is_ended_and_said_once(tool, unti
     assert tool.starts() == 1
 
 
-def test_no_other_one_begins_as_long_as_a_deaf_one_lives_and_it_is_killed(tool, until):
+def test_a_run_that_ignores_sigterm_is_killed_before_the_next_one_begins(tool, until):
     tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done", interval=1.0, timeout=1.0)
     tool.poll(0.0)
     until(lambda: tool.poll(0.5) or tool.oneshot._data)
@@ -114,7 +114,7 @@ def test_no_other_one_begins_as_long_as_a_deaf_one_lives_and_it_is_killed(tool, 
     assert tool.starts() == 1
 
 
-def test_a_flood_is_ended_and_said(tool, until):
+def test_a_run_that_prints_too_much_is_ended_and_reported(tool, until):
     tool.make("exec cat /dev/zero")
 
     def told():
@@ -127,7 +127,7 @@ def test_a_flood_is_ended_and_said(tool, until):
     assert len(tool.oneshot._data) <= limits.MAX_READ + limits.CHUNK
 
 
-def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
+def test_a_run_that_waited_with_a_full_pipe_is_not_late(tool, until):
     tool.make(f"exec head -c {1 << 20} /dev/zero", timeout=1.0)
     tool.poll(0.0)
     pid, pipe = tool.oneshot._process.child.pid, tool.oneshot._process.child.stdout
@@ -144,7 +144,7 @@ def test_one_that_waited_for_us_with_a_full_pipe_is_not_late(tool, until):
     assert len(answer.data) == 1 << 20
 
 
-def test_a_program_that_cannot_be_started_is_said_at_the_interval(tool, tmp_path):
+def test_a_program_that_cannot_be_started_is_reported_at_each_interval(tool, tmp_path):
     oneshot = OneShot(15.0, 10.0)
     with pytest.raises(QueryFailed, match="nothing cannot be started: No such file"):
         oneshot.poll([tmp_path / "nothing"], 0.0)

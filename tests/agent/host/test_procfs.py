@@ -18,7 +18,7 @@ from agent.host.procfs import KeptFile, boot_time
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 
 
-def test_a_kept_file_is_read_as_it_is_now(tmp_path):
+def test_a_kept_file_has_its_current_content(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     kept = KeptFile(path)
@@ -37,7 +37,7 @@ def test_a_file_larger_than_a_chunk_is_read_whole(tmp_path):
     assert KeptFile(path).read() == content
 
 
-def test_a_file_that_the_kernel_hands_out_in_pieces_is_read_whole(monkeypatch, tmp_path):
+def test_a_file_that_the_kernel_returns_in_pieces_is_read_whole(monkeypatch, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     kept = KeptFile(path)
@@ -106,7 +106,7 @@ def test_the_file_of_a_dropped_reader_is_closed(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
-def test_a_file_of_proc_is_read_as_a_fresh_open_reads_it():
+def test_a_kept_file_of_proc_has_the_content_of_a_new_open():
     for name in ("version", "self/mountinfo", "cpuinfo"):
         path = Path("/proc") / name
         assert len(KeptFile(path).read()) == pytest.approx(len(path.read_bytes()), rel=0.1)
@@ -122,7 +122,7 @@ def test_the_boot_time_of_this_machine_is_what_psutil_says():
 
 
 @pytest.mark.parametrize("content", [b"", b"cpu 1 2 3\n", b"btime \n", b"btime soon\n"])
-def test_a_boot_time_that_cannot_be_had_is_none(tmp_path, content):
+def test_a_boot_time_that_cannot_be_read_is_none(tmp_path, content):
     (tmp_path / "stat").write_bytes(content)
     assert boot_time(tmp_path) is None
 

@@ -63,7 +63,7 @@ def gone(pid):
         return True
 
 
-def test_lines_come_as_they_are_printed_without_blank_ones(tool, until):
+def test_lines_are_returned_as_printed_without_blank_ones(tool, until):
     child = tool.make("printf 'one\\n\\ntwo\\nthr'; exec sleep 60")
     child.start(0.0)
     assert gather(child, until, 2) == [b"one", b"two"]
@@ -86,7 +86,7 @@ def test_lines_are_the_same_wherever_the_pipe_cuts(pieces, cuts):
     assert lines == [line for line in data.split(b"\n")[:-1] if line.strip()]
 
 
-def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_read(tool, until):
+def test_a_line_that_is_too_long_is_skipped_and_the_next_one_read(tool, until):
     child = tool.make(f"head -c {3 * MAX_LINE} /dev/zero | tr '\\0' x; echo; echo next; exec sleep 60")
     child.start(0.0)
     assert gather(child, until, 1) == [b"next"]
@@ -94,14 +94,14 @@ def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_read(tool, unti
     assert not child._splitter.is_within
 
 
-def test_a_flood_is_read_a_part_at_a_time(tool, until, monkeypatch):
+def test_much_output_is_read_in_parts(tool, until, monkeypatch):
     child = tool.make("exec yes")
     child.max_read = CHUNK
     child.start(0.0)
     assert len(gather(child, until, 1)) < 1 << 17
 
 
-def test_one_that_ends_is_started_again_later_and_later(tool, until):
+def test_a_program_that_ends_is_restarted_with_growing_back_off(tool, until):
     child = tool.make("echo 'no device 7' >&2; exit 3")
     child.start(0.0)
     why = "tool ended with 3; it is started again later (it said: no device N)"
@@ -119,14 +119,14 @@ def test_one_that_ends_is_started_again_later_and_later(tool, until):
     assert tool.starts() == 3
 
 
-def test_the_wait_has_a_limit(tool):
+def test_the_back_off_has_a_limit(tool):
     child = tool.make("exit 1")
     child.failures = 5000
     child._fail(0.0, "ended")
     assert child._start_at == 300.0
 
 
-def test_one_that_has_worked_for_a_while_is_started_again_soon(tool, until):
+def test_a_program_that_worked_for_a_while_is_restarted_soon(tool, until):
     child = tool.make("seq 10; exit 1")
     child.failures = 6
     child.start(0.0)
@@ -135,32 +135,41 @@ def test_one_that_has_worked_for_a_while_is_started_again_soon(tool, until):
     assert child._start_at == 2.0
 
 
-def test_what_was_printed_last_is_read_before_the_end_is_noted(tool, until):
+def test_the_last_lines_are_read_before_the_end_is_noted(tool, until):
     child = tool.make("seq 10000; exit 0")
     child.start(0.0)
     assert gather(child, until, 10000)[-1] == b"10000"
 
 
-def test_one_that_says_nothing_for_long_is_started_again(tool, until):
+def test_a_program_that_is_silent_for_too_long_is_restarted(tool, until):
     child = tool.make("echo ready >&2; exec sleep 60", timeout=15.0)
     child.start(0.0)
     pid = child._process.child.pid
     until(lambda: child.lines(24.9) or child._process._tail)
     assert child.problems() == []
     assert child.lines(25.0) == []
-    assert child.problems() == ["tool says nothing; it is started again later (it said: ready)"]
+    assert child.problems() == ["tool prints nothing; it is started again later (it said: ready)"]
     assert gone(pid)
 
 
-def test_one_that_closes_its_output_but_goes_on_is_ended(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.05)
+def test_a_program_that_printed_before_gets_only_the_timeout(tool, until):
+    child = tool.make("echo up; exec sleep 60", timeout=15.0)
+    child.start(0.0)
+    assert gather(child, until, 1, 20.0) == [b"up"]
+    assert (child.lines(34.9), child.problems()) == ([], [])
+    assert child.lines(35.0) == []
+    assert child.problems() == ["tool prints nothing; it is started again later"]
+
+
+def test_a_program_that_closes_its_output_and_goes_on_is_ended(tool, until, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.5)
     child = tool.make("exec >&- 2>&-; exec sleep 60")
     child.start(0.0)
     until(lambda: child.lines(0.0) or child._process is None)
     assert child.problems() == ["tool closed its output; it is started again later"]
 
 
-def test_a_child_of_it_that_holds_the_pipe_does_not_hide_its_end(tool, until):
+def test_the_end_is_noticed_while_a_child_of_the_program_holds_the_pipe(tool, until):
     child = tool.make("sleep 60 & echo last; exit 1")
     child.start(0.0)
     group = child._process.child.pid
@@ -169,7 +178,7 @@ def test_a_child_of_it_that_holds_the_pipe_does_not_hide_its_end(tool, until):
     os.killpg(group, 9)
 
 
-def test_a_termination_from_outside_is_told_only_if_we_are_still_there_at_the_next_tick(tool, until):
+def test_a_sigterm_from_outside_is_reported_at_the_next_tick_only(tool, until):
     child = tool.make("exec sleep 60")
     child.start(0.0)
     child._process.child.terminate()
@@ -179,8 +188,8 @@ def test_a_termination_from_outside_is_told_only_if_we_are_still_there_at_the_ne
     assert child.problems() == ["tool was ended by signal 15; it is started again later"]
 
 
-def test_one_that_is_deaf_to_sigterm_is_killed(tool, until, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.05)
+def test_a_program_that_ignores_sigterm_is_killed(tool, until, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.5)
     child = tool.make("trap '' TERM; echo up; while :; do sleep 0.01; done")
     child.start(0.0)
     gather(child, until, 1)
@@ -203,13 +212,13 @@ time.sleep(0.1)
 """
 
 
-def test_one_that_is_deaf_to_sigterm_does_not_outlive_us_where_nobody_waits_for_its_end(tool, until):
+def test_a_program_that_ignores_sigterm_does_not_outlive_the_agent(tool, until):
     tool.make("trap '' TERM; echo $$; while :; do sleep 0.1; done")
     ran = subprocess.run([sys.executable, "-c", DEAF, tool.path], capture_output=True, text=True, check=True)
     assert until(lambda: gone(int(ran.stdout)))
 
 
-def test_one_that_is_to_end_runs_again_after_a_while(tool, until):
+def test_a_program_with_an_interval_runs_again_after_it(tool, until):
     child = tool.make("printf 'a\\nb'", interval=10.0)
     child.start(100.0)
     lines = []
@@ -223,7 +232,7 @@ def test_one_that_is_to_end_runs_again_after_a_while(tool, until):
     assert tool.starts() == 2
 
 
-def test_what_had_no_end_of_line_is_dropped_where_lines_should_go_on(tool, until):
+def test_an_unfinished_line_of_a_continuous_program_is_dropped(tool, until):
     child = tool.make("printf 'a\\n12'")
     child.start(0.0)
     assert gather(child, until, 1) == [b"a"]
@@ -231,7 +240,7 @@ def test_what_had_no_end_of_line_is_dropped_where_lines_should_go_on(tool, until
     assert child.problems() == ["tool ended with 0; it is started again later"]
 
 
-def test_a_program_that_has_vanished_is_said_and_tried_again(tool, until):
+def test_a_program_that_was_removed_is_reported_and_tried_again(tool, until):
     child = tool.make("exit 1")
     child.start(0.0)
     until(lambda: child.lines(0.0) or child._process is None)
@@ -241,7 +250,7 @@ def test_a_program_that_has_vanished_is_said_and_tried_again(tool, until):
     assert child.problems() == ["tool cannot be started: No such file or directory; it is started again later"]
 
 
-def test_a_talker_on_standard_error_is_heard_and_bounded(tool, until):
+def test_standard_error_is_read_and_bounded(tool, until):
     child = tool.make(f"head -c {1 << 20} /dev/zero | tr '\\0' x >&2; echo done; exec sleep 60")
     child.start(0.0)
     assert gather(child, until, 1) == [b"done"]
@@ -260,7 +269,7 @@ def test_no_file_stays_open_after_closing(tool, until):
     assert len(list(files.iterdir())) == before
 
 
-def test_a_program_is_found_in_the_path_or_where_it_is_known_to_be(tmp_path, monkeypatch):
+def test_a_program_is_found_in_the_path_or_at_a_known_place(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(shutil.which("sh")).parent))
     assert find_program("sh", None).name == "sh"
     assert find_program("macmon", None, Path(shutil.which("sh"))).name == "sh"

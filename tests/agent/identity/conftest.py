@@ -1,4 +1,4 @@
-"""Machines on disk, and services beside them."""
+"""DMI tables of machines in folders, and doubles of metadata services."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gce():
 
 @pytest.fixture
 def beside():
-    """Return the environment in which a double is at the one address where AWS and Google have their services."""
+    """Return the environment in which a double has the address that AWS and Google share."""
 
     def build(double):
         return {
@@ -47,7 +47,7 @@ def beside():
 
 @pytest.fixture
 def machine(tmp_path):
-    """Return a /sys whose DMI says what it is told to."""
+    """Return a /sys with these DMI tables."""
 
     def build(**dmi):
         sys = tmp_path / "sys"
@@ -62,13 +62,13 @@ def machine(tmp_path):
 
 @pytest.fixture
 def nitro(machine):
-    """An EC2 instance of today."""
+    """An EC2 instance on Nitro."""
     return machine(sys_vendor="Amazon EC2", board_asset_tag="i-1234567890abcdef0", product_name="trn1.32xlarge")
 
 
 @pytest.fixture
 def xen(machine):
-    """An EC2 instance of old: its DMI does not name it."""
+    """An EC2 instance on Xen, whose DMI tables lack id and type."""
     sys = machine(sys_vendor="Xen", product_name="HVM domU", bios_version="4.11.amazon")
     (sys / "hypervisor").mkdir()
     (sys / "hypervisor" / "uuid").write_text("ec2e1916-9099-7caf-fd21-012345abcdef\n")
@@ -77,11 +77,11 @@ def xen(machine):
 
 @pytest.fixture
 def google(machine):
-    """An instance of Compute Engine."""
+    """A Compute Engine instance."""
     return machine(sys_vendor="Google", product_name="Google Compute Engine", board_asset_tag="E3B0C442-98FC-1C14")
 
 
 @pytest.fixture
 def elsewhere(machine):
-    """A machine that is none of EC2's, and none of Google's."""
+    """A machine of neither EC2 nor Google."""
     return machine(sys_vendor="QEMU", product_name="Standard PC (Q35 + ICH9, 2009)")

@@ -11,7 +11,7 @@ import pytest
 
 from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from agent.identity.dmi import Hardware
-from agent.identity.imds import DISABLED, ENDPOINT
+from agent.identity.ec2 import DISABLED, ENDPOINT
 from agent.identity.metadata import NoAnswer
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
@@ -28,7 +28,7 @@ DENIED = (
 
 
 class Ec2Api:
-    """EC2's API on loopback, as far as DescribeTags goes: it checks the signature by hand and notes what was asked."""
+    """DescribeTags of EC2's API on loopback; checks the signature and keeps the requests."""
 
     def __init__(self):
         self.answer = (200, FOUND)
@@ -54,7 +54,7 @@ class Ec2Api:
 
 
 def is_signed(headers, raw):
-    """Compute the signature anew (AWS, "Create a signed AWS API request")."""
+    """Check the signature (AWS, "Create a signed AWS API request")."""
     found = re.fullmatch(
         r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d{8})/us-west-2/ec2/aws4_request, SignedHeaders=([\w;-]+), Signature=(\w+)",
         headers["Authorization"],
@@ -92,7 +92,7 @@ def api(monkeypatch, tmp_path):
 
 @pytest.fixture
 def ask(imds, nitro):
-    """Ask on a Nitro instance, in an environment with more."""
+    """Ask the source on a Nitro instance; `more` is added to the environment."""
 
     def ask(**more):
         env = {ENDPOINT: imds.url, **more}
@@ -105,20 +105,20 @@ def value(answer):
     return answer.words["autoscaling_group"].value
 
 
-def test_the_tags_in_the_metadata_tell_the_group(ask, imds):
+def test_the_group_is_read_from_the_tags_in_the_metadata(ask, imds):
     imds.tags = {"Name": "node", TAG: "trainers"}
     answer = ask()
     assert answer.words["autoscaling_group"] == ("trainers", f"{imds.url}/latest/meta-data/tags/instance/{TAG}")
     assert len(imds.requests) == 2
 
 
-def test_tags_that_name_no_group_are_the_truth_but_may_change(ask, imds, api):
+def test_visible_tags_without_a_group_are_read_again_and_the_api_is_not_asked(ask, imds, api):
     imds.tags = {"Name": "node"}
     assert ask(AWS_ENDPOINT_URL_EC2=api.url) == ({}, f"the instance has no tag {TAG}", True)
     assert api.asked == []
 
 
-def test_where_the_metadata_shows_no_tags_the_api_is_asked(ask, api):
+def test_the_api_is_asked_if_the_metadata_shows_no_tags(ask, api):
     answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
     assert answer.words["autoscaling_group"] == ("trainers & co", "EC2's DescribeTags")
     (asked, headers), *others = api.asked
@@ -134,19 +134,19 @@ def test_where_the_metadata_shows_no_tags_the_api_is_asked(ask, api):
     assert headers["X-Amz-Security-Token"] == SESSION
 
 
-def test_a_wrong_signature_is_noticed_by_this_double(api, monkeypatch):
+def test_the_double_refuses_a_wrong_signature(api, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(NoAnswer, match="AuthFailure"):
         describe_tags("i-1", api.url, "us-west-2")
 
 
-def test_no_client_of_ec2_is_made(ask, api, monkeypatch):
+def test_no_botocore_client_is_created(ask, api, monkeypatch):
     session = pytest.importorskip("botocore.session")
     monkeypatch.setattr(session.Session, "create_client", None)
     assert value(ask(AWS_ENDPOINT_URL_EC2=api.url)) == "trainers & co"
 
 
-def test_a_role_that_may_not_ask_is_told_what_it_lacks(ask, api):
+def test_the_message_names_the_permission_that_the_role_lacks(ask, api):
     api.answer = (403, DENIED)
     answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
     assert answer.words == {}
@@ -160,25 +160,25 @@ def test_a_role_that_may_not_ask_is_told_what_it_lacks(ask, api):
 @pytest.mark.parametrize(
     ("answer", "told"), [((503, "<Code>RequestLimitExceeded</Code>"), "RequestLimitExceeded"), ((500, "oh"), "500")]
 )
-def test_an_api_that_fails_is_asked_again(ask, api, answer, told):
+def test_a_failed_request_to_the_api_is_retried(ask, api, answer, told):
     api.answer = answer
     found = ask(AWS_ENDPOINT_URL_EC2=api.url)
     assert f"EC2 refuses DescribeTags ({told})" in found.trouble
     assert found.retry
 
 
-def test_an_instance_of_no_group_is_told_so(ask, api):
+def test_an_instance_without_a_group_has_a_message(ask, api):
     api.answer = (200, "<DescribeTagsResponse><tagSet/></DescribeTagsResponse>")
     assert ask(AWS_ENDPOINT_URL_EC2=api.url) == ({}, f"the instance has no tag {TAG}", True)
 
 
-def test_an_api_that_cannot_be_reached_is_asked_again(ask, api):
+def test_an_unreachable_api_is_retried(ask, api):
     answer = ask(AWS_ENDPOINT_URL_EC2="http://127.0.0.1:1")
     assert answer.trouble.startswith("EC2 cannot be asked: EndpointConnectionError")
     assert answer.retry
 
 
-def test_without_credentials_it_says_so(ask, api, monkeypatch):
+def test_missing_credentials_have_a_message(ask, api, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv(DISABLED, "true")  # for the SDK alone
@@ -186,7 +186,7 @@ def test_without_credentials_it_says_so(ask, api, monkeypatch):
     assert api.asked == []
 
 
-def test_without_botocore_it_says_what_to_install_or_to_switch_on(ask, monkeypatch):
+def test_without_botocore_the_message_says_what_to_install_or_to_enable(ask, monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     answer = ask()
     assert answer.retry
@@ -194,12 +194,12 @@ def test_without_botocore_it_says_what_to_install_or_to_switch_on(ask, monkeypat
     assert "--instance-metadata-tags enabled" in answer.trouble
 
 
-def test_behind_the_hop_limit_the_hardware_and_the_environment_know_enough(ask, imds, api):
+def test_behind_the_hop_limit_the_dmi_and_the_environment_suffice(ask, imds, api):
     imds.hops = "reset"
     assert value(ask(AWS_ENDPOINT_URL_EC2=api.url, AWS_REGION="us-west-2")) == "trainers & co"
 
 
-def test_behind_the_hop_limit_without_a_region_it_waits(ask, imds, api):
+def test_behind_the_hop_limit_without_a_region_the_api_is_not_asked(ask, imds, api):
     imds.hops = "reset"
     answer = ask(AWS_ENDPOINT_URL_EC2=api.url)
     assert answer.retry
@@ -207,7 +207,7 @@ def test_behind_the_hop_limit_without_a_region_it_waits(ask, imds, api):
     assert api.asked == []
 
 
-def test_a_document_that_names_no_instance_is_no_fault_of_ours(imds, xen, api):
+def test_a_document_without_an_instance_id_has_a_message(imds, xen, api):
     imds.document = {"region": "us-west-2"}
     env = {ENDPOINT: imds.url, "AWS_ENDPOINT_URL_EC2": api.url}
     answer = AutoScaling(env, Hardware(xen, env)).ask(["autoscaling_group"])
@@ -215,7 +215,7 @@ def test_a_document_that_names_no_instance_is_no_fault_of_ours(imds, xen, api):
     assert api.asked == []
 
 
-def test_where_there_is_no_ec2_there_is_no_group(imds, elsewhere):
+def test_outside_ec2_the_group_is_not_retried(imds, elsewhere):
     imds.enabled = False
     env = {ENDPOINT: imds.url, "AWS_REGION": "us-west-2"}
     assert not AutoScaling(env, Hardware(elsewhere, env)).ask(["autoscaling_group"]).retry
@@ -239,7 +239,7 @@ def test_a_fargate_task_has_no_group(imds, nitro):
         ({"region": "r"}, {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_EC2": "http://b"}, "http://b"),
     ],
 )
-def test_the_api_is_the_regions_own_unless_another_is_named(known, env, address):
+def test_the_address_of_the_api_is_that_of_the_region_unless_another_is_set(known, env, address):
     assert _address(known, env) == address
 
 

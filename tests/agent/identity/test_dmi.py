@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from agent.identity.dmi import INSTANCE_ID, INSTANCE_TYPE, Dmi, Hardware
 
 
-def test_nitro_names_the_instance_and_its_type(nitro):
+def test_nitro_has_the_instance_id_and_the_type(nitro):
     hardware = Hardware(nitro, {})
     assert hardware.is_ec2
     answer = Dmi(hardware).ask(["instance_id"])
@@ -17,7 +17,7 @@ def test_nitro_names_the_instance_and_its_type(nitro):
     assert answer.trouble == ""
 
 
-def test_xen_is_ec2_but_names_nothing(xen):
+def test_xen_is_ec2_without_id_and_type(xen):
     hardware = Hardware(xen, {})
     assert hardware.is_ec2
     assert Dmi(hardware).ask(["instance_id"]).words == {}
@@ -26,7 +26,7 @@ def test_xen_is_ec2_but_names_nothing(xen):
 @pytest.mark.parametrize(
     "uuid", ["EC2E1916-9099-7CAF-FD21-012345ABCDEF", "45E12AEC-DCD1-B213-94ED-012345ABCDEF"], ids=["big", "little"]
 )
-def test_xen_is_told_by_its_uuid_in_either_byte_order(machine, uuid):
+def test_xen_is_detected_by_its_uuid_in_either_byte_order(machine, uuid):
     assert Hardware(machine(sys_vendor="Xen", product_uuid=uuid), {}).is_ec2
 
 
@@ -34,11 +34,11 @@ def test_a_random_uuid_that_begins_with_ec2_is_not_ec2(machine):
     assert not Hardware(machine(sys_vendor="QEMU", product_uuid="ec2e1916-9099-7caf-fd21-012345abcdef"), {}).is_ec2
 
 
-def test_another_xen_is_not_ec2(machine):
+def test_xen_without_signs_of_amazon_is_not_ec2(machine):
     assert not Hardware(machine(sys_vendor="Xen", bios_version="4.17", product_uuid="0" * 36), {}).is_ec2
 
 
-def test_another_machine_says_what_it_is_instead(elsewhere):
+def test_the_message_of_another_machine_names_its_vendor(elsewhere):
     answer = Dmi(Hardware(elsewhere, {})).ask(["instance_id"])
     assert answer == ({}, f"{elsewhere}/class/dmi/id/sys_vendor says QEMU, not Amazon EC2", False)
 
@@ -50,7 +50,7 @@ def test_a_machine_without_dmi_is_not_ec2(tmp_path):
     assert "says nothing" in hardware.why
 
 
-def test_a_fargate_task_is_not_the_instance_that_its_host_shows(nitro):
+def test_a_fargate_task_is_not_its_hosts_instance(nitro):
     hardware = Hardware(nitro, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"})
     assert not hardware.is_ec2
     assert hardware.words == {}
@@ -58,12 +58,12 @@ def test_a_fargate_task_is_not_the_instance_that_its_host_shows(nitro):
 
 
 @pytest.mark.parametrize("tag", ["", "Not Specified", "i-", "i-123", "I-1234567890ABCDEF0", "i-1234567890abcdef0 x"])
-def test_an_asset_tag_that_is_no_instance_is_not_taken(machine, tag):
+def test_an_asset_tag_that_is_not_an_instance_id_is_ignored(machine, tag):
     sys = machine(sys_vendor="Amazon EC2", board_asset_tag=tag, product_name="HVM domU")
     assert Hardware(sys, {}).words == {}
 
 
-def test_nothing_is_read_before_it_is_asked_for(tmp_path):
+def test_files_are_read_only_when_needed(tmp_path):
     hardware = Hardware(tmp_path / "sys", {})
     folder = tmp_path / "sys/class/dmi/id"
     folder.mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path):
     assert hardware.is_ec2
 
 
-def test_types_of_the_accelerated_families_are_types():
+def test_instance_types_of_accelerated_families_match():
     for name in [
         "p5.48xlarge",
         "p5en.48xlarge",
@@ -85,35 +85,35 @@ def test_types_of_the_accelerated_families_are_types():
 
 
 @given(st.text())
-def test_whatever_the_tables_say_only_ids_are_ids(text):
+def test_only_instance_ids_match_the_pattern(text):
     assert bool(INSTANCE_ID.fullmatch(text)) == (
         text[:2] == "i-" and 8 <= len(text) - 2 <= 17 and set(text[2:]) <= set("0123456789abcdef")
     )
 
 
-def test_google_names_itself_as_the_product(google, machine):
+def test_google_is_detected_by_the_product_name(google, machine):
     hardware = Hardware(google, {})
     assert (hardware.is_google, hardware.is_ec2, hardware.is_hidden, hardware.words) == (True, False, False, {})
 
 
-def test_in_googles_sandbox_only_the_product_is_shown(machine):
+def test_gvisor_shows_only_the_product_name(machine):
     hardware = Hardware(machine(product_name="Google Compute Engine"), {})
     assert (hardware.is_google, hardware.is_hidden) == (True, False)
 
 
-def test_other_machines_are_not_googles(nitro):
+def test_an_ec2_instance_is_not_google(nitro):
     assert not Hardware(nitro, {}).is_google
 
 
 @pytest.mark.parametrize("product", ["", "Standard PC (Q35 + ICH9, 2009)", "Not Google", "trn1.32xlarge", "google"])
-def test_only_a_product_that_begins_with_google_is_googles(machine, product):
+def test_only_a_product_name_that_begins_with_google_is_google(machine, product):
     assert not Hardware(machine(sys_vendor="Google", product_name=product), {}).is_google
 
 
-def test_a_fargate_task_is_not_googles_whatever_its_host_shows(google):
+def test_a_fargate_task_is_not_google_even_if_its_host_shows_it(google):
     assert not Hardware(google, {"AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}).is_google
 
 
-def test_tables_that_say_nothing_are_hidden(tmp_path, xen):
+def test_empty_tables_count_as_hidden(tmp_path, xen):
     assert Hardware(tmp_path / "none", {}).is_hidden
     assert not Hardware(xen, {}).is_hidden

@@ -19,7 +19,7 @@ def values(answer):
     return {word: found.value for word, found in answer.words.items()}
 
 
-def test_a_task_on_ec2_has_every_word(double):
+def test_a_task_on_ec2_has_every_value(double):
     source = Ecs({VARIABLE: double.url})
     answer = source.ask(source.words)
     assert values(answer) == {
@@ -36,7 +36,7 @@ def test_a_task_on_ec2_has_every_word(double):
     assert (answer.trouble, answer.retry) == ("", False)
 
 
-def test_a_task_on_fargate_names_its_cluster_at_length_and_no_service():
+def test_a_task_on_fargate_has_a_cluster_arn_and_no_service():
     with Double("fargate") as double:
         source = Ecs({VARIABLE: double.url})
         answer = source.ask(source.words)
@@ -46,12 +46,12 @@ def test_a_task_on_fargate_names_its_cluster_at_length_and_no_service():
         assert not answer.retry
 
 
-def test_the_container_is_asked_for_only_if_it_is_wanted(double):
+def test_the_container_is_requested_only_if_wanted(double):
     Ecs({VARIABLE: double.url}).ask(["ecs_cluster"])
     assert double.requests == [f"{CONTAINER_ID}/task"]
 
 
-def test_a_task_with_a_name_of_the_old_form_is_known(double):
+def test_a_task_arn_of_the_old_form_is_read(double):
     path = f"{CONTAINER_ID}/task"
     task = json.loads(double.answers[path][1]) | {"TaskARN": f"arn:aws:ecs:eu-west-1:123456789012:task/{TASK}"}
     double.answers[path] = (200, json.dumps(task).encode())
@@ -59,7 +59,7 @@ def test_a_task_with_a_name_of_the_old_form_is_known(double):
     assert (found["ecs_task"], found["region"]) == (TASK, "eu-west-1")
 
 
-def test_outside_a_task_there_is_nobody_to_ask():
+def test_outside_a_task_there_is_no_request():
     source = Ecs({})
     assert not source.remote
     assert not source.is_here()
@@ -67,7 +67,7 @@ def test_outside_a_task_there_is_nobody_to_ask():
 
 
 @pytest.mark.parametrize("url", ["https://169.254.170.2/v4/x", "http://ecs.example/v4/x", "http://10.0.0.7/v4/x", "x"])
-def test_an_endpoint_that_is_none_is_refused_with_a_message(url):
+def test_an_invalid_endpoint_is_refused_with_a_message(url):
     answer = Ecs({VARIABLE: url}).ask(["ecs_task"])
     assert answer.trouble.startswith(f"{VARIABLE}: expected http:// and")
     assert not answer.retry
@@ -86,18 +86,18 @@ def test_an_endpoint_that_is_none_is_refused_with_a_message(url):
         (200, b'{"TaskARN": 7}', "is not ECS metadata"),
     ],
 )
-def test_an_answer_that_is_none_is_asked_for_again(double, status, body, told):
+def test_an_invalid_answer_is_retried(double, status, body, told):
     double.answers[f"{CONTAINER_ID}/task"] = (status, body)
     answer = Ecs({VARIABLE: double.url}).ask(["ecs_task"])
     assert answer == ({}, f"{double.url}/task {told}", True)
 
 
-def test_a_task_arn_that_is_none_tells_nothing(double):
+def test_an_invalid_task_arn_gives_no_values(double):
     double.answers[f"{CONTAINER_ID}/task"] = (200, b'{"TaskARN": "nonsense", "Family": "f"}')
     assert values(Ecs({VARIABLE: double.url}).ask(["ecs_task"])) == {"ecs_task_family": "f"}
 
 
-def test_an_endpoint_that_has_gone_is_asked_again(double):
+def test_an_endpoint_that_has_gone_is_retried(double):
     double.close()
     answer = Ecs({VARIABLE: double.url}).ask(["ecs_task"])
     assert answer.retry

@@ -12,8 +12,9 @@ import pytest
 
 from agent.commands.run import identify
 from agent.config.load import Config
+from agent.identity.autoscaling import TAGS
+from agent.identity.ec2 import DOCUMENT, ENDPOINT
 from agent.identity.ecs import VARIABLE
-from agent.identity.imds import DOCUMENT, ENDPOINT, TAGS
 from agent.identity.resolver import UnknownIdentity
 from tests.doubles.ecs import Ecs
 from tests.doubles.gce import POD, SECRET, Gce
@@ -50,7 +51,7 @@ def seconds(point):
     return datetime.fromisoformat(point["time"]).timestamp()
 
 
-def test_every_line_carries_the_instance(agent, imds, xen):
+def test_every_line_has_the_instance_id(agent, imds, xen):
     words = "instance_id,instance_type,region,availability_zone,account_id,ami_id"
     done = agent.run("--once", *QUICK, "--sys", xen, "--common-dims", words, env={ENDPOINT: imds.url})
     assert (done.returncode, done.stderr) == (0, "")
@@ -71,7 +72,7 @@ def test_every_line_carries_the_instance(agent, imds, xen):
     assert imds.requests == ["PUT /latest/api/token", f"GET {DOCUMENT}"]
 
 
-def test_a_task_of_ecs_and_its_instance_are_known_together(agent, imds, xen):
+def test_the_ecs_task_and_its_instance_are_known_together(agent, imds, xen):
     with Ecs("ec2") as ecs:
         env = {ENDPOINT: imds.url, "ECS_CONTAINER_METADATA_URI_V4": ecs.url, "K8S_CLUSTER_NAME": "c"}
         words = "ecs_cluster,ecs_service,ecs_container,instance_id,k8s_cluster"
@@ -85,7 +86,7 @@ def test_a_task_of_ecs_and_its_instance_are_known_together(agent, imds, xen):
     }
 
 
-def test_while_the_service_is_silent_nothing_is_sent_and_then_every_sample_since_the_start(agent, imds, nitro, until):
+def test_nothing_is_sent_until_the_service_answers_then_every_sample_since_the_start(agent, imds, nitro, until):
     imds.silent_until = time.monotonic() + 3600
     running = agent.start(*QUICK, "--sys", nitro, "--common-dims", "instance_id,region", env={ENDPOINT: imds.url})
     until(lambda: len(imds.requests) >= 3)
@@ -103,7 +104,9 @@ def test_while_the_service_is_silent_nothing_is_sent_and_then_every_sample_since
 
 
 @pytest.mark.parametrize("nobody", ["refuses", "swallows", "forbids"])
-def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(agent, imds, elsewhere, beside, nobody):
+def test_without_the_platform_the_agent_exits_with_1_and_one_line_within_five_seconds(
+    agent, imds, elsewhere, beside, nobody
+):
     if nobody == "refuses":
         imds.close()
     imds.hops, imds.enabled = ("hang", True) if nobody == "swallows" else ("", False)
@@ -117,7 +120,7 @@ def test_without_the_platform_it_ends_with_1_in_under_five_seconds_and_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_watched_command_is_not_started_for_nothing(agent, imds, elsewhere, beside, tmp_path):
+def test_a_watched_command_is_not_started_without_an_identity(agent, imds, elsewhere, beside, tmp_path):
     imds.close()
     made = tmp_path / "made"
     words = (*QUICK, "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
@@ -125,7 +128,7 @@ def test_a_watched_command_is_not_started_for_nothing(agent, imds, elsewhere, be
     assert not made.exists()
 
 
-def test_what_was_measured_before_anybody_answered_is_sent_after_a_restart(agent, imds, nitro, until, plugins_folder):
+def test_samples_from_before_the_identity_was_known_are_sent_after_a_restart(agent, imds, nitro, until, plugins_folder):
     plugins_folder.add("keeper", FILE_SINK, sinks=[("keeper", "FileSink")])
     path = plugins_folder.folder / "points.jsonl"
     env = {ENDPOINT: imds.url, "PYTHONPATH": plugins_folder.folder, "CHIPWATCH_SINKS__KEEPER__PATH": path}
@@ -150,7 +153,7 @@ def test_what_was_measured_before_anybody_answered_is_sent_after_a_restart(agent
     assert all(dims == {"region": "us-west-2"} for _, _, dims in points)
 
 
-def test_it_is_ready_when_it_is_known(agent, imds, nitro, until):
+def test_the_agent_is_ready_once_the_identity_is_known(agent, imds, nitro, until):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     imds.hops = "reset"
@@ -171,7 +174,7 @@ def test_it_is_ready_when_it_is_known(agent, imds, nitro, until):
     until(lambda: ready().get("identified") is True)
 
 
-def test_check_says_what_it_found_and_where(agent, imds, nitro):
+def test_check_prints_each_value_and_its_origin(agent, imds, nitro):
     imds.tags = {"aws:autoscaling:groupName": "trainers"}
     words = "instance_id,region,autoscaling_group,neuron_runtime_tag"
     env = {ENDPOINT: imds.url}
@@ -190,7 +193,7 @@ def test_check_says_what_it_found_and_where(agent, imds, nitro):
     ]
 
 
-def test_check_says_what_is_missing_and_where_it_looked(agent, imds, elsewhere, beside):
+def test_check_prints_what_is_missing_and_where_it_looked(agent, imds, elsewhere, beside):
     imds.close()
     words = ("check", "--collector", "memory", "--sys", elsewhere, "--common-dims", "hostname,region")
     done = agent.run(*words, env=beside(imds))
@@ -203,7 +206,7 @@ def test_check_says_what_is_missing_and_where_it_looked(agent, imds, elsewhere, 
     )
 
 
-def test_a_single_reading_waits_for_a_silent_platform_and_then_gives_up(imds, nitro, monkeypatch):
+def test_once_waits_for_a_silent_platform_and_then_ends(imds, nitro, monkeypatch):
     imds.hops = "reset"
     monkeypatch.setenv(ENDPOINT, imds.url)
     with pytest.raises(UnknownIdentity, match=r"no value found for region .*hop"):
@@ -222,7 +225,7 @@ def test_no_token_is_logged(agent, imds, xen):
 # -- Google -------------------------------------------------------------------------------------------------------
 
 
-def test_every_line_carries_googles_words(agent, gce, google, beside):
+def test_every_line_has_the_dimensions_of_google(agent, gce, google, beside):
     words = "instance_id,instance_type,region,gcp_zone,gcp_project,ami_id"
     done = agent.run("--once", *QUICK, "--sys", google, "--common-dims", words, env=beside(gce))
     assert (done.returncode, done.stderr) == (0, "")
@@ -243,7 +246,7 @@ def test_every_line_carries_googles_words(agent, gce, google, beside):
     assert gce.requests == ["GET /computeMetadata/v1/?recursive=true"]
 
 
-def test_nothing_of_the_attributes_is_told_or_logged(agent, gce, google, beside):
+def test_attributes_of_the_instance_are_neither_printed_nor_logged(agent, gce, google, beside):
     words = ("--sys", google, "--common-dims", "instance_id,k8s_cluster", "--log-level", "debug")
     done = agent.run("--once", *QUICK, *words, env=beside(gce))
     assert done.returncode == 1
@@ -251,7 +254,7 @@ def test_nothing_of_the_attributes_is_told_or_logged(agent, gce, google, beside)
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_pod_that_is_quicker_than_its_metadata_server_waits_for_it(agent, google, beside):
+def test_a_new_pod_waits_for_its_metadata_server(agent, google, beside):
     env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     with Gce(POD) as gce:
         gce.starts_in(2.5)

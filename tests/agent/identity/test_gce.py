@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from agent.identity.autoscaling import AutoScaling
 from agent.identity.dmi import Hardware
-from agent.identity.ec2 import Ec2
-from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _words
-from agent.identity.imds import ENDPOINT
+from agent.identity.ec2 import ENDPOINT, Ec2
+from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _service, _words
 from agent.identity.metadata import MAX_BYTES
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from tests.doubles.gce import POD, SECRET, VM
@@ -29,13 +28,13 @@ class Clock:
 
 @pytest.fixture
 def source(gce, google):
-    """Ask on an instance of Google's."""
+    """A source on a Google instance."""
     return Gce({HOST: gce.host}, Hardware(google, {}))
 
 
 @pytest.fixture
 def stranger(gce, elsewhere):
-    """Ask on a machine that shows no sign of Google."""
+    """A source on a machine that is not detected as Google."""
     return Gce({HOST: gce.host}, Hardware(elsewhere, {}))
 
 
@@ -43,10 +42,10 @@ def values(answer):
     return {word: found.value for word, found in answer.words.items()}
 
 
-# -- what it says -----------------------------------------------------------------------------------------------
+# -- values -----------------------------------------------------------------------------------------------
 
 
-def test_one_document_has_every_word(source, gce):
+def test_the_document_has_every_value(source, gce):
     answer = source.ask(["gcp_zone"])
     assert values(answer) == {
         "gcp_project": "ml-research-417",
@@ -63,7 +62,7 @@ def test_one_document_has_every_word(source, gce):
     assert "X-Forwarded-For" not in gce.headers[0]
 
 
-def test_a_pod_is_told_its_cluster_and_where_that_is(source, gce):
+def test_a_pod_gets_its_cluster_and_location(source, gce):
     gce.document = POD
     answer = source.ask(source.words)
     assert values(answer) == {
@@ -78,7 +77,7 @@ def test_a_pod_is_told_its_cluster_and_where_that_is(source, gce):
     assert not answer.retry
 
 
-def test_every_word_of_the_source_can_be_found(source, gce):
+def test_every_dimension_of_the_source_can_be_found(source, gce):
     gce.document = VM | {"instance": VM["instance"] | {"attributes": POD["instance"]["attributes"]}}
     answer = source.ask(source.words)
     assert set(answer.words) == set(source.words)
@@ -89,7 +88,7 @@ def test_every_word_of_the_source_can_be_found(source, gce):
     ("identity", "text"),
     [(2**63 + 5, "9223372036854775813"), (18446744073709551615, "18446744073709551615"), ("00bf4bf0", "00bf4bf0")],
 )
-def test_the_id_is_a_text_to_its_last_digit(source, gce, identity, text):
+def test_the_instance_id_keeps_every_digit(source, gce, identity, text):
     gce.document = {"instance": {"id": identity}}
     assert values(source.ask(["instance_id"])) == {"instance_id": text}
 
@@ -99,7 +98,7 @@ def test_the_id_is_a_text_to_its_last_digit(source, gce, identity, text):
     [{}, {"instance": {}}, {"instance": {"attributes": None}}, {"project": {}, "instance": {"zone": ""}}],
     ids=["nothing", "no-instance", "no-attributes", "empty"],
 )
-def test_what_is_not_said_is_not_made_up(source, gce, document):
+def test_missing_values_are_absent(source, gce, document):
     gce.document = document
     answer = source.ask(["gcp_zone", "region"])
     assert answer == ({}, f"{gce.url}/computeMetadata/v1 lacks region, gcp_zone", False)
@@ -117,12 +116,12 @@ def test_what_is_not_said_is_not_made_up(source, gce, document):
     ],
     ids=["empty", "html", "list", "number", "not-utf-8", "endless"],
 )
-def test_a_document_that_is_none_is_asked_for_again(source, gce, body):
+def test_an_invalid_document_is_requested_again(source, gce, body):
     gce.document = body
     assert source.ask(["gcp_zone"]) == ({}, f"{gce.url}/computeMetadata/v1 is not metadata", True)
 
 
-def test_attributes_may_be_as_large_as_google_allows(source, gce):
+def test_attributes_may_have_the_maximum_size_of_google(source, gce):
     attributes = {f"big-{n}": '"\n' * 128 * 1024 for n in range(2)} | {"cluster-name": "gpu-1"}
     project = {"attributes": {f"big-{n}": "x" * 256 * 1024 for n in range(2)}, "projectId": "p"}
     gce.document = {"instance": {"attributes": attributes, "id": 7}, "project": project}
@@ -130,14 +129,14 @@ def test_attributes_may_be_as_large_as_google_allows(source, gce):
     assert values(source.ask(["k8s_cluster"])) == {"k8s_cluster": "gpu-1", "gcp_project": "p", "instance_id": "7"}
 
 
-def test_an_answer_without_end_is_not_read_to_its_end(source, gce):
+def test_an_answer_that_is_too_large_is_refused(source, gce):
     gce.document = b'{"instance": {"attributes": {"x": "' + b"x" * (5 << 20) + b'"}}}'
     answer = source.ask(["gcp_zone"])
     assert answer.trouble == f"{gce.url} gives an answer that is too large"
     assert answer.words == {}
 
 
-def test_of_the_attributes_nothing_is_kept_and_nothing_is_logged(source, gce, caplog):
+def test_attributes_are_neither_kept_nor_logged(source, gce, caplog):
     caplog.set_level(logging.DEBUG)
     answer = source.ask(source.words)
     assert SECRET not in repr(answer) + caplog.text + repr(vars(source))
@@ -147,20 +146,20 @@ def test_of_the_attributes_nothing_is_kept_and_nothing_is_logged(source, gce, ca
     assert SECRET not in repr(answer) + caplog.text + repr(vars(source))
 
 
-def test_no_token_is_asked_for(source, gce):
+def test_no_token_is_requested(source, gce):
     source.ask(source.words)
     assert not [path for path in gce.requests if "token" in path or "service-accounts" in path]
 
 
 @given(st.text(max_size=40))
-def test_a_zone_is_the_end_of_its_path_and_its_region_the_beginning_of_its_name(zone):
+def test_the_zone_is_the_last_part_of_its_path_and_begins_with_the_region(zone):
     found = _words(_Document(instance=_Instance(zone=f"projects/1/zones/{zone}")), "x")
     assert set(found) <= {"gcp_zone", "region"}
     if "region" in found and "gcp_zone" in found:
         assert found["gcp_zone"].value.startswith(found["region"].value)
 
 
-def test_googles_own_client_reads_the_same_from_the_same_server(source, gce, monkeypatch):
+def test_googles_client_reads_the_same_values(source, gce, monkeypatch):
     metadata = pytest.importorskip("google.auth.compute_engine._metadata")
     transport = pytest.importorskip("google.auth.transport.requests")
     request = transport.Request()
@@ -174,44 +173,32 @@ def test_googles_own_client_reads_the_same_from_the_same_server(source, gce, mon
     assert not metadata.ping(request)
 
 
-# -- who is asked, and where ------------------------------------------------------------------------------------
+# -- the address ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variable", ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"])
-def test_another_address_is_asked_where_the_environment_names_one(gce, google, variable):
+def test_the_environment_may_set_another_address(gce, google, variable):
     assert Gce({variable: gce.host}, Hardware(google, {})).ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
 
 
-def test_the_host_goes_before_the_address(gce, google):
+def test_the_variable_for_the_host_wins(gce, google):
     env = {"GCE_METADATA_IP": "127.0.0.1:1", "GCE_METADATA_ROOT": "127.0.0.1:1", HOST: gce.host}
     assert Gce(env, Hardware(google, {})).ask(["gcp_zone"]).words
 
 
-def refuse(*_, **__):
-    raise TimeoutError
+@pytest.mark.parametrize("host", ["", "metadata.google.internal", "metadata.google.internal:80"])
+def test_googles_host_name_needs_no_dns(host):
+    assert _service({HOST: host}).url == "http://169.254.169.254"
 
 
-def test_googles_own_name_is_its_address_and_needs_no_look_up(google, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        "http.client.HTTPConnection.request", lambda self, *_, **__: asked.append((self.host, self.port))
-    )
-    monkeypatch.setattr("http.client.HTTPConnection.getresponse", refuse)
-    for env in ({}, {HOST: "metadata.google.internal"}, {HOST: "metadata.google.internal:80"}):
-        assert Gce(env, Hardware(google, {})).ask(["gcp_zone"]).retry
-    assert asked == [("169.254.169.254", 80)] * 3
-
-
-def test_the_address_of_machines_with_ipv6_alone_may_be_given(google, monkeypatch):
-    monkeypatch.setattr("http.client.HTTPConnection.request", refuse)
-    answer = Gce({HOST: "[fd20:ce::254]"}, Hardware(google, {})).ask(["gcp_zone"])
-    assert answer.trouble.startswith("http://[fd20:ce::254] does not answer")
+def test_the_ipv6_address_may_be_set():
+    assert _service({HOST: "[fd20:ce::254]"}).url == "http://[fd20:ce::254]"
 
 
 @pytest.mark.parametrize(
     "host", ["10.0.0.1", "evil.example", "metadata.google.internal.evil.example", "a@evil.example"]
 )
-def test_an_address_far_away_is_refused(google, host):
+def test_a_remote_address_is_refused(google, host):
     answer = Gce({HOST: host}, Hardware(google, {})).ask(["gcp_zone"])
     assert "GCE_METADATA_HOST: expected http:// and a loopback or link-local address" in answer.trouble
     assert not answer.retry
@@ -230,19 +217,19 @@ def test_switched_off_it_will_never_know(gce, google):
     assert gce.requests == []
 
 
-def test_only_true_switches_it_off_as_googles_clients_have_it(gce, google):
+def test_only_true_disables_requests(gce, google):
     assert Gce({HOST: gce.host, OFF: "1"}, Hardware(google, {})).ask(["gcp_zone"]).words
 
 
 @pytest.mark.parametrize("kind", ["nitro", "xen"])
-def test_an_instance_of_ec2_does_not_ask(gce, kind, request):
+def test_an_ec2_instance_makes_no_request(gce, kind, request):
     source = Gce({HOST: gce.host}, Hardware(request.getfixturevalue(kind), {}))
     assert not source.is_here()
     assert source.ask(["gcp_zone"]) == ({}, "this is an EC2 instance", False)
     assert gce.requests == []
 
 
-def test_a_fargate_task_does_not_ask(gce, google):
+def test_a_fargate_task_makes_no_request(gce, google):
     env = {HOST: gce.host, "AWS_EXECUTION_ENV": "AWS_ECS_FARGATE"}
     source = Gce(env, Hardware(google, env))
     assert not source.remote
@@ -250,11 +237,11 @@ def test_a_fargate_task_does_not_ask(gce, google):
     assert gce.requests == []
 
 
-# -- silence ----------------------------------------------------------------------------------------------------
+# -- missing answers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trouble", ["reset", "hang", 404, 503])
-def test_a_server_in_trouble_where_the_hardware_says_google_is_asked_again(source, gce, trouble):
+def test_a_failing_server_on_google_hardware_is_retried(source, gce, trouble):
     gce.trouble = trouble
     answer = source.ask(["gcp_zone"])
     assert answer.words == {}
@@ -265,32 +252,33 @@ def test_a_server_in_trouble_where_the_hardware_says_google_is_asked_again(sourc
 
 
 @pytest.mark.parametrize("trouble", ["reset", "hang"])
-def test_a_server_that_is_silent_where_nothing_says_google_is_not_there(stranger, gce, trouble):
+def test_a_silent_server_on_other_hardware_is_not_retried(stranger, gce, trouble):
     gce.trouble = trouble
     assert not stranger.is_here()
     assert not stranger.ask(["gcp_zone"]).retry
 
 
-def test_a_server_that_answers_as_google_is_there_whatever_the_hardware_says(stranger, gce):
+def test_a_server_that_answers_as_google_is_retried_on_any_hardware(stranger, gce):
     gce.trouble = 503
+    assert not stranger.is_here()
     assert stranger.ask(["gcp_zone"]) == ({}, f"{gce.url}/computeMetadata/v1 answers 503", True)
     gce.trouble = ""
     assert stranger.ask(["gcp_zone"]).words["gcp_zone"].value == "us-central1-a"
 
 
 @pytest.mark.parametrize("flavor", ["", "Amazon", "google"])
-def test_an_answer_without_googles_header_is_not_googles(stranger, gce, flavor):
+def test_an_answer_without_googles_header_is_refused(stranger, gce, flavor):
     gce.flavor = flavor
     assert stranger.ask(["gcp_zone"]) == ({}, f"{gce.url} is not Google's metadata server", False)
 
 
-def test_in_a_pod_a_network_policy_is_thought_of(gce, google):
+def test_the_message_in_a_pod_mentions_network_policies(gce, google):
     gce.trouble = "reset"
     trouble = Gce({HOST: gce.host, **INSIDE}, Hardware(google, {})).ask(["gcp_zone"]).trouble
     assert trouble.endswith(", though this is Google Cloud; a network policy may block it for pods")
 
 
-def test_a_new_pod_whose_hardware_is_hidden_is_given_half_a_minute(gce, tmp_path):
+def test_a_new_pod_with_hidden_hardware_is_retried_for_30_seconds(gce, tmp_path):
     gce.trouble, clock = "reset", Clock()
     source = Gce({HOST: gce.host, **INSIDE}, Hardware(tmp_path, {}), clock)
     assert source.ask(["gcp_zone"]).retry
@@ -300,7 +288,7 @@ def test_a_new_pod_whose_hardware_is_hidden_is_given_half_a_minute(gce, tmp_path
     assert not source.ask(["gcp_zone"]).retry
 
 
-def test_nobody_else_is_given_that(gce, tmp_path, elsewhere):
+def test_other_machines_are_not_retried_without_an_answer(gce, tmp_path, elsewhere):
     gce.trouble = "reset"
     hidden = Hardware(tmp_path / "none", {})
     assert not Gce({HOST: gce.host}, hidden).ask(["gcp_zone"]).retry, "no pod"
@@ -308,7 +296,7 @@ def test_nobody_else_is_given_that(gce, tmp_path, elsewhere):
     assert not Gce({HOST: gce.host, **INSIDE}, hidden).ask(["instance_id"]).retry, "a word that others have, too"
 
 
-# -- both clouds have their service at one address ---------------------------------------------------------------
+# -- both clouds use the same address ---------------------------------------------------------------
 
 
 def identify(words, env, sys, hints=()):
@@ -326,7 +314,7 @@ WORDS = ["instance_id", "instance_type", "region"]
 
 
 @pytest.mark.parametrize("hardware", ["google", "hidden"])
-def test_on_google_the_words_are_googles_and_nobody_waits_for_aws(gce, beside, google, tmp_path, hardware):
+def test_on_google_the_values_are_googles_without_waiting_for_aws(gce, beside, google, tmp_path, hardware):
     found, took = identify([*WORDS, "gcp_zone"], beside(gce), google if hardware == "google" else tmp_path / "none")
     assert dict(found.known()) == {
         "gcp_zone": "us-central1-a", "instance_id": "7857118082129425417", "instance_type": "a3-highgpu-8g",
@@ -339,7 +327,7 @@ def test_on_google_the_words_are_googles_and_nobody_waits_for_aws(gce, beside, g
 
 @pytest.mark.parametrize("hardware", ["xen", "hidden"])
 @pytest.mark.parametrize("old", [False, True], ids=["version-2", "version-1-too"])
-def test_on_aws_the_words_are_awss_and_nobody_waits_for_google(imds, beside, hardware, old, request):
+def test_on_aws_the_values_are_those_of_aws_without_waiting_for_google(imds, beside, hardware, old, request):
     sys = request.getfixturevalue("xen" if hardware == "xen" else "tmp_path")
     if old:
         imds.answers[DOCUMENT] = (404, {"Server": "EC2ws"}, b"<html>404 - Not Found</html>")
@@ -352,14 +340,14 @@ def test_on_aws_the_words_are_awss_and_nobody_waits_for_google(imds, beside, har
         assert f"GET {DOCUMENT}" not in imds.requests
 
 
-def test_on_aws_a_word_of_googles_ends_it_at_once(imds, beside, nitro):
+def test_on_aws_a_dimension_of_google_fails_at_once(imds, beside, nitro):
     begun = time.monotonic()
     with pytest.raises(UnknownIdentity, match=r"no value found for gcp_zone \(GCE: this is an EC2 instance\)"):
         identify(["instance_id", "gcp_zone"], beside(imds), nitro)
     assert seconds_since(begun) < 0.5
 
 
-def test_on_google_a_word_of_awss_ends_it_at_once_even_if_its_server_is_silent(gce, beside, google):
+def test_on_google_a_dimension_of_aws_fails_at_once_even_if_the_server_is_silent(gce, beside, google):
     gce.trouble = "hang"
     begun = time.monotonic()
     with pytest.raises(
@@ -369,7 +357,7 @@ def test_on_google_a_word_of_awss_ends_it_at_once_even_if_its_server_is_silent(g
     assert seconds_since(begun) < 0.5
 
 
-def test_a_machine_of_googles_asks_nothing_of_aws(gce, google):
+def test_a_google_machine_makes_no_request_to_aws(gce, google):
     hardware, env = Hardware(google, {}), {ENDPOINT: gce.url}
     for source in (Ec2(env, hardware), AutoScaling(env, hardware)):
         assert not source.ask(source.words).retry

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agent.config.load import load
 from agent.datapoint import NO_DIMENSIONS, Dimensions
 from agent.identity import resolver
+from agent.identity.ec2 import DISABLED, ENDPOINT
 from agent.identity.gce import OFF
-from agent.identity.imds import DISABLED, ENDPOINT
 from agent.identity.names import OF_POINTS, WORDS
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.identity.source import Answer, Source, Word
@@ -19,7 +19,7 @@ from tests.load import seconds_since
 
 
 class Told(Source):
-    """A source that says what the test tells it to, as often as it is asked."""
+    """A source that returns the answer set by the test."""
 
     def __init__(self, *words, name="Told", remote=True, here=True):
         self.name, self.words, self.remote, self._here = name, words, remote, here
@@ -68,10 +68,10 @@ def threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("identity-")]
 
 
-# -- what needs no network --------------------------------------------------------------------------------------
+# -- without the network --------------------------------------------------------------------------------------
 
 
-def test_no_word_is_no_dimension_no_source_and_no_thread(identify):
+def test_without_dimensions_no_source_is_asked_and_no_thread_runs(identify):
     source = Told(*WORDS)
     found = identify((), {}, [source])
     found.start()
@@ -80,13 +80,13 @@ def test_no_word_is_no_dimension_no_source_and_no_thread(identify):
     assert threads() == []
 
 
-def test_what_is_given_is_all_there_is_without_words(identify):
+def test_configured_dimensions_alone_are_known_at_once(identify):
     found = identify((), {"team": "ml", "pairs": "x"})
     found.start()
     assert found.known() == Dimensions({"team": "ml", "pairs": "x"})
 
 
-def test_what_is_given_beats_every_source_and_is_not_looked_for(identify):
+def test_a_configured_value_wins_and_its_source_is_not_asked(identify):
     source = Told("region")
     source.knows(region="us-west-2")
     found = identify(["region"], {"region": "mars-1"}, [source])
@@ -95,11 +95,11 @@ def test_what_is_given_beats_every_source_and_is_not_looked_for(identify):
     assert source.asked == 0
 
 
-def test_before_the_start_nothing_is_known(identify):
+def test_nothing_is_known_before_the_start(identify):
     assert identify(["hostname"], {}, sources({})).known() is None
 
 
-def test_words_come_from_several_platforms_at_once(identify, imds, nitro, tmp_path):
+def test_values_come_from_several_platforms(identify, imds, nitro, tmp_path):
     env = {
         ENDPOINT: imds.url,
         "K8S_NODE_NAME": "node-1",
@@ -123,38 +123,38 @@ def test_the_instance_and_its_type_need_no_network_on_nitro(identify, imds, nitr
     assert threads() == []
 
 
-def test_the_metadata_service_tells_the_instance_where_the_hardware_does_not(identify, imds, xen):
+def test_the_instance_id_comes_from_the_metadata_service_if_the_dmi_lacks_it(identify, imds, xen):
     found = identify(["instance_id", "ami_id"], {}, sources({ENDPOINT: imds.url}, xen))
     found.start()
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", ami_id="ami-5fb8c835")
 
 
-def test_the_metadata_service_is_asked_where_the_hardware_is_hidden(identify, imds, beside, tmp_path):
+def test_the_metadata_service_is_asked_if_the_hardware_is_hidden(identify, imds, beside, tmp_path):
     found = identify(["instance_id"], {}, sources(beside(imds), tmp_path))
     found.start()
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0")
 
 
-def test_the_tag_of_a_neuron_runtime_belongs_to_its_points(identify):
+def test_the_neuron_runtime_tag_is_left_to_each_point(identify):
     found = identify(["hostname", "neuron_runtime_tag"], {}, sources({}))
     found.start()
     assert set(found.known()) == {"hostname"}
 
 
-def test_the_tag_of_a_neuron_runtime_can_be_given(identify):
+def test_the_neuron_runtime_tag_can_be_configured(identify):
     found = identify(["neuron_runtime_tag"], {"neuron_runtime_tag": "74"}, sources({}))
     found.start()
     assert found.known() == Dimensions(neuron_runtime_tag="74")
 
 
-def test_every_word_has_a_source_or_belongs_to_points():
+def test_every_dimension_has_a_source_or_belongs_to_points():
     served = {word for source in sources({}) for word in source.words}
     assert served < set(WORDS)
     assert set(WORDS) - served == OF_POINTS
 
 
 @given(st.sets(st.sampled_from(WORDS)), st.dictionaries(st.sampled_from((*WORDS, "team")), st.text(min_size=1)))
-def test_known_is_all_that_was_asked_for_or_nothing(words, given):
+def test_either_all_wanted_dimensions_are_known_or_none(words, given):
     told = Told("hostname", "slurm_job", "region", remote=False)
     told.knows(hostname="h", slurm_job="1", region="r")
     found = Identity(sorted(words), given, [told])
@@ -168,10 +168,10 @@ def test_known_is_all_that_was_asked_for_or_nothing(words, given):
         assert given.items() <= found.known().items()
 
 
-# -- nobody knows -----------------------------------------------------------------------------------------------
+# -- values that no source has -----------------------------------------------------------------------------------------------
 
 
-def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, elsewhere):
+def test_a_dimension_without_a_platform_fails_at_once_and_says_what_to_do(identify, elsewhere):
     found = identify(["hostname", "gcp_zone", "slurm_job"], {}, sources({OFF: "true"}, elsewhere))
     with pytest.raises(UnknownIdentity) as unknown:
         found.start()
@@ -182,7 +182,7 @@ def test_a_word_without_a_platform_ends_it_at_once_with_what_to_do(identify, els
     assert found.known() is None
 
 
-def test_no_platform_is_told_with_where_it_looked(identify, imds, elsewhere, beside):
+def test_the_message_without_a_platform_says_where_it_looked(identify, imds, elsewhere, beside):
     imds.close()
     found = identify(["instance_id"], {}, sources(beside(imds), elsewhere))
     with pytest.raises(UnknownIdentity) as unknown:
@@ -194,9 +194,7 @@ def test_no_platform_is_told_with_where_it_looked(identify, imds, elsewhere, bes
     )
 
 
-def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_every_request(
-    identify, imds, elsewhere, beside
-):
+def test_the_start_fails_within_five_seconds_even_if_no_request_is_answered(identify, imds, elsewhere, beside):
     imds.silent_until = time.monotonic() + 3600
     begun = time.monotonic()
     with pytest.raises(UnknownIdentity, match=r"EC2: .* does not answer; GCE: .* does not answer"):
@@ -204,7 +202,7 @@ def test_no_platform_is_known_within_five_seconds_even_if_something_swallows_eve
     assert seconds_since(begun) < 3
 
 
-def test_a_source_that_never_comes_back_is_no_platform_if_nothing_shows_one(identify, monkeypatch):
+def test_a_source_that_hangs_counts_as_absent_on_an_undetected_platform(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.05)
     source = Told("region", here=False)
@@ -214,28 +212,28 @@ def test_a_source_that_never_comes_back_is_no_platform_if_nothing_shows_one(iden
     source.block.set()
 
 
-def test_no_group_where_there_is_no_ec2(identify, imds, elsewhere):
+def test_outside_ec2_the_group_fails(identify, imds, elsewhere):
     imds.close()
     with pytest.raises(UnknownIdentity, match="no value found for autoscaling_group"):
         identify(["hostname", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, elsewhere)).start()
 
 
-def test_what_is_switched_off_is_not_waited_for(identify, nitro):
+def test_a_disabled_service_is_not_waited_for(identify, nitro):
     with pytest.raises(UnknownIdentity, match="EC2: AWS_EC2_METADATA_DISABLED is set"):
         identify(["region"], {}, sources({DISABLED: "true"}, nitro)).start()
 
 
-def test_an_end_leaves_no_thread(identify, until):
+def test_a_failed_start_leaves_no_thread(identify, until):
     silent = Told("region")
     with pytest.raises(UnknownIdentity):
         identify(["region", "gcp_zone"], {}, [silent]).start()
     until(lambda: threads() == [])
 
 
-# -- a platform that is there but silent ------------------------------------------------------------------------
+# -- a detected platform that does not answer ------------------------------------------------------------------------
 
 
-def test_a_silent_platform_is_not_waited_for_long_and_asked_until_it_answers(identify, until, monkeypatch, caplog):
+def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     caplog.set_level(logging.INFO)
     source = Told("region", "account_id")
@@ -257,7 +255,7 @@ def test_a_silent_platform_is_not_waited_for_long_and_asked_until_it_answers(ide
     ]
 
 
-def test_the_questions_become_rare(identify, until, monkeypatch):
+def test_the_delay_between_requests_grows(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "RETRY", (0.01, 0.32))
     source = Told("region")
@@ -267,7 +265,7 @@ def test_the_questions_become_rare(identify, until, monkeypatch):
     assert all(gap >= 0.005 * 2**n for n, gap in enumerate(gaps))
 
 
-def test_half_an_identity_is_none(identify, until, monkeypatch):
+def test_an_incomplete_identity_is_not_known(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     quick, slow = Told("region", name="quick"), Told("ecs_task", name="slow")
     quick.knows(region="us-west-2")
@@ -280,7 +278,7 @@ def test_half_an_identity_is_none(identify, until, monkeypatch):
     assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
 
 
-def test_a_value_stays_once_it_was_found(identify, until, monkeypatch):
+def test_a_value_never_changes_once_found(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     first, second = Told("region", name="first"), Told("region", "ecs_task", name="second")
     first.knows(region="us-west-2")
@@ -291,7 +289,7 @@ def test_a_value_stays_once_it_was_found(identify, until, monkeypatch):
     assert found.known() == Dimensions(region="us-west-2", ecs_task="t")
 
 
-def test_a_platform_that_turns_out_not_to_know_is_an_error_but_no_end(identify, until, monkeypatch, caplog):
+def test_a_platform_that_lacks_a_value_after_the_start_is_logged_as_an_error(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     source = Told("ecs_service")
     found = identify(["ecs_service"], {}, [source])
@@ -305,7 +303,7 @@ def test_a_platform_that_turns_out_not_to_know_is_an_error_but_no_end(identify, 
     assert found.known() == Dimensions(ecs_service="web")
 
 
-def test_a_hop_limit_is_explained_while_the_points_wait(identify, imds, nitro, until, caplog):
+def test_the_hop_limit_is_explained_in_the_log_while_points_wait(identify, imds, nitro, until, caplog):
     imds.hops = "reset"
     found = identify(["instance_id", "region"], {}, sources({ENDPOINT: imds.url}, nitro))
     found.start()
@@ -316,10 +314,10 @@ def test_a_hop_limit_is_explained_while_the_points_wait(identify, imds, nitro, u
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", region="us-west-2")
 
 
-# -- words that somebody offers ---------------------------------------------------------------------------------
+# -- offered values ---------------------------------------------------------------------------------
 
 
-def test_an_offer_fills_what_is_missing_and_nothing_else(identify, monkeypatch):
+def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     local, silent = Told("hostname", remote=False, name="local"), Told("instance_id", "region")
     local.knows(hostname="h")
@@ -334,17 +332,17 @@ def test_an_offer_fills_what_is_missing_and_nothing_else(identify, monkeypatch):
     assert ("instance_id", "i-0abc", "neuron-monitor") in list(found.entries())
 
 
-# -- the group: wanted, but not at any price --------------------------------------------------------------------
+# -- the group, without which points are sent after a timeout --------------------------------------------------------------------
 
 
-def test_a_group_that_is_found_in_time_is_on_every_point(identify, imds, nitro):
+def test_a_group_that_is_found_in_time_is_known(identify, imds, nitro):
     imds.tags = {"aws:autoscaling:groupName": "trainers"}
     found = identify(["instance_id", "autoscaling_group"], {}, sources({ENDPOINT: imds.url}, nitro))
     found.start()
     assert found.known() == Dimensions(instance_id="i-1234567890abcdef0", autoscaling_group="trainers")
 
 
-def test_a_group_that_comes_late_is_waited_for_a_while(identify, monkeypatch):
+def test_points_wait_for_a_late_group(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 20.0)
     group, host = Told("autoscaling_group"), Told("hostname", remote=False)
@@ -357,7 +355,7 @@ def test_a_group_that_comes_late_is_waited_for_a_while(identify, monkeypatch):
     assert found.known() == Dimensions(hostname="h", autoscaling_group="trainers")
 
 
-def test_then_points_go_without_the_group_until_it_is_known(identify, until, monkeypatch, caplog):
+def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
     group, host = Told("autoscaling_group"), Told("hostname", remote=False)
@@ -374,7 +372,7 @@ def test_then_points_go_without_the_group_until_it_is_known(identify, until, mon
     until(lambda: found.known() == Dimensions(hostname="h", autoscaling_group="trainers"))
 
 
-def test_the_wait_for_a_group_begins_when_all_else_is_known(identify, until, monkeypatch):
+def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
     group, place = Told("autoscaling_group", name="group"), Told("region", name="place")
@@ -387,7 +385,7 @@ def test_the_wait_for_a_group_begins_when_all_else_is_known(identify, until, mon
     assert found.known() == Dimensions(region="us-west-2")
 
 
-def test_a_look_up_that_hangs_costs_the_group_alone(identify, monkeypatch):
+def test_a_request_that_hangs_leaves_out_the_group_only(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
     group = Told("autoscaling_group")
@@ -399,10 +397,10 @@ def test_a_look_up_that_hangs_costs_the_group_alone(identify, monkeypatch):
     group.block.set()
 
 
-# -- hints: wanted, and not necessary ------------------------------------------------------------------------------
+# -- hints ------------------------------------------------------------------------------
 
 
-def test_a_hint_that_is_found_is_known_beside_the_words(identify, gce, beside, google):
+def test_hints_that_are_found_are_known_with_the_dimensions(identify, gce, beside, google):
     found = identify(["hostname"], {"team": "ml"}, sources(beside(gce), google), hints=["gcp_zone", "gcp_project"])
     found.start()
     assert found.known().items() >= {
@@ -411,7 +409,7 @@ def test_a_hint_that_is_found_is_known_beside_the_words(identify, gce, beside, g
     assert set(found.known()) == {"hostname", "team", "gcp_zone", "gcp_project"}
 
 
-def test_a_hint_that_is_given_or_asked_for_anyway_is_no_hint(identify):
+def test_a_configured_or_wanted_dimension_is_not_a_hint(identify):
     source = Told("region", "gcp_zone", remote=False)
     source.knows(region="r", gcp_zone="z")
     found = identify(["region"], {"gcp_zone": "given"}, [source], hints=["gcp_zone", "region", "neuron_runtime_tag"])
@@ -420,7 +418,7 @@ def test_a_hint_that_is_given_or_asked_for_anyway_is_no_hint(identify):
     assert [entry.word for entry in found.entries()] == ["region", "gcp_zone"]
 
 
-def test_hints_alone_are_looked_for(identify):
+def test_hints_are_found_without_wanted_dimensions(identify):
     source = Told("region")
     source.knows(region="r")
     found = identify((), {}, [source], hints=["region"])
@@ -428,7 +426,7 @@ def test_hints_alone_are_looked_for(identify):
     assert found.known() == Dimensions(region="r")
 
 
-def test_a_hint_that_nobody_knows_ends_nothing_and_is_not_named(identify, elsewhere, caplog):
+def test_an_unknown_hint_neither_fails_nor_is_listed(identify, elsewhere, caplog):
     caplog.set_level(logging.INFO)
     words = ["gcp_zone", "k8s_pod", "slurm_job", "account_id"]
     found = identify(["hostname"], {}, sources({OFF: "true", DISABLED: "true"}, elsewhere), hints=words)
@@ -438,7 +436,7 @@ def test_a_hint_that_nobody_knows_ends_nothing_and_is_not_named(identify, elsewh
     assert caplog.text == ""
 
 
-def test_a_word_that_nobody_knows_ends_it_and_the_hints_are_not_named(identify, elsewhere, gce, beside):
+def test_the_error_about_a_missing_dimension_does_not_name_hints(identify, elsewhere, gce, beside):
     gce.close()
     hints = ["gcp_zone", "region"]
     with pytest.raises(UnknownIdentity) as unknown:
@@ -449,7 +447,7 @@ def test_a_word_that_nobody_knows_ends_it_and_the_hints_are_not_named(identify, 
     )
 
 
-def test_on_an_instance_of_ec2_googles_hints_cost_nothing(identify, gce, beside, nitro):
+def test_on_ec2_hints_of_google_cause_no_request(identify, gce, beside, nitro):
     gce.trouble = "hang"
     found = identify(["hostname"], {}, sources(beside(gce), nitro), hints=["gcp_zone", "gcp_project", "k8s_location"])
     begun = time.monotonic()
@@ -459,7 +457,7 @@ def test_on_an_instance_of_ec2_googles_hints_cost_nothing(identify, gce, beside,
     assert gce.requests == []
 
 
-def test_on_a_machine_of_googles_awss_hints_cost_nothing(identify, imds, beside, google):
+def test_on_google_hints_of_aws_cause_no_request(identify, imds, beside, google):
     imds.silent_until = time.monotonic() + 3600
     found = identify(["hostname"], {}, sources(beside(imds), google), hints=["account_id", "availability_zone"])
     begun = time.monotonic()
@@ -469,7 +467,7 @@ def test_on_a_machine_of_googles_awss_hints_cost_nothing(identify, imds, beside,
     assert imds.requests == []
 
 
-def test_a_hint_whose_platform_shows_no_sign_costs_no_more_than_a_word_that_is_missing(identify, monkeypatch):
+def test_a_hint_of_an_undetected_platform_delays_the_start_as_a_missing_dimension_does(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.1)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.2)
     source, host = Told("gcp_zone", here=False), Told("hostname", remote=False, name="host")
@@ -486,7 +484,7 @@ def test_a_hint_whose_platform_shows_no_sign_costs_no_more_than_a_word_that_is_m
     assert found.wait(20)
 
 
-def test_what_swallows_every_request_holds_a_hint_for_one_request(identify, imds, beside, elsewhere):
+def test_an_unanswered_hint_delays_the_start_by_one_request(identify, imds, beside, elsewhere):
     imds.silent_until = time.monotonic() + 3600
     found = identify(["hostname"], {}, sources(beside(imds), elsewhere), hints=["gcp_zone", "region", "account_id"])
     begun = time.monotonic()
@@ -495,7 +493,7 @@ def test_what_swallows_every_request_holds_a_hint_for_one_request(identify, imds
     assert seconds_since(begun) < 3
 
 
-def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until, monkeypatch, caplog):
+def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     caplog.set_level(logging.INFO)
     source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
@@ -517,7 +515,7 @@ def test_a_hint_whose_platform_is_there_but_silent_is_waited_for(identify, until
     ]
 
 
-def test_a_hint_whose_platform_turns_out_not_to_know_is_waited_for_no_more(identify, until, monkeypatch):
+def test_points_stop_waiting_for_a_hint_that_its_platform_lacks(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     source = Told("k8s_cluster", "gcp_zone")
     found = identify((), {"team": "ml"}, [source], hints=["k8s_cluster", "gcp_zone"])
@@ -529,7 +527,7 @@ def test_a_hint_whose_platform_turns_out_not_to_know_is_waited_for_no_more(ident
     assert found.known() is found.known()
 
 
-def test_a_platform_that_stays_silent_holds_hints_for_a_while_and_is_asked_on(identify, until, monkeypatch, caplog):
+def test_after_the_timeout_points_go_without_hints_which_are_still_requested(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "HINT_TIMEOUT", 0.2)
     source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
@@ -545,7 +543,7 @@ def test_a_platform_that_stays_silent_holds_hints_for_a_while_and_is_asked_on(id
     until(lambda: found.known() == Dimensions(hostname="h", gcp_zone="z"))
 
 
-def test_a_platform_that_shows_itself_late_holds_hints_no_longer_than_others(identify, until, monkeypatch):
+def test_a_platform_that_is_detected_late_delays_points_no_longer(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "HINT_TIMEOUT", 0.3)
@@ -559,7 +557,7 @@ def test_a_platform_that_shows_itself_late_holds_hints_no_longer_than_others(ide
     until(lambda: found.known() == Dimensions(region="r"))
 
 
-def test_who_can_wait_no_longer_goes_without_the_hints_but_not_without_a_word(identify, monkeypatch):
+def test_wait_gives_up_hints_but_not_wanted_dimensions(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     place, zone = Told("region", name="place"), Told("gcp_zone", name="zone")
     found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
@@ -570,7 +568,7 @@ def test_who_can_wait_no_longer_goes_without_the_hints_but_not_without_a_word(id
     assert found.known() == Dimensions(region="r")
 
 
-def test_hints_are_not_waited_for_from_who_only_reads_records(identify):
+def test_points_do_not_wait_for_hints_from_records(identify):
     records = Told("instance_id", remote=False, name="records")
     found = identify((), {"team": "ml"}, [records], hints=["instance_id"])
     found.start()
@@ -579,7 +577,7 @@ def test_hints_are_not_waited_for_from_who_only_reads_records(identify):
     assert found.known() == Dimensions(team="ml", instance_id="i-0abc")
 
 
-def test_a_group_as_a_hint_has_the_patience_of_a_group(identify, monkeypatch):
+def test_a_group_as_a_hint_has_the_timeout_of_a_group(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
     group = Told("autoscaling_group")
@@ -591,7 +589,7 @@ def test_a_group_as_a_hint_has_the_patience_of_a_group(identify, monkeypatch):
 
 
 @given(st.sets(st.sampled_from(WORDS)), st.sets(st.sampled_from(WORDS)))
-def test_hints_change_nothing_but_what_is_known_beside(words, hints):
+def test_hints_only_add_dimensions(words, hints):
     told = Told("hostname", "slurm_job", "region", remote=False)
     told.knows(hostname="h", slurm_job="1", region="r")
     outcomes = []
@@ -607,10 +605,10 @@ def test_hints_change_nothing_but_what_is_known_beside(words, hints):
     assert outcomes[0] == outcomes[1]
 
 
-# -- for people -------------------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------------------
 
 
-def test_every_word_is_told_with_where_it_is_from_or_what_is_missing(identify, monkeypatch):
+def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     host, silent = Told("hostname", remote=False, name="host"), Told("region")
     host.knows(hostname="h")
@@ -629,11 +627,11 @@ def test_every_word_is_told_with_where_it_is_from_or_what_is_missing(identify, m
     silent.block.set()
 
 
-def test_a_configuration_takes_every_word():
+def test_the_configuration_accepts_every_dimension():
     assert load(None, {"common_dims": list(WORDS)}, {}).common_dims == WORDS
 
 
-def test_what_is_known_costs_nothing_to_ask(identify):
+def test_known_returns_the_same_object(identify):
     found = identify((), {"team": "ml"})
     found.start()
     assert found.known() is found.known()

@@ -1,23 +1,23 @@
 from __future__ import annotations
 
-from agent.identity import kubernetes, slurm
+from agent.identity import local
+from agent.identity.local import Records
 from agent.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
-from agent.identity.records import Records
 from agent.identity.resolver import sources
 
 
-def test_each_name_is_there_once_and_its_sources_are_sources():
+def test_each_name_is_unique_and_its_sources_exist():
     assert len(set(WORDS)) == len(WORDS) == len(NAMES)
     known = {source.name for source in (*sources({}), Records())}
     assert {source for name in NAMES for source in name.sources} == known
 
 
-def test_what_is_read_from_variables_is_in_the_table():
-    assert set(kubernetes.VARIABLES) == {*known_by("Kubernetes")}
-    assert set(slurm.VARIABLES) == {*known_by("Slurm")}
+def test_dimensions_read_from_variables_are_in_the_table():
+    assert set(local.KUBERNETES) == {*known_by("Kubernetes")}
+    assert set(local.SLURM) == {*known_by("Slurm")}
 
 
-def test_which_values_hosts_share_and_which_are_new_at_each_start():
+def test_the_flags_of_each_name_are_set():
     assert {"instance_id", "hostname", "ecs_task", "k8s_node", "k8s_pod", "slurm_rank", "run_id"} == PER_HOST
     assert {"ecs_task", "k8s_pod", "slurm_job", "run_id"} == PASSING
     assert ({"autoscaling_group"}, {"neuron_runtime_tag"}) == (LATE, OF_POINTS)

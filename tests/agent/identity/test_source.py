@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from agent.identity.source import fit
 
 
-def test_only_texts_that_can_be_dimensions_are_fit():
+def test_only_valid_dimension_values_are_kept():
     values = {
         "a": " x ",
         "b": "",
@@ -20,7 +20,7 @@ def test_only_texts_that_can_be_dimensions_are_fit():
 
 
 @given(st.dictionaries(st.text(), st.none() | st.text() | st.integers()))
-def test_what_is_fit_prints_on_one_line(values):
+def test_kept_values_are_printable_and_stripped(values):
     for found in fit(values, "").values():
         assert found.value.isprintable()
         assert found.value.strip() == found.value != ""

@@ -182,9 +182,9 @@ def test_what_a_sink_raises_at_the_start_or_the_stop_costs_that_sink_alone(build
     assert pipe.failed >= 1
 
 
-def test_what_the_heartbeat_or_the_asking_raises_ends_no_clock(build):
+def test_an_exception_of_a_callback_or_of_a_request_does_not_end_the_clock(build):
     pipe = build([Steady()], [MemorySink()])
-    pipe.on_tick.append(raising)
+    pipe.after_tick.append(raising)
     pipe.tick()
     pipe.samplers[0].request = raising
     pipe.tick()

@@ -215,13 +215,13 @@ def test_what_could_be_read_stands_where_some_things_could_not(bench, caplog):
 
 
 def test_what_is_not_there_is_said_once_and_asked_for_only_after_a_while(bench, caplog):
-    caplog.set_level(logging.INFO)
-    b = bench(1, opening=[Unavailable("no such device in /dev")], retry=3600, is_asked=True)
+    caplog.set_level(logging.DEBUG)
+    b = bench(1, opening=[Unavailable("no such device in /dev")], retry=3600)
     assert b.read() == []
     assert (b.sampler.unavailable, b.sampler.ok, b.sampler.failed) == ("no such device in /dev", None, 0)
     assert b.read() is None
     assert b.collector.calls == ["open", "close"]
-    assert caplog.messages == ["collector x: nothing to read: no such device in /dev"]
+    assert caplog.messages == ["collector x: nothing to read: no such device in /dev; tried again every 3600 s"]
 
 
 def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(bench, until):
@@ -243,11 +243,14 @@ def test_what_nobody_asked_for_is_not_missed(bench, caplog):
 
 
 def test_what_was_not_there_is_read_once_it_comes(bench, caplog):
-    caplog.set_level(logging.INFO)
-    b = bench(1, opening=[Unavailable("not yet"), Unavailable("not yet")], retry=0, is_asked=True)
+    caplog.set_level(logging.DEBUG)
+    b = bench(1, opening=[Unavailable("not yet"), Unavailable("not yet")], retry=0)
     assert [b.read(), b.read(), b.read()] == [[], [], [("x.load", 1)]]
     assert (b.sampler.unavailable, b.sampler.ok) == (None, True)
-    assert caplog.messages == ["collector x: nothing to read: not yet", "collector x: available now"]
+    assert caplog.messages == [
+        "collector x: nothing to read: not yet; tried again every 0 s",
+        "collector x: available now",
+    ]
 
 
 def test_what_goes_away_in_the_middle_is_closed_and_opened_again_later(bench):

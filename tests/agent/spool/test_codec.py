@@ -113,7 +113,7 @@ def test_more_bytes_than_were_written_are_unreadable():
 
 
 @given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=8))
-def test_bytes_that_rotted_are_read_or_unreadable_and_nothing_else(changes):
+def test_corrupt_bytes_are_decoded_or_unreadable_and_nothing_else(changes):
     body = bytearray(BODY)
     for at, byte in changes:
         body[at] = byte
@@ -126,7 +126,7 @@ def test_bytes_that_rotted_are_read_or_unreadable_and_nothing_else(changes):
 @example(b"\x94\xc0\xdd\xff\xff\xff\xff", 1)
 @example(b"\x94\xc0\x90\x90\xdd\xff\xff\xff\xff", 1)
 @example(b"\x91" * 5000, 1)
-def test_any_bytes_at_all_are_read_or_unreadable_and_nothing_else(garbage, count):
+def test_any_bytes_are_decoded_or_unreadable_and_nothing_else(garbage, count):
     with contextlib.suppress(codec.Unreadable):
         codec.decode(codec.VERSION + garbage, count)
     with contextlib.suppress(codec.Unreadable):

@@ -22,7 +22,7 @@ from agent.datapoint import Dimensions, gauge
 from agent.errors import Retryable
 from agent.net.trusted_clock import TrustedClock
 from agent.spool import codec
-from agent.spool.backlog import PATIENCE, POINT_BYTES
+from agent.spool.backlog import MAX_READS, POINT_BYTES
 from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
 from agent.testing import Clock
@@ -44,21 +44,21 @@ def points(ids, at=1):
 
 
 def in_file(path):
-    """Return the ledger in the file and how many points the file still owes, of one and the same moment."""
+    """Return the ledger in the file and how many points of its chunks have not ended, in one transaction."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN")
         ledger = dict(db.execute("SELECT entry, points FROM ledger"))
-        (owed,) = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()
-    return ledger, owed
+        (unsent,) = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()
+    return ledger, unsent
 
 
-def check_law(spool, path=None):
+def check_balance(spool, path=None):
     assert spool.ledger.balance() == 0
     assert spool.ledger.spooled == sum(part.left for part in spool._queue)
     if path is not None and path.exists():
-        ledger, owed = in_file(path)
+        ledger, unsent = in_file(path)
         ended = sum(n for entry, n in ledger.items() if entry != "collected")
-        assert ledger.get("collected", 0) == ended + owed
+        assert ledger.get("collected", 0) == ended + unsent
 
 
 def break_disk(spool):
@@ -85,7 +85,7 @@ def test_points_are_taken_oldest_first_whatever_the_chunks(spool):
     assert take(spool, 25) == list(range(25))
     assert drain(spool) == list(range(30))
     assert take(spool) == []
-    check_law(spool)
+    check_balance(spool)
 
 
 def test_nothing_appended_is_nothing_kept(spool):
@@ -120,12 +120,12 @@ def test_points_of_machines_with_other_dimensions_are_not_taken_together(spool):
     assert seen == [([0, 1], HERE), ([2], None), ([3], THERE), ([4], Dimensions())]
 
 
-def test_ends_of_several_kinds_are_booked_across_chunks(spool, path):
+def test_ends_of_several_kinds_are_counted_across_chunks(spool, path):
     for first in range(0, 12, 4):
         spool.append(points(range(first, first + 4)))
     take(spool)
     spool.acknowledge({"rejected:bad": 3, "sent": 4, "dropped:bug": 2, "rejected:old": 0})
-    check_law(spool, path)
+    check_balance(spool, path)
     ledger = spool.ledger
     assert (ledger.sent, ledger.rejected, ledger.dropped) == (4, {"bad": 3}, {"bug": 2})
     assert ledger.spooled == 3
@@ -134,16 +134,16 @@ def test_ends_of_several_kinds_are_booked_across_chunks(spool, path):
         assert in_file(path) == ({"collected": 12, "rejected:bad": 3, "sent": 4, "dropped:bug": 2}, 3)
 
 
-def test_points_may_come_while_others_are_in_hand(spool):
+def test_points_can_be_appended_while_others_are_in_flight(spool):
     spool.append(points([0, 1]))
     assert take(spool) == [0, 1]
     spool.append(points([2, 3]))
     spool.acknowledge({"sent": 2})
     assert drain(spool) == [2, 3]
-    check_law(spool)
+    check_balance(spool)
 
 
-def test_the_oldest_moment_that_is_owed_is_known(spool):
+def test_the_time_of_the_oldest_chunk_is_known(spool):
     spool.append(points([0], at=5) + points([1], at=7))
     spool.append(points([2], at=9))
     assert spool.oldest() == 7
@@ -155,7 +155,7 @@ def test_the_oldest_moment_that_is_owed_is_known(spool):
 # -- a restart ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_goes_on_where_it_was_with_a_chunk_sent_by_half(spooled, path):
+def test_a_restart_continues_in_the_middle_of_a_chunk(spooled, path):
     first = spooled()
     for at in range(0, 30, 10):
         first.append(points(range(at, at + 10)), HERE)
@@ -163,7 +163,7 @@ def test_a_restart_goes_on_where_it_was_with_a_chunk_sent_by_half(spooled, path)
     first.acknowledge({"sent": 13, "rejected:bad": 1})
     first.close()
     again = spooled()
-    check_law(again, path)
+    check_balance(again, path)
     assert (again.ledger.collected, again.ledger.sent, again.ledger.spooled) == (30, 13, 16)
     assert again.take(1)[1] == HERE
     again.append(points(range(30, 33)), HERE)
@@ -172,7 +172,7 @@ def test_a_restart_goes_on_where_it_was_with_a_chunk_sent_by_half(spooled, path)
     assert spooled().ledger.sent == 13 + 19
 
 
-def test_what_was_in_hand_at_the_kill_comes_again(spooled):
+def test_points_in_flight_at_a_kill_are_sent_again(spooled):
     first = spooled()
     first.append(points(range(5)))
     take(first)
@@ -186,11 +186,11 @@ def test_a_closed_spool_can_be_closed_again_and_takes_points_into_memory(spooled
     spool.close()
     spool.append(points([1]))
     assert take(spool) == [1]
-    check_law(spool)
+    check_balance(spool)
 
 
-def test_a_worker_that_returns_after_the_close_loses_nothing_and_alarms_nobody(spooled, caplog):
-    """Its sink hung over the deadline: the file owes all of it still, so the next life sends it."""
+def test_a_worker_that_returns_after_the_close_loses_and_logs_nothing(spooled, caplog):
+    """Its sink hung over the deadline: the file still has all points, so the next run sends them."""
     first = spooled()
     for n in range(3):
         first.append(points([n]))
@@ -217,7 +217,7 @@ while True:
 """
 
 
-def test_a_kill_in_mid_append_loses_nothing_that_append_returned_from(path, spooled):
+def test_a_kill_loses_no_points_whose_append_returned(path, spooled):
     dice = random.Random(7)
     for _ in range(3):
         shutil.rmtree(path.parent, ignore_errors=True)
@@ -230,7 +230,7 @@ def test_a_kill_in_mid_append_loses_nothing_that_append_returned_from(path, spoo
         found = drain(spool, 1000)
         assert found == list(range(len(found)))
         assert written <= len(found) <= written + 20
-        check_law(spool, path)
+        check_balance(spool, path)
         spool.close()
 
 
@@ -242,8 +242,8 @@ def test_a_full_spool_drops_the_oldest_and_counts_them(spooled, path, caplog):
     for first in range(0, 5000, 50):
         spool.append(points(range(first, first + 50)))
         assert spool.bytes <= 20_000 + 50 * POINT_BYTES
-        check_law(spool)
-    check_law(spool, path)
+        check_balance(spool)
+    check_balance(spool, path)
     dropped = spool.ledger.dropped["spool full"]
     assert dropped > 0
     assert dropped % 50 == 0
@@ -261,7 +261,7 @@ def test_memory_is_bounded_too(monkeypatch):
     assert drain(spool) == list(range(900, 1000))
 
 
-def test_points_in_hand_are_not_trimmed(spooled, path):
+def test_points_in_flight_are_not_dropped(spooled, path):
     spool = spooled(max_bytes=1)
     spool.append(points(range(10)))
     assert take(spool, 5) == [0, 1, 2, 3, 4]
@@ -271,16 +271,16 @@ def test_points_in_hand_are_not_trimmed(spooled, path):
     assert take(spool) == [5, 6, 7, 8, 9, *range(90, 100)]
     spool.acknowledge({"sent": 15})
     assert spool.ledger.dropped == {"spool full": 80}
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
-def test_the_newest_window_stays_even_if_it_alone_is_above_the_bound(spooled):
+def test_the_newest_window_is_kept_even_if_it_is_above_the_bound(spooled):
     spool = spooled(max_bytes=1)
     spool.append(points(range(1000)))
     assert drain(spool, 300) == list(range(1000))
 
 
-def test_points_too_old_for_the_far_side_are_dropped_and_counted(path, spooled):
+def test_points_too_old_for_the_sink_are_dropped_and_counted(path, spooled):
     clock = Clock()
     spool = spooled(max_age=60, clock=clock)
     for n in range(4):
@@ -288,16 +288,16 @@ def test_points_too_old_for_the_far_side_are_dropped_and_counted(path, spooled):
         clock.forward(30)
     assert take(spool) == [2, 3]
     assert spool.ledger.dropped == {"too old": 2}
-    check_law(spool, path)
+    check_balance(spool, path)
     spool.close()
     clock.forward(3600)
     again = spooled(max_age=60, clock=clock)
     assert take(again) == []
     assert again.ledger.dropped == {"too old": 4}
-    check_law(again, path)
+    check_balance(again, path)
 
 
-def test_what_waits_on_disk_does_not_wait_in_memory_as_well(spooled):
+def test_points_on_disk_are_not_kept_in_memory_too(spooled):
     spool = spooled()
     for n in range(50):
         spool.append(points(range(20)))
@@ -311,18 +311,18 @@ def test_what_waits_on_disk_does_not_wait_in_memory_as_well(spooled):
 # -- a disk that fails --------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_said_once_and_the_points_wait_in_memory(spooled, path, caplog):
+def test_a_full_disk_is_logged_once_and_the_points_wait_in_memory(spooled, path, caplog):
     spool = spooled()
     spool.append(points(range(10)))
     break_disk(spool)
     for first in range(10, 4010, 100):
         spool.append(points(range(first, first + 100)))
-        check_law(spool)
+        check_balance(spool)
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "lost if this process ends" in caplog.text
     assert spool.faults["disk"] > 0
     assert drain(spool, 100) == list(range(4010))
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, path, caplog):
@@ -336,13 +336,13 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, pa
     spool.release()
     mend_disk(spool)
     spool.append(points(range(4000, 4001)))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert "the disk takes points again" in caplog.text
     kill(spool)
     again = spooled()
     assert drain(again, 1000) == list(range(150, 4001))
     assert again.ledger.sent == 4001
-    check_law(again, path)
+    check_balance(again, path)
 
 
 def test_points_kept_from_a_failing_disk_are_written_at_the_close(spooled, path):
@@ -354,7 +354,7 @@ def test_points_kept_from_a_failing_disk_are_written_at_the_close(spooled, path)
     assert drain(spooled(), 1000) == list(range(4000))
 
 
-def test_points_kept_where_there_was_no_folder_are_written_at_the_close(spooled, path):
+def test_points_that_waited_for_a_folder_are_written_at_the_close(spooled, path):
     path.parent.touch()
     spool = spooled()
     spool.append(points(range(5)))
@@ -363,7 +363,7 @@ def test_points_kept_where_there_was_no_folder_are_written_at_the_close(spooled,
     assert drain(spooled()) == list(range(5))
 
 
-def test_a_file_that_rots_while_points_from_memory_are_in_hand_confuses_no_count(spooled, path, monkeypatch):
+def test_counts_stay_right_if_the_file_is_corrupt_while_points_of_memory_are_in_flight(spooled, path, monkeypatch):
     spool = spooled()
     break_disk(spool)
     for n in range(3):
@@ -380,16 +380,16 @@ def test_a_file_that_rots_while_points_from_memory_are_in_hand_confuses_no_count
     spool.acknowledge({"sent": 1500})
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     spool.acknowledge({"sent": 1000})
-    check_law(spool)
+    check_balance(spool)
     spool.append(points([3001]))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert drain(spool, 500) == list(range(2500, 3002))
     assert spool.ledger.sent == 3002
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such limit there")
-def test_a_disk_with_no_room_left_costs_nothing_but_the_safety(path):
+def test_points_are_delivered_while_the_disk_has_no_room(path):
     program = """
 import resource, sys
 from pathlib import Path
@@ -416,7 +416,7 @@ print("fine")
     assert "points wait in memory" in done.stderr
 
 
-def test_a_folder_that_cannot_be_made_means_memory_until_it_can(spooled, path, caplog):
+def test_points_wait_in_memory_until_the_folder_can_be_made(spooled, path, caplog):
     path.parent.parent.mkdir(exist_ok=True)
     path.parent.touch()  # a file where the folder should be: nobody can write below it, root neither
     spool = spooled()
@@ -428,14 +428,14 @@ def test_a_folder_that_cannot_be_made_means_memory_until_it_can(spooled, path, c
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     path.parent.unlink()
     spool.append(points(range(10, 12)))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert in_file(path) == ({"collected": 12, "sent": 2}, 10)
     kill(spool)
     assert drain(spooled()) == list(range(2, 12))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_means_memory(spooled, path):
+def test_points_wait_in_memory_if_the_folder_is_read_only(spooled, path):
     path.parent.mkdir()
     path.parent.chmod(0o500)
     spool = spooled()
@@ -444,7 +444,7 @@ def test_a_read_only_folder_means_memory(spooled, path):
     path.parent.chmod(0o700)
 
 
-def test_what_an_earlier_life_left_comes_before_what_waited_in_memory(spooled, path):
+def test_points_of_an_earlier_run_come_before_those_in_memory(spooled, path):
     first = spooled()
     first.append(points(range(3)))
     first.close()
@@ -459,15 +459,15 @@ def test_what_an_earlier_life_left_comes_before_what_waited_in_memory(spooled, p
     path.rmdir()
     path.with_suffix(".kept").rename(path)
     spool.append(points([6]))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert (spool.ledger.collected, spool.ledger.sent) == (7, 1)
     assert drain(spool) == [0, 1, 2, 4, 5, 6]
-    check_law(spool, path)
+    check_balance(spool, path)
     spool.close()
     assert spooled().ledger.sent == 7
 
 
-def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(path, monkeypatch):
+def test_ended_points_do_not_stay_in_memory_while_the_disk_fails(path, monkeypatch):
     path.parent.touch()
     spool = Spool("sink", path)
     for n in range(300):
@@ -482,7 +482,7 @@ def test_points_that_have_ended_leave_no_trace_in_memory_while_the_disk_fails(pa
     assert spool.ledger.balance() == 0
 
 
-def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_fails(spooled, path, monkeypatch):
+def test_pending_ends_do_not_grow_while_the_disk_fails(spooled, path, monkeypatch):
     spool = spooled()
     spool.append(points(range(1000)))
     acknowledge = Store.acknowledge
@@ -495,11 +495,11 @@ def test_what_is_owed_to_the_ledger_takes_no_memory_without_end_while_the_disk_f
         take(spool, 1)
         spool.acknowledge({"sent": 1} if n % 5 else {"rejected:bad": 1})
     spool.append(points(range(1000, 1010)))
-    assert sys.getsizeof(spool._file._debt[2]) < 1000
-    check_law(spool, path)
+    assert sys.getsizeof(spool._file._pending[2]) < 1000
+    check_balance(spool, path)
     monkeypatch.setattr(Store, "acknowledge", acknowledge)
     assert drain(spool) == list(range(500, 1010))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert in_file(path) == ({"collected": 1010, "sent": 910, "rejected:bad": 100}, 0)
 
 
@@ -515,7 +515,7 @@ def test_a_disk_that_cannot_be_read_for_a_moment_loses_nothing(spooled, path, mo
     monkeypatch.setattr(Store, "read", fail)
     with pytest.raises(Retryable):
         spool.take(10)
-    check_law(spool, path)
+    check_balance(spool, path)
     monkeypatch.setattr(Store, "read", read)
     assert take(spool, 1) == [0]
     monkeypatch.setattr(Store, "read", fail)
@@ -526,31 +526,31 @@ def test_a_disk_that_cannot_be_read_for_a_moment_loses_nothing(spooled, path, mo
     assert not spool.ledger.dropped
 
 
-def test_a_chunk_that_the_disk_withholds_for_ever_does_not_hold_up_the_others(spooled, path, monkeypatch):
+def test_a_chunk_that_can_never_be_read_does_not_block_the_others(spooled, path, monkeypatch):
     spool = spooled()
     for n in range(3):
         spool.append(points([n]))
     read = Store.read
 
-    def fail(store, key, *more):
-        if key == 0:
+    def fail(store, chunk):
+        if chunk.key == 0:
             raise sqlite3.OperationalError("disk I/O error")
-        return read(store, key, *more)
+        return read(store, chunk)
 
     monkeypatch.setattr(Store, "read", fail)
-    for _ in range(PATIENCE - 1):
+    for _ in range(MAX_READS - 1):
         with pytest.raises(Retryable):
             spool.take(10)
     assert drain(spool) == [1, 2]
     assert spool.ledger.dropped == {"unreadable": 1}
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 # -- a second agent -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no flock there")
-def test_a_second_agent_on_the_same_spool_keeps_to_memory_and_harms_nothing(spooled, path, caplog):
+def test_a_second_agent_on_the_same_spool_uses_memory_and_harms_nothing(spooled, path, caplog):
     first = spooled()
     first.append(points(range(3)))
     second = spooled()
@@ -560,7 +560,7 @@ def test_a_second_agent_on_the_same_spool_keeps_to_memory_and_harms_nothing(spoo
     assert drain(second) == [100, 101, 102]
     second.close()
     assert drain(first) == [0, 1, 2]
-    check_law(first, path)
+    check_balance(first, path)
 
 
 def test_an_agent_that_replaces_another_takes_its_spool_over_once_that_has_ended(spooled, path):
@@ -570,7 +570,7 @@ def test_an_agent_that_replaces_another_takes_its_spool_over_once_that_has_ended
     second.append(points(range(100, 103)))
     first.close()
     second.append(points(range(200, 203)))
-    check_law(second, path)
+    check_balance(second, path)
     assert drain(second) == [0, 1, 2, 100, 101, 102, 200, 201, 202]
 
 
@@ -586,14 +586,14 @@ def test_points_that_cannot_be_written_are_dropped_and_counted_and_the_rest_goes
     spool.append([poison, *points([1])])
     spool.append(points([2]))
     spool.append([poison])
-    check_law(spool, path)
+    check_balance(spool, path)
     assert spool.ledger.dropped == {"unwritable": 2}
     assert drain(spool) == [0, 1, 2]
     assert [r.levelname for r in caplog.records] == ["ERROR"]
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
-# -- a file that rots -----------------------------------------------------------------------------------------------------
+# -- a corrupt file --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + bytes(4000)], ids=["text", "header"])
@@ -617,11 +617,11 @@ def test_a_file_of_no_bytes_is_a_new_one(spooled, path):
     spool = spooled()
     spool.append(points([1]))
     assert not spool.faults
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 def filled(path, chunks=60):
-    """Leave a file of many pages at `path`, nothing of it in the log."""
+    """Write a file of many pages at `path`, with an empty log."""
     with closing(Spool("sink", path)) as spool:
         for n in range(chunks):
             spool.append(points(range(n * 40, n * 40 + 40)))
@@ -635,7 +635,7 @@ def test_a_file_cut_short_is_set_aside_and_a_new_one_begins(spooled, path):
     os.truncate(path, path.stat().st_size // 2)
     spool = spooled()
     spool.append(points([1]))
-    check_law(spool)
+    check_balance(spool)
     drain(spool, 100)
     spool.append(points([2]))
     spool.close()
@@ -649,7 +649,7 @@ def overwrite(path, page, content, at=0):
 
 
 @pytest.mark.parametrize("when", ["found at the start", "found while running"])
-def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_counted(spooled, path, when, caplog):
+def test_a_corrupt_page_drops_the_points_of_the_file_and_counts_them(spooled, path, when, caplog):
     root = filled(path)
     if when == "found at the start":
         overwrite(path, root, b"\xff" * 4096)
@@ -667,9 +667,9 @@ def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_coun
     assert spool.faults == {"corrupt": 1} | ({"missing": 1} if when == "found at the start" else {})
     assert spool.ledger.dropped == {"unreadable": 60 * 40}
     assert {r.levelname for r in caplog.records} == {"ERROR"}
-    check_law(spool)
+    check_balance(spool)
     spool.append(points([9001]))
-    check_law(spool, path)
+    check_balance(spool, path)
     found = drain(spool)
     spool.append(points([9002]))
     spool.close()
@@ -678,8 +678,8 @@ def test_a_page_that_rotted_in_the_middle_costs_what_was_in_the_file_and_is_coun
     assert not again.faults
 
 
-def test_a_file_in_which_a_name_rotted_is_set_aside(spooled, path):
-    """SQLite then quotes the name in its message, which is no text."""
+def test_a_file_with_a_corrupt_name_is_set_aside(spooled, path):
+    """SQLite then quotes the name in its message, which is not UTF-8."""
     filled(path)
     content = path.read_bytes()
     path.write_bytes(content.replace(b"CREATE TABLE chunk", b"CREATE \xd5ABLE chunk"))
@@ -688,7 +688,7 @@ def test_a_file_in_which_a_name_rotted_is_set_aside(spooled, path):
     assert spool.faults == {"corrupt": 1, "missing": 1}
     assert spool.ledger.dropped == {"unreadable": 60 * 40}
     spool.append(points([1]))
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 @pytest.mark.parametrize(
@@ -696,28 +696,26 @@ def test_a_file_in_which_a_name_rotted_is_set_aside(spooled, path):
     [(b"done INTEGER", b"dooe INTEGER"), (b"rest, crc", b"rest, csc"), (b"entry TEXT", b"entsy TEXT"),
      (b"CREATE TABLE memo (name", b"CREATE TABLE memo (nbme"), (b"aside (key", b"aside (kez")],
 )  # fmt: skip
-def test_a_file_in_which_the_name_of_a_column_rotted_is_set_aside_and_does_not_mean_memory_for_ever(
-    spooled, path, *, name, rotten
-):
+def test_a_file_with_a_corrupt_column_name_is_set_aside(spooled, path, *, name, rotten):
     filled(path)
     content = path.read_bytes()
     assert name in content
     path.write_bytes(content.replace(name, rotten))
     spool = spooled()
     if b"aside" in name:  # is not asked for until a chunk is to be set aside
-        spool._file.do(lambda store: store.keep_aside("why", b"body"))
+        spool._file.do(lambda store: store.set_aside("why", body=b"body"))
     elif b"memo" in name:
         spool.recall()
     spool.append(points([9001]))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert path.with_suffix(".corrupt").exists()
     assert spool.faults["corrupt"] == 1
     assert spool.ledger.dropped == {"unreadable": 60 * 40}
     assert drain(spool) == [9001]
 
 
-def test_a_file_that_rotted_and_cannot_be_set_aside_means_memory(spooled, path, monkeypatch):
-    """As where a disk that makes errors was mounted anew, read-only."""
+def test_points_wait_in_memory_if_a_corrupt_file_cannot_be_set_aside(spooled, path, monkeypatch):
+    """For instance, a failing disk was mounted again, read-only."""
     root = filled(path)
     spool = spooled()
     spool._file._store._db.execute("PRAGMA cache_size=0")
@@ -731,12 +729,12 @@ def test_a_file_that_rotted_and_cannot_be_set_aside_means_memory(spooled, path, 
     take(spool)
     spool.release()
     spool.append(points([9002]))
-    check_law(spool)
+    check_balance(spool)
     assert drain(spool) == [9001, 9002]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path, seed):
+def test_corrupt_bytes_anywhere_in_the_file_never_stop_the_spool(spooled, path, seed):
     dice = random.Random(seed)
     filled(path, 30)
     size = path.stat().st_size
@@ -756,7 +754,7 @@ def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path,
         fresh = list(range(5000 + life * 10, 5010 + life * 10))
         spool.append(points(fresh))
         found = []
-        for _ in range(30 * PATIENCE):
+        for _ in range(30 * MAX_READS):
             try:
                 if found[len(found) :] == (more := drain(spool, 100)):
                     break
@@ -770,7 +768,7 @@ def test_bytes_that_rot_anywhere_in_the_file_never_stop_the_spool(spooled, path,
         spool = None
 
 
-def test_a_chunk_that_rotted_is_set_aside_and_the_others_are_delivered(spooled, path, caplog):
+def test_a_corrupt_chunk_is_set_aside_and_the_others_are_delivered(spooled, path, caplog):
     first = spooled()
     for n in range(5):
         first.append(points([2 * n, 2 * n + 1]))
@@ -780,13 +778,13 @@ def test_a_chunk_that_rotted_is_set_aside_and_the_others_are_delivered(spooled, 
     spool = spooled()
     assert drain(spool) == [0, 1, 4, 5, 8, 9]
     assert spool.ledger.dropped == {"unreadable": 4}
-    check_law(spool, path)
+    check_balance(spool, path)
     assert {r.levelname for r in caplog.records} == {"ERROR"}
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT key, body FROM aside").fetchall() == [(1, b"\x01\xc1\xc1"), (3, b"\x02")]
 
 
-def test_a_half_sent_chunk_that_rots_counts_only_its_rest_as_lost(spooled, path):
+def test_only_the_unsent_points_of_a_corrupt_chunk_are_dropped(spooled, path):
     first = spooled()
     first.append(points(range(10)))
     take(first)
@@ -796,7 +794,7 @@ def test_a_half_sent_chunk_that_rots_counts_only_its_rest_as_lost(spooled, path)
     spool = spooled()
     assert take(spool) == []
     assert (spool.ledger.sent, spool.ledger.dropped) == (4, {"unreadable": 6})
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 # -- all of it, at random ---------------------------------------------------------------------------------------------------
@@ -805,14 +803,14 @@ ENTRIES = st.sampled_from(["sent", "rejected:bad", "rejected:old", "dropped:bug"
 
 
 class Life(RuleBasedStateMachine):
-    """A spool in the hands of a clock, a worker, a moody disk and a killer, next to a list that does the same."""
+    """A spool with a clock, a worker, a disk that fails at times and kills, compared with a list."""
 
     def __init__(self):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / "sink.db"
         self.spool = Spool("sink", self.path)
-        self.owed: list[int] = []
+        self.unsent: list[int] = []
         self.hand = 0
         self.next = 0
         self.full = False
@@ -822,15 +820,15 @@ class Life(RuleBasedStateMachine):
     @rule(count=st.integers(1, 30))
     def append(self, count):
         self.spool.append(points(range(self.next, self.next + count)))
-        self.owed += range(self.next, self.next + count)
+        self.unsent += range(self.next, self.next + count)
         self.next += count
         # what is in hand is written only when it is let go
         self.unsafe = self.full or bool(self.spool._unsaved)
 
     @rule(most=st.integers(1, 60))
     def take(self, most):
-        assert take(self.spool, most) == self.owed[:most]
-        self.hand = min(most, len(self.owed))
+        assert take(self.spool, most) == self.unsent[:most]
+        self.hand = min(most, len(self.unsent))
 
     @precondition(lambda self: self.hand)
     @rule(data=st.data())
@@ -841,7 +839,7 @@ class Life(RuleBasedStateMachine):
         self.spool.acknowledge(change)
         count = sum(change.values())
         self.hand -= count
-        del self.owed[:count]
+        del self.unsent[:count]
         for entry, n in change.items():
             self.ended[entry] = self.ended.get(entry, 0) + n
 
@@ -877,10 +875,10 @@ class Life(RuleBasedStateMachine):
         self.hand, self.full, self.unsafe = 0, False, False
 
     @invariant()
-    def the_law_holds(self):
-        check_law(self.spool, self.path)
+    def the_counts_balance(self):
+        check_balance(self.spool, self.path)
         ledger = self.spool.ledger
-        assert ledger.spooled == len(self.owed)
+        assert ledger.spooled == len(self.unsent)
         assert ledger.collected == self.next
         assert {k: n for k, n in ledger.ended().items() if k != "collected"} == {
             k: n for k, n in self.ended.items() if n
@@ -888,7 +886,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self):
         mend_disk(self.spool)
-        assert drain(self.spool) == self.owed
+        assert drain(self.spool) == self.unsent
         self.spool.close()
         shutil.rmtree(self.folder)
 
@@ -929,7 +927,7 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails():
 # -- a clock that jumps ---------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_there_ends_what_is_too_old(path):
+def test_only_a_clock_that_stays_ahead_makes_points_too_old(path):
     wall, monotonic = Clock(), Clock()
     steady = TrustedClock(wall, monotonic)
     steady.compare(wall.now)
@@ -947,7 +945,7 @@ def test_a_clock_that_jumps_ahead_for_a_moment_costs_nothing_and_one_that_stays_
         wall.forward(1000)
         assert take(spool) == []
         assert spool.ledger.dropped == {"too old": 5}
-        check_law(spool, path)
+        check_balance(spool, path)
 
 
 # -- what is beside the file ----------------------------------------------------------------------------------------------
@@ -958,7 +956,7 @@ def lost_samples(spool, caplog):
     return spool.faults["killed"], found
 
 
-def test_what_the_open_window_held_at_a_kill_is_told_at_the_next_start_and_after_a_stop_nothing_is(spooled, caplog):
+def test_the_samples_lost_at_a_kill_are_logged_at_the_next_start(spooled, caplog):
     first = spooled()
     first.append(points(range(3)))
     first.note_samples(40)
@@ -974,7 +972,7 @@ def test_what_the_open_window_held_at_a_kill_is_told_at_the_next_start_and_after
     assert lost_samples(spooled(), caplog) == (0, [])
 
 
-def test_a_log_that_was_torn_is_told_with_the_points_that_it_cost(spooled, path, caplog, tmp_path):
+def test_the_points_lost_with_a_truncated_log_are_counted_and_logged(spooled, path, caplog, tmp_path):
     first = spooled()
     for n in range(10):
         first.append(points(range(100 * n, 100 * n + 100)))
@@ -991,12 +989,12 @@ def test_a_log_that_was_torn_is_told_with_the_points_that_it_cost(spooled, path,
     assert len(found) < 1000
     assert spool.ledger.dropped == {"unreadable": 1000 - len(found)}
     assert f"{1000 - len(found)} points that its file had taken are no longer there" in caplog.text
-    check_law(spool, path)
+    check_balance(spool, path)
     spool.close()
     assert spooled().ledger.collected == 1000
 
 
-def test_a_file_that_somebody_deleted_between_two_runs_is_told(spooled, path, caplog):
+def test_a_file_that_was_deleted_between_two_runs_is_logged(spooled, path, caplog):
     first = spooled()
     first.append(points(range(30)))
     take(first)
@@ -1006,12 +1004,12 @@ def test_a_file_that_somebody_deleted_between_two_runs_is_told(spooled, path, ca
     spool = spooled()
     assert "20 points that its file had taken are no longer there" in caplog.text
     assert spool.ledger.dropped == {"unreadable": 20}
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
 @pytest.mark.parametrize("what", ["file", "log", "all", "folder", "replaced"])
-def test_a_file_deleted_under_the_agent_is_noticed_and_made_anew_with_all_that_it_held(spooled, path, caplog, what):
+def test_a_file_deleted_while_in_use_is_written_again_with_all_of_its_content(spooled, path, caplog, what):
     spool = spooled()
     spool.append(points(range(10)))
     spool.append(points(range(10, 20)))
@@ -1033,16 +1031,16 @@ def test_a_file_deleted_under_the_agent_is_noticed_and_made_anew_with_all_that_i
     spool.append(points([30]))
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "was deleted or replaced while in use" in caplog.text
-    check_law(spool, path)
+    check_balance(spool, path)
     kill(spool)
     again = spooled()
     assert drain(again) == list(range(5, 31))
     assert again.ledger.sent == 31
-    check_law(again, path)
+    check_balance(again, path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
-def test_where_a_deleted_file_cannot_be_made_anew_what_only_it_held_is_counted(spooled, path, caplog):
+def test_if_a_deleted_file_cannot_be_written_again_its_points_are_counted_as_lost(spooled, path, caplog):
     spool = spooled()
     for n in range(4):
         spool.append(points(range(10 * n, 10 * n + 10)))
@@ -1050,13 +1048,13 @@ def test_where_a_deleted_file_cannot_be_made_anew_what_only_it_held_is_counted(s
     path.parent.touch()  # a file where the folder should be
     spool.append(points([40]))
     assert spool.ledger.dropped == {"unreadable": 40}
-    assert "cannot be made anew" in caplog.records[0].getMessage()
-    check_law(spool)
+    assert "cannot be written again" in caplog.records[0].getMessage()
+    check_balance(spool)
     path.parent.unlink()
     spool.append(points([41]))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert drain(spool) == [40, 41]
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
@@ -1073,14 +1071,14 @@ def test_no_symbolic_link_is_followed(spooled, path, caplog, tmp_path, name):
     assert str(path.parent / name) in caplog.text
     (path.parent / name).unlink()
     spool.append(points([3]))
-    check_law(spool, path)
+    check_balance(spool, path)
     assert in_file(path)[1] == 4
 
 
-# -- what rots is not delivered -------------------------------------------------------------------------------------------
+# -- corrupt data is not delivered ------------------------------------------------------------------------------------------
 
 
-def test_no_byte_that_rotted_in_a_chunk_is_delivered(path):
+def test_no_corrupt_byte_of_a_chunk_is_delivered(path):
     dice = random.Random(3)
     filled(path, 12)
     whole = path.read_bytes()
@@ -1096,7 +1094,7 @@ def test_no_byte_that_rotted_in_a_chunk_is_delivered(path):
             found = [(point.metric, point.at, point.value) for point in all_of(spool)]
             assert found == [(LOAD, 1, float(n)) for n in range(480) if n // 40 != key]
             altered += spool.ledger.dropped["unreadable"]
-            check_law(spool, path)
+            check_balance(spool, path)
         for file in path.parent.iterdir():
             file.unlink()
         path.write_bytes(whole)
@@ -1124,7 +1122,7 @@ def all_of(spool):
         "key = 77",
     ],
 )
-def test_a_number_that_rotted_costs_its_own_chunk_and_the_law_holds(spooled, path, change):
+def test_a_corrupt_number_drops_its_own_chunk_only(spooled, path, change):
     filled(path, 3)
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"UPDATE chunk SET {change} WHERE key = 1")
@@ -1133,15 +1131,15 @@ def test_a_number_that_rotted_costs_its_own_chunk_and_the_law_holds(spooled, pat
     found = sorted(drain(spool))
     assert found == [*range(40), *range(80, 120)]
     assert spool.ledger.dropped == {"unreadable": 40}
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
-def test_a_state_that_rotted_is_as_good_as_none(spooled, path):
+def test_a_corrupt_state_counts_as_absent(spooled, path):
     first = spooled()
     first.remember(b"starts of counters")
     first.close()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("UPDATE memo SET body = replace(body, 'c', 'd')")
+        db.execute("UPDATE memo SET body = CAST(replace(body, 'c', 'd') AS BLOB)")
         db.commit()
     assert spooled().recall() == b""
 
@@ -1161,7 +1159,7 @@ INSERT INTO memo VALUES ('sink', x'01');
 """
 
 
-def test_a_file_of_the_first_version_goes_on_where_it_was(spooled, path):
+def test_a_file_of_the_first_version_is_continued(spooled, path):
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
         db.executescript(FIRST_VERSION)
@@ -1174,7 +1172,7 @@ def test_a_file_of_the_first_version_goes_on_where_it_was(spooled, path):
     spool.append(points([6]), HERE)
     assert drain(spool) == [1, 2, 3, 4, 5, 6]
     assert not spool.faults
-    check_law(spool, path)
+    check_balance(spool, path)
 
 
 def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
@@ -1197,7 +1195,7 @@ def test_a_file_of_a_newer_version_with_further_columns_is_used(spooled, path):
     again = spooled()
     assert drain(again) == [2]
     assert set(again.faults) == {"unreadable"}
-    check_law(again, path)
+    check_balance(again, path)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (9,)
 
@@ -1242,7 +1240,7 @@ def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(
     assert in_file(path) == ({"collected": 10, "sent": 10}, 0)
 
 
-def test_points_for_another_destination_are_dropped_where_that_is_asked_for(spooled, path, caplog):
+def test_points_for_another_destination_are_dropped_if_asked_for(spooled, path, caplog):
     first = sending(spooled, TRIAL)
     first.append(points(range(5)))
     first.close()
@@ -1254,7 +1252,7 @@ def test_points_for_another_destination_are_dropped_where_that_is_asked_for(spoo
     assert in_file(path) == ({"collected": 6, "sent": 1, "dropped:other destination": 5}, 0)
 
 
-def test_what_was_not_known_of_a_destination_is_known_from_the_first_opening_on(spooled, path):
+def test_a_destination_known_in_part_becomes_the_first_whole_one_that_fits(spooled, path):
     first = spooled(destination={"namespace": "Real", "endpoint": ""})  # the region is asked for, and nobody answers
     first.append(points(range(3)))
     kill(first)
@@ -1281,14 +1279,14 @@ def test_each_destination_has_a_state_of_its_own(spooled):
     assert sending(spooled, TRIAL).recall() == b"trial"
 
 
-def test_what_is_not_set_is_no_unknown(spooled):
+def test_an_empty_value_of_a_destination_is_a_known_value(spooled):
     first = sending(spooled, REAL)
     first.append(points([0]))
     first.close()
     assert not sending(spooled, REAL | {"endpoint": "http://127.0.0.1:5000"}).is_due
 
 
-def test_points_for_another_destination_are_the_first_to_go_where_room_or_time_ends(spooled, path):
+def test_points_for_another_destination_are_dropped_first(spooled, path):
     clock = Clock()
     first = sending(spooled, TRIAL)
     for _ in range(20):
@@ -1308,15 +1306,15 @@ def test_points_for_another_destination_are_the_first_to_go_where_room_or_time_e
     assert second.ledger.balance() == 0
 
 
-def test_a_file_that_rots_costs_what_is_kept_apart_too_and_it_is_counted(spooled, path):
+def test_a_corrupt_file_drops_points_kept_apart_too_and_counts_them(spooled, path):
     first = sending(spooled, TRIAL)
     first.append(points(range(5)))
     first.close()
     second = sending(spooled, REAL)
     second.append(points([5]))
-    second._file._rot(sqlite3.DatabaseError("database disk image is malformed"))
+    second._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     assert second.ledger.dropped == {"unreadable": 5}
     second.append(points([6]))
     assert drain(second) == [5, 6]
     assert second.ledger.balance() == 0
-    check_law(second, path)
+    check_balance(second, path)

@@ -1,4 +1,4 @@
-"""A spool at its edges: taken over from another agent, in debt to its file, or with a file that rotted."""
+"""A spool at its edges: taken over from another agent, with ends that its file did not take, or with a corrupt file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import closing
 import pytest
 
 import agent.spool.backlog
+import agent.spool.disk
+import agent.spool.sqlite
 from agent.datapoint import gauge
 from agent.errors import Retryable
 from agent.spool.backlog import POINT_BYTES
@@ -25,7 +27,7 @@ def points(*ids, at=1):
 
 
 def rows(path):
-    """Return what the file owes: key, points and how many of them have ended."""
+    """Return the chunks of the file: key, points and how many of them have ended."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute("SELECT key, points, done FROM chunk ORDER BY key").fetchall()
 
@@ -37,7 +39,7 @@ def ledger(path):
 
 @pytest.fixture
 def locked(path):
-    """Somebody else writes to the file: nothing can be written until the block ends."""
+    """Lock the file by another writer: nothing can be written until the block ends."""
 
     def lock(spool):
         spool._file._store._db.execute("PRAGMA busy_timeout=0")
@@ -76,7 +78,7 @@ def test_a_spool_is_taken_over_with_all_rows_that_the_other_agent_left_in_it(spo
     assert rows(path) == []
 
 
-def test_what_the_worker_has_in_hand_is_not_taken_over_until_it_is_given_back(spooled, path):
+def test_a_file_is_not_opened_while_points_are_in_flight(spooled, path):
     first = spooled()
     first.append(points(0, 1))
     second = spooled()
@@ -91,10 +93,10 @@ def test_what_the_worker_has_in_hand_is_not_taken_over_until_it_is_given_back(sp
     assert ledger(path) == {"collected": 6, "sent": 6}
 
 
-# -- in debt ------------------------------------------------------------------------------------------------------------
+# -- ends that the file did not take ---------------------------------------------------------------------------------------
 
 
-def test_what_ended_while_the_file_could_not_be_written_is_noted_in_order(spooled, path, locked):
+def test_ends_that_the_file_did_not_take_are_written_later_in_order(spooled, path, locked):
     spool = spooled()
     for n in (0, 10, 20, 30):
         spool.append(points(n, n + 1, n + 2, n + 3))
@@ -113,7 +115,7 @@ def test_what_ended_while_the_file_could_not_be_written_is_noted_in_order(spoole
     assert drain(spooled()) == [22, 23, 30, 31, 32, 33, 40]
 
 
-def test_nothing_is_written_before_the_debts_are_paid(spooled, path, locked):
+def test_no_chunk_is_written_before_the_pending_ends(spooled, path, locked):
     spool = spooled()
     spool.append(points(0, 1))
     assert take(spool) == [0, 1]
@@ -127,7 +129,7 @@ def test_nothing_is_written_before_the_debts_are_paid(spooled, path, locked):
     assert ledger(path) == {"collected": 4, "sent": 4}
 
 
-def test_a_debt_is_paid_once(spooled, path, locked):
+def test_pending_ends_are_written_once(spooled, path, locked):
     spool = spooled()
     spool.append(points(0, 1, 2))
     assert take(spool) == [0, 1, 2]
@@ -139,7 +141,7 @@ def test_a_debt_is_paid_once(spooled, path, locked):
     assert ledger(path) == {"collected": 4, "sent": 2}
 
 
-# -- rotten -------------------------------------------------------------------------------------------------------------
+# -- corrupt --------------------------------------------------------------------------------------------------------------
 
 
 def overwritten(path, word):
@@ -149,7 +151,7 @@ def overwritten(path, word):
 
 
 @pytest.mark.parametrize("when", ["at the start", "while it runs"])
-def test_bytes_return_to_zero_after_a_chunk_rotted(spooled, path, when):
+def test_bytes_return_to_zero_after_a_corrupt_chunk(spooled, path, when):
     spool = spooled()
     for n in range(3):
         spool.append([LOAD.point(1, float(n))._replace(metric=gauge(f"metric.{n}", "1", "Rots."))])
@@ -166,7 +168,7 @@ def test_bytes_return_to_zero_after_a_chunk_rotted(spooled, path, when):
     assert spool.ledger.dropped == {"unreadable": 1}
 
 
-def test_bytes_are_those_in_memory_once_the_file_rotted_and_zero_when_all_is_sent(spooled, path):
+def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_is_sent(spooled, path):
     spool = spooled()
     for n in range(40):
         spool.append(points(*range(50 * n, 50 * n + 50)))
@@ -193,7 +195,7 @@ def test_bytes_are_those_in_memory_once_the_file_rotted_and_zero_when_all_is_sen
 # -- its bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_as_many_bytes_as_are_allowed_are_kept_and_one_more_costs_the_oldest(monkeypatch):
+def test_exactly_the_most_bytes_are_kept_and_one_more_drops_the_oldest(monkeypatch):
     monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 4 * POINT_BYTES)
     spool = Spool("mem")
     spool.append(points(0, 1))
@@ -204,7 +206,7 @@ def test_as_many_bytes_as_are_allowed_are_kept_and_one_more_costs_the_oldest(mon
     assert drain(spool) == [2, 3, 4]
 
 
-def test_a_point_just_as_old_as_is_allowed_is_sent():
+def test_a_point_of_exactly_the_maximum_age_is_sent():
     now = 100 * 10**9
     spool = Spool("mem", max_age=10, clock=lambda: now)
     spool.append(points(0, at=now - 10 * 10**9 - 1))
@@ -213,7 +215,7 @@ def test_a_point_just_as_old_as_is_allowed_is_sent():
     assert spool.ledger.dropped == {"too old": 1}
 
 
-def test_a_chunk_is_as_young_as_its_newest_point():
+def test_the_age_of_a_chunk_is_that_of_its_newest_point():
     now = 100 * 10**9
     spool = Spool("mem", max_age=10, clock=lambda: now)
     spool.append([*points(0, at=1), *points(1, at=now), *points(2, at=2)])
@@ -221,16 +223,16 @@ def test_a_chunk_is_as_young_as_its_newest_point():
     assert drain(spool) == [0, 1, 2]
 
 
-def test_a_chunk_that_the_disk_withholds_is_asked_for_ten_times(spooled, monkeypatch):
+def test_a_chunk_that_cannot_be_read_is_tried_ten_times(spooled, monkeypatch):
     spool = spooled()
     spool.append(points(0))
     spool.append(points(1))
     read = Store.read
 
-    def withhold(store, key, *words):
-        if key == 0:
+    def withhold(store, chunk):
+        if chunk.key == 0:
             raise sqlite3.OperationalError("disk I/O error")
-        return read(store, key, *words)
+        return read(store, chunk)
 
     monkeypatch.setattr(Store, "read", withhold)
     for _ in range(9):
@@ -249,7 +251,7 @@ def test_refused_points_are_counted_in_the_file_too(spooled, path):
     assert (again.ledger.collected, again.ledger.dropped, again.ledger.balance()) == (3, {"over budget": 3}, 0)
 
 
-def test_points_that_a_memory_spool_still_holds_at_the_close_are_lost_and_said(caplog):
+def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
     spool = Spool("mem")
     spool.append(points(0, 1))
     spool.append(points(2))
@@ -265,7 +267,7 @@ def test_points_that_a_memory_spool_still_holds_at_the_close_are_lost_and_said(c
 # -- its file -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_counted_as_lost_with_a_deleted_file_does_not_come_back_with_it(spooled, path):
+def test_points_counted_as_lost_with_a_deleted_file_do_not_come_back(spooled, path):
     spool = spooled()
     spool.append(points(0, 1))
     spool.append(points(2, 3))
@@ -281,7 +283,7 @@ def test_what_was_counted_as_lost_with_a_deleted_file_does_not_come_back_with_it
     assert found == [*range(lost, 4), 4, 5]
 
 
-def test_a_file_of_this_version_that_lost_its_columns_proves_nothing_and_is_set_aside(spooled, path):
+def test_a_file_of_this_version_without_its_columns_is_set_aside(spooled, path):
     spool = spooled()
     spool.append(points(0, 1))
     spool.close()
@@ -320,7 +322,7 @@ def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):
     assert ledger(path) == {"collected": 3, "dropped:unwritable": 2, "sent": 1}
 
 
-def test_of_a_file_that_was_deleted_only_what_it_still_owed_is_missing(spooled, path):
+def test_only_the_unsent_points_of_a_deleted_file_are_missing(spooled, path):
     spool = spooled()
     spool.append(points(*range(10)))
     assert len(take(spool, 4)) == 4
@@ -335,3 +337,251 @@ def test_of_a_file_that_was_deleted_only_what_it_still_owed_is_missing(spooled, 
     assert again.faults == {"missing": 1}
     assert again.ledger.dropped == {"unreadable": 5}
     assert again.ledger.balance() == 0
+
+
+# -- counts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_ends_of_one_chunk_add_up_in_the_file(spooled, path):
+    spool = spooled()
+    spool.append(points(*range(10)))
+    assert len(take(spool)) == 10
+    for count in (3, 2, 1):
+        spool.acknowledge({"sent": count})
+    assert rows(path) == [(0, 10, 6)]
+    spool._file.close()  # as at a kill
+    assert drain(spooled()) == [6, 7, 8, 9]
+
+
+def change_ledger(path, points):
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE ledger SET points = points + ? WHERE entry = 'collected'", (points,))
+
+
+def test_a_ledger_that_counts_too_few_points_makes_no_point_missing(spooled, path):
+    spool = spooled()
+    spool.append(points(*range(10)))
+    spool.close()
+    change_ledger(path, -3)
+    again = spooled()
+    assert drain(again) == list(range(10))
+    assert (again.faults, again.ledger.dropped) == ({}, {})
+
+
+def test_an_unreadable_chunk_counts_at_least_one_point_whatever_the_ledger_says(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    spool.close()
+    change_ledger(path, -100)
+    again = spooled()
+    again._file._store._db.execute("UPDATE chunk SET body = x'ff'")
+    assert drain(again) == []
+    assert (again.ledger.dropped, again.ledger.spooled, again.bytes) == ({"unreadable": 1}, 0, 0)
+
+
+def test_points_in_memory_go_to_the_destination_that_is_bound_later(spooled, path, caplog):
+    path.parent.touch()  # a file where the folder should be
+    spool = spooled(destination={"region": "a"})
+    spool.append(points(0, 1))
+    spool.bind({"region": "b"})
+    assert "another destination" not in caplog.text
+    path.parent.unlink()
+    spool.append(points(2))
+    spool.close()
+    again = spooled(destination={"region": "b"})
+    again.bind({"region": "b"})
+    assert drain(again) == [0, 1, 2]
+    assert (again.ledger.balance(), again.bytes) == (0, 0)
+    assert ledger(path) == {"collected": 3, "sent": 3}
+
+
+def test_points_in_memory_are_written_again_after_the_file_was_corrupt(spooled, path):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    assert spool.ledger.dropped == {"unreadable": 1}
+    spool.append(points(2))
+    assert [count for _, count, _ in rows(path)] == [1, 1]
+    spool._file.close()  # as at a kill
+    assert drain(spooled()) == [1, 2]
+
+
+def test_a_file_that_is_corrupt_while_points_for_another_destination_are_dropped_counts_each_once(
+    spooled, path, monkeypatch
+):
+    first = spooled(destination={"region": "a"})
+    first.bind({"region": "a"})
+    for n in range(3):
+        first.append(points(n))
+    first.close()
+    second = spooled(destination={"region": "b"}, drop_others=True)
+
+    def fail(*_):
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "acknowledge", fail)
+        second.bind({"region": "b"})
+    assert second.ledger.dropped == {"other destination": 1, "unreadable": 2}
+    second.append(points(3))
+    assert drain(second) == [3]
+    assert (second.ledger.balance(), second.bytes) == (0, 0)
+
+
+def test_points_in_flight_stay_in_flight_if_the_file_becomes_corrupt(spooled, path):
+    spool = spooled()
+    spool.append(points(0))
+    assert take(spool) == [0]
+    spool.append(points(1))
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.acknowledge({"sent": 1})
+    assert (spool.ledger.sent, spool.ledger.dropped) == (1, {})
+    assert drain(spool) == [1]
+    spool.close()
+    assert (ledger(path), rows(path)) == ({"collected": 2, "sent": 2}, [])
+
+
+def test_chunks_of_several_destinations_stay_in_order_when_another_is_bound(spooled):
+    for n, region in enumerate("aba"):
+        spool = spooled(destination={"region": region})
+        spool.append(points(n))
+        spool.close()
+    spool = spooled()
+    for region in "ac":
+        spool.bind({"region": region})
+    assert [chunk.key for chunk in spool._apart] == [0, 1, 2]
+    spool.bind({"region": "a"})
+    assert drain(spool) == [0, 2]
+
+
+def test_points_of_memory_that_are_in_flight_at_the_close_are_written(spooled, path, locked):
+    spool = spooled()
+    with locked(spool):
+        spool.append(points(0, 1))
+    assert take(spool) == [0, 1]
+    spool.close()
+    assert spool.lost == 0
+    assert drain(spooled()) == [0, 1]
+
+
+def test_the_end_of_part_of_a_chunk_stays_pending_with_later_ends(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    assert take(spool) == [0, 1, 2]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})
+        spool.refuse(5, "over budget")
+    spool.append(points(3))
+    assert rows(path) == [(0, 3, 1), (1, 1, 0)]
+    assert ledger(path) == {"collected": 9, "sent": 1, "dropped:over budget": 5}
+
+
+def test_pending_ends_are_counted_once_if_their_file_becomes_corrupt(spooled, path, locked):
+    spool = spooled()
+    spool.append(points(0, 1, 2))
+    assert take(spool) == [0, 1, 2]
+    with locked(spool):
+        spool.acknowledge({"sent": 1})
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.release()
+    spool.append(points(3))
+    assert ledger(path) == {"collected": 4, "sent": 1}
+    assert drain(spool) == [1, 2, 3]
+    assert ledger(path) == {"collected": 4, "sent": 4}
+
+
+def test_no_chunk_is_written_while_ends_are_pending(spooled, path, monkeypatch):
+    spool = spooled()
+    spool.append(points(0, 1))
+    assert take(spool) == [0, 1]
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "acknowledge", fail)
+        spool.acknowledge({"sent": 2})
+        spool.append(points(2))
+        assert rows(path) == [(0, 2, 0)]
+    spool.append(points(3))
+    assert [count for _, count, _ in rows(path)] == [1, 1]
+
+
+def test_the_points_of_a_file_that_was_written_again_are_missed_if_it_is_deleted_later(spooled, path):
+    spool = spooled()
+    spool.append(points(0, 1))
+    path.unlink()
+    spool.append(points(2))
+    assert spool.faults == {"gone": 1}
+    spool._file.close()  # as at a kill
+    path.unlink()
+    again = spooled()
+    assert again.ledger.dropped == {"unreadable": 3}
+    assert again.ledger.balance() == 0
+
+
+def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monkeypatch):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(agent.spool.disk, "set_file_aside", fail)
+    spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
+    spool.append(points(2))
+    assert drain(spool) == [1, 2]
+    assert spool.ledger.dropped == {"unreadable": 1}
+
+
+def test_points_lost_with_a_file_that_cannot_be_written_again_are_counted_once(spooled, path, monkeypatch):
+    spool = spooled()
+    spool.append(points(0))
+    spool.append(points(1))
+    path.unlink()
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(agent.spool.sqlite, "set_file_aside", fail)
+    spool.append(points(2))
+    assert spool.faults["lost"] == 1
+    assert "missing" not in spool.faults
+    assert (spool.ledger.collected, spool.ledger.dropped) == (3, {"unreadable": 2})
+    assert drain(spool) == [2]
+
+
+def test_the_samples_of_the_open_window_stay_noted_when_a_chunk_is_written(spooled, caplog):
+    spool = spooled()
+    spool.note_samples(1)
+    spool.append(points(0))
+    spool._file.close()  # as at a kill
+    assert spooled().faults == {"killed": 1}
+    assert "the 1 samples of its open window are lost" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_at_the_start_is_opened_later_and_not_renamed(spooled, path, monkeypatch):
+    first = spooled()
+    first.append(points(0))
+    first.close()
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "chunks", fail)
+        spool = spooled()
+        spool.append(points(1))
+    assert set(spool.faults) == {"disk"}
+    assert not path.with_suffix(".corrupt").exists()
+    spool.append(points(2))
+    assert drain(spool) == [0, 1, 2]
+
+
+def test_a_destination_is_the_same_in_any_order_of_its_keys(spooled):
+    first = spooled(destination={"namespace": "x", "region": "a"})
+    first.remember(b"state")
+    first.close()
+    assert spooled(destination={"region": "a", "namespace": "x"}).recall() == b"state"

@@ -9,7 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from agent.spool.sqlite import ASIDE, Busy, Store, set_file_aside
+from agent.spool.chunk import Chunk
+from agent.spool.lock_file import Busy
+from agent.spool.sqlite import ASIDE, Store, set_file_aside
 
 
 @pytest.fixture
@@ -18,12 +20,16 @@ def path(tmp_path):
 
 
 def add(store, key, points=3, body=b"body", newest=7):
-    store.add(key=key, newest=newest, body=body, change={"collected": points}, destination=b'{"a": "b"}')
+    store.add(Chunk(key, points, len(body), newest, b'{"a": "b"}'), body)
+
+
+def read(store, key, points, newest):
+    return store.read(Chunk(key, points, 0, newest, b""))
 
 
 def numbers(store):
     """Return key, points, done, newest and bytes of each chunk."""
-    return [row[:5] for row in store.chunks()]
+    return [(chunk.key, chunk.count, chunk.done, chunk.newest, chunk.size) for chunk in store.chunks()]
 
 
 def test_chunks_come_back_in_order_after_a_restart(path):
@@ -32,11 +38,11 @@ def test_chunks_come_back_in_order_after_a_restart(path):
             add(store, key, points=key + 1, body=bytes(key), newest=10 * key)
     with closing(Store(path)) as store:
         assert numbers(store) == [(0, 1, 0, 0, 0), (1, 2, 0, 10, 1), (2, 3, 0, 20, 2)]
-        assert store.read(2, 3, 20) == b"\x00\x00"
+        assert read(store, 2, 3, 20) == b"\x00\x00"
         assert store.ledger() == {"collected": 6}
 
 
-def test_settling_deletes_advances_and_books_at_once(path):
+def test_an_acknowledgement_changes_chunks_and_ledger_in_one_transaction(path):
     with closing(Store(path)) as store:
         for key in range(3):
             add(store, key)
@@ -60,14 +66,14 @@ def test_a_change_that_fails_changes_nothing(path):
 
 def test_a_chunk_that_is_not_there_is_a_lookup_error(path):
     with closing(Store(path)) as store, pytest.raises(LookupError):
-        store.read(5, 3, 7)
+        read(store, 5, 3, 7)
 
 
 def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
     with closing(Store(path)) as store:
         for key in range(ASIDE + 5):
             add(store, key, body=b"%d" % key)
-            store.set_aside(key, f"why {key}")
+            store.set_aside(f"why {key}", key=key)
             store.acknowledge([key], None, {})
     with closing(sqlite3.connect(path)) as db:
         kept = db.execute("SELECT key, why, body FROM aside ORDER BY key").fetchall()
@@ -90,7 +96,7 @@ def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no flock there")
-def test_a_second_agent_on_the_same_file_is_told_so_until_the_first_has_closed(path):
+def test_a_second_store_on_the_same_file_is_busy_until_the_first_is_closed(path):
     with closing(Store(path)):
         with pytest.raises(Busy, match="in use by another agent"):
             Store(path)
@@ -186,7 +192,7 @@ def test_a_body_that_is_no_bytes_is_a_lookup_error(path):
         add(store, 0)
         store._db.execute("UPDATE chunk SET body = 1000000000000")
         with pytest.raises(LookupError):
-            store.read(0, 3, 7)
+            read(store, 0, 3, 7)
 
 
 def test_closing_is_safe_twice(path):
@@ -207,7 +213,7 @@ def test_a_file_set_aside_takes_its_log_along_and_replaces_an_older_one(tmp_path
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"sink.corrupt": "new", "sink.corrupt-wal": "new-wal"}
 
 
-def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
+def test_the_file_does_not_grow_with_chunks_that_were_sent(path):
     with closing(Store(path)) as store:
         for key in range(300):
             add(store, key, body=bytes(20_000))
@@ -215,7 +221,7 @@ def test_the_file_does_not_grow_with_what_has_passed_through_it(path):
         assert sum(p.stat().st_size for p in path.parent.iterdir()) < 8 << 20
 
 
-def test_notes_outlive_a_restart_and_the_last_one_counts(path):
+def test_the_last_note_of_a_name_survives_a_restart(path):
     with closing(Store(path)) as store:
         assert store.noted("sink") == b""
         store.note("sink", b"old")
@@ -235,10 +241,10 @@ def test_a_spool_of_an_earlier_version_gains_its_notes(path):
         assert store.noted("sink") == b""
         add(store, 3)
         assert numbers(store) == [(0, 3, 1, 7, 4), (3, 3, 0, 7, 4)]
-        assert store.read(0, 3, 7) == b"body"
+        assert read(store, 0, 3, 7) == b"body"
 
 
-def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums_are_not_made_anew(path):
+def test_a_file_with_a_corrupt_column_name_is_a_database_error_and_not_upgraded(path):
     with closing(Store(path)) as store:
         add(store, 0)
     path.write_bytes(path.read_bytes().replace(b"ADD COLUMN crc", b"ADD COLUMN crd").replace(b", crc", b", crd"))
@@ -246,7 +252,7 @@ def test_a_file_whose_columns_names_rotted_is_a_database_error_and_its_checksums
         Store(path)
 
 
-def test_a_note_that_is_no_bytes_is_none(path):
+def test_a_note_that_is_no_bytes_counts_as_absent(path):
     with closing(Store(path)) as store:
         store._db.execute("INSERT INTO memo (name, body) VALUES ('sink', 5)")
         assert store.noted("sink") == b""
@@ -262,3 +268,12 @@ def test_a_chunk_without_a_key_is_a_database_error(path):
         db.execute("UPDATE chunk SET key = NULL")
     with closing(Store(path)) as store, pytest.raises(sqlite3.DatabaseError, match="makes no sense"):
         store.chunks()
+
+
+def test_a_file_that_lacks_only_some_columns_is_not_upgraded_even_if_its_version_is_corrupt_too(path):
+    with closing(Store(path)) as store:
+        add(store, 0)
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("ALTER TABLE chunk RENAME COLUMN crc TO crd; PRAGMA user_version=0")
+    with pytest.raises(sqlite3.DatabaseError, match="columns are missing"):
+        Store(path)

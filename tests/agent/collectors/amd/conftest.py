@@ -30,7 +30,7 @@ class Machine:
 
     def card(self, index, files=(), **hwmon):
         """Values of an RX 6700 XT and an MI210: telegraf_rx6700xt_rocm571.json, wandb_mi210_rocm5.json."""
-        told = {
+        content = {
             "vendor": "0x1002",
             "uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME=0000:0{index}:00.0",
             "power/runtime_status": "active",
@@ -55,7 +55,7 @@ class Machine:
             "freq2_input": 96000000,
             "pwm1": 51,
         } | hwmon
-        for name, value in told.items():
+        for name, value in content.items():
             if value is not None:
                 self.put(f"class/drm/card{index}/device/{name}", value)
         for name, value in sensors.items():
@@ -67,9 +67,9 @@ class Machine:
         (folder / "fd").mkdir(parents=True)
         (folder / "fdinfo").mkdir()
         (folder / "stat").write_text(f"{pid} (train) S {parent} " + " ".join(["0"] * 45) + "\n")
-        for n, told in enumerate(fdinfo, 3):
+        for n, content in enumerate(fdinfo, 3):
             (folder / f"fd/{n}").symlink_to("/dev/dri/renderD128")
-            (folder / f"fdinfo/{n}").write_text(told)
+            (folder / f"fdinfo/{n}").write_text(content)
         (folder / "fd/0").symlink_to("/dev/null")
 
     def tool(self, name, script):
@@ -92,7 +92,7 @@ def machine(tmp_path):
 
 @pytest.fixture
 def read():
-    """Return the values of a tick by name and card, and what went wrong."""
+    """Return the values of a tick by name and card, and the problems."""
 
     def tick(collector, at=7):
         values, problems = {}, []

@@ -1,4 +1,4 @@
-"""What sysfs does not tell of a card is asked of AMD's tools, which are real programs here."""
+"""AMD's tools, which are real programs here, fill what sysfs lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.amd.tools import located
+from agent.collectors.amd.tools import pci_addresses
 from agent.datapoint import Level
 from agent.testing import check_collector
 
@@ -29,7 +29,7 @@ OLD = {"mem_info_vram_total": None, "mem_info_vram_used": None}
 
 
 class Smi:
-    """amd-smi and rocm-smi, with a log of what they were started for."""
+    """amd-smi and rocm-smi, with a log of their runs."""
 
     def __init__(self, machine):
         self.machine = machine
@@ -67,7 +67,7 @@ def smi(machine):
 
 @pytest.fixture
 def opened(machine):
-    """A collector that has looked twice, so that what is missing is known."""
+    """Make collectors that are opened, and closed at the end."""
     made = []
 
     def make(level=Level.ALL, **more):
@@ -83,29 +83,29 @@ def opened(machine):
 
 def filled(read, collector, until, *keys):
     """Return the values of the tick in which all `keys` are there."""
-    heard = []
+    problems_seen = []
 
-    def told():
+    def values_if_complete():
         values, problems = read(collector)
-        heard.extend(problems)
+        problems_seen.extend(problems)
         return values if all(key in values for key in keys) else None
 
-    values = until(told)
-    assert heard == []
+    values = until(values_if_complete)
+    assert problems_seen == []
     return values
 
 
 def settled(read, collector, until):
-    """Tick until no tool runs; return all values that were told, and the problems."""
+    """Tick until no tool runs; return all values that were reported, and the problems."""
     values, problems = {}, []
 
     def quiet():
-        told, said = read(collector)
-        values.update(told)
-        problems.extend(said)
-        tools = [source._tool for source in collector._gaps._sources or ()] if collector._gaps else []
+        new, trouble = read(collector)
+        values.update(new)
+        problems.extend(trouble)
+        tools = [source.tool for source in collector._gaps._sources or ()] if collector._gaps else []
         return not any(
-            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answers) is not None for tool in tools
+            (tool._oneshot._process if hasattr(tool, "_oneshot") else tool._answer) is not None for tool in tools
         )
 
     read(collector)
@@ -114,7 +114,7 @@ def settled(read, collector, until):
     return values, problems
 
 
-def test_what_sysfs_lacks_is_told_by_the_tool_and_nothing_else_of_it(machine, read, until, smi, opened):
+def test_a_tool_fills_only_what_sysfs_lacks(machine, read, until, smi, opened):
     machine.card(1, power1_average=None, freq1_input=None)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -130,7 +130,7 @@ def test_what_sysfs_lacks_is_told_by_the_tool_and_nothing_else_of_it(machine, re
     assert "amd-smi metric" in collector.describe()
 
 
-def test_cards_are_joined_by_pci_address_and_not_by_number(machine, read, until, smi, opened):
+def test_cards_are_matched_by_pci_address_and_not_by_number(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     machine.card(2, power1_average=None)
     smi.amd(["0000:02:00.0", "0000:01:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
@@ -139,7 +139,7 @@ def test_cards_are_joined_by_pci_address_and_not_by_number(machine, read, until,
 
 
 @pytest.mark.parametrize("level", Level)
-def test_where_nothing_is_missing_no_tool_is_started_nor_loaded(machine, read, smi, opened, level):
+def test_no_tool_is_started_or_loaded_if_nothing_is_missing(machine, read, smi, opened, level):
     machine.card(1)
     smi.amd(["0000:01:00.0"])
     collector = opened(level)
@@ -153,7 +153,7 @@ def test_where_nothing_is_missing_no_tool_is_started_nor_loaded(machine, read, s
     assert collector._library is None
 
 
-def test_what_only_a_higher_level_asks_starts_no_tool(machine, read, smi, opened):
+def test_a_metric_of_a_higher_level_starts_no_tool(machine, read, smi, opened):
     machine.card(1, {"gpu_metrics": None, "mem_busy_percent": None}, freq1_input=None, freq2_input=None, pwm1=None)
     smi.amd(["0000:01:00.0"])
     collector = opened(Level.BASIC)
@@ -163,7 +163,7 @@ def test_what_only_a_higher_level_asks_starts_no_tool(machine, read, smi, opened
     assert smi.runs == []
 
 
-def test_a_card_without_a_fan_has_none_and_a_fan_without_a_share_is_asked_for(machine, read, until, smi, opened):
+def test_a_tool_is_asked_for_the_share_of_a_fan_but_not_if_there_is_no_fan(machine, read, until, smi, opened):
     machine.card(1, pwm1=None)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -177,7 +177,7 @@ def test_a_card_without_a_fan_has_none_and_a_fan_without_a_share_is_asked_for(ma
     assert ("gpu.fan.utilization", "1") not in values
 
 
-def test_a_value_that_lacks_for_one_tick_starts_no_tool(machine, read, smi, opened):
+def test_a_value_that_is_missing_for_one_tick_starts_no_tool(machine, read, smi, opened):
     machine.card(1)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -189,7 +189,7 @@ def test_a_value_that_lacks_for_one_tick_starts_no_tool(machine, read, smi, open
     assert smi.runs == []
 
 
-def test_a_tool_is_run_at_its_pace_and_its_answer_told_once(machine, read, until, smi, opened):
+def test_a_tool_runs_once_an_interval_and_its_answer_is_reported_once(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"])
     collector = opened(tool_interval=60)
@@ -204,7 +204,7 @@ def test_a_tool_is_run_at_its_pace_and_its_answer_told_once(machine, read, until
     assert smi.runs == ["list", "metric", "metric"]
 
 
-def test_a_tool_that_hangs_delays_no_tick_and_the_next_one_fills(machine, read, until, smi, opened):
+def test_a_tool_that_hangs_delays_no_tick_and_the_next_tool_fills_the_gap(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"], then="exec sleep 60")
     smi.rocm(card0={"PCI Bus": "0000:01:00.0", "Average Graphics Package Power (W)": "33.0"})
@@ -212,21 +212,21 @@ def test_a_tool_that_hangs_delays_no_tick_and_the_next_one_fills(machine, read, 
     read(collector)
     read(collector)
     until(lambda: smi.runs)
-    slowest, said = 0.0, []
+    slowest, messages = 0.0, []
     for _ in range(12):
         machine.now += 10**9
         begun = time.monotonic()
         values, problems = read(collector)
         slowest = max(slowest, time.monotonic() - begun)
-        said += problems
+        messages += problems
         assert values["gpu.utilization", "1"] == 91
     assert slowest < 0.5
-    assert said == ["amd-smi gave no answer in 10 s"]
+    assert messages == ["amd-smi gave no answer in 10 s"]
     assert filled(read, collector, until, ("gpu.power", "1"))["gpu.power", "1"] == 33
     assert smi.runs == ["list", "rocm"]
 
 
-def test_a_tool_that_fails_rests_longer_each_time(machine, read, until, smi, opened):
+def test_a_tool_that_fails_is_retried_with_back_off(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; echo Invalid platform")
     collector = opened(tool_interval=15)
@@ -239,13 +239,13 @@ def test_a_tool_that_fails_rests_longer_each_time(machine, read, until, smi, ope
         assert len(smi.runs) == runs
 
 
-def test_what_a_tool_does_not_know_it_is_asked_for_again_in_an_hour(machine, read, until, smi, opened):
+def test_a_value_that_a_tool_lacks_is_requested_again_after_an_hour(machine, read, until, smi, opened):
     machine.card(1, {"mem_busy_percent": None, "gpu_metrics": None})
     smi.amd(["0000:01:00.0"])
     collector = opened()
     values, problems = settled(read, collector, until)
     assert not problems
-    assert ("gpu.energy", "1") not in values, "0.0 J is what a card says that counts none"
+    assert ("gpu.energy", "1") not in values, "a card that counts no energy reports 0.0 J"
     for _ in range(10):
         machine.now += 60 * 10**9
         settled(read, collector, until)
@@ -255,7 +255,7 @@ def test_what_a_tool_does_not_know_it_is_asked_for_again_in_an_hour(machine, rea
     assert smi.runs == ["list", "metric", "metric"]
 
 
-def test_memory_of_an_old_kernel_is_in_bytes_and_its_size_is_kept(machine, read, until, smi, opened):
+def test_a_tool_returns_the_memory_in_bytes_and_its_total_is_kept(machine, read, until, smi, opened):
     machine.card(1, OLD)
     machine.card(2, {"mem_info_vram_total": None})
     smi.amd(["0000:01:00.0", "0000:02:00.0"])
@@ -265,13 +265,11 @@ def test_memory_of_an_old_kernel_is_in_bytes_and_its_size_is_kept(machine, read,
     assert values["gpu.memory.utilization", "1"] == 25
     assert values["gpu.memory.used", "2"] == 1564491776
     values, _ = read(collector)
-    assert ("gpu.memory.used", "1") not in values, "told once"
+    assert ("gpu.memory.used", "1") not in values, "reported once"
     assert values["gpu.memory.utilization", "2"] == pytest.approx(100 * 1564491776 / (4096 * 2**20))
 
 
-def test_where_no_tool_has_bytes_the_share_of_the_memory_is_taken_and_activity_is_no_share(
-    machine, read, until, smi, opened
-):
+def test_without_bytes_the_share_of_the_memory_is_used_and_activity_is_not_a_share(machine, read, until, smi, opened):
     machine.card(1, OLD | {"mem_busy_percent": None})
     smi.rocm(
         card3={"PCI Bus": "0000:01:00.0", "GPU Memory Allocated (VRAM%)": "12", "GPU memory use (%)": "55"},
@@ -282,7 +280,7 @@ def test_where_no_tool_has_bytes_the_share_of_the_memory_is_taken_and_activity_i
     assert values["gpu.memory.activity", "1"] == 55
 
 
-def test_a_counter_is_one_sources_or_the_others_and_begins_anew_where_sysfs_takes_over(machine, until, smi, opened):
+def test_a_counter_has_one_source_and_starts_anew_when_sysfs_provides_it(machine, until, smi, opened):
     machine.card(1, {"ras/umc_err_count": "ue: ?\nce: ?"})
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -290,18 +288,17 @@ def test_a_counter_is_one_sources_or_the_others_and_begins_anew_where_sysfs_take
     def errors(at):
         return {p.metric.name: (p.value, p.start_time) for p in collector.collect(at) if ".ecc." in p.metric.name}
 
-    told = until(lambda: errors(1))
-    assert told == {"gpu.ecc.corrected": (5, 1), "gpu.ecc.uncorrected": (2, 1)}
+    assert until(lambda: errors(1)) == {"gpu.ecc.corrected": (5, 1), "gpu.ecc.uncorrected": (2, 1)}
     machine.put("class/drm/card1/device/ras/umc_err_count", "ue: 0\nce: 1")
     machine.now += 20 * 10**9
     assert until(lambda: errors(2)) == {"gpu.ecc.corrected": (1, 2), "gpu.ecc.uncorrected": (0, 2)}
     machine.put("class/drm/card1/device/ras/umc_err_count", "ue: ?\nce: ?")
     for at in range(3, 8):
         machine.now += 20 * 10**9
-        assert errors(at) == {}, "the tool's are another account"
+        assert errors(at) == {}, "the counter of the tool is another one"
 
 
-def test_errors_that_are_read_seldom_are_not_missing_in_between(machine, read, smi, opened):
+def test_errors_that_are_read_every_ten_seconds_are_not_missing_in_between(machine, read, smi, opened):
     machine.card(1)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -342,16 +339,16 @@ def test_a_card_that_is_gone_is_not_asleep(machine, read, until, smi, opened):
     card._status = SinkClosed()
     card._files = [(SinkClosed(), metric, factor) for _, metric, factor in card._files]
 
-    def told():
+    def power():
         values, _ = read(collector)
         assert values["gpu.state", "2"] == 0
         return values.get(("gpu.power", "1"))
 
-    assert until(told) == 77
+    assert until(power) == 77
     assert "asleep" not in collector.describe()
 
 
-def test_a_card_that_does_not_answer_at_all_is_not_asked_about(machine, read, smi, opened):
+def test_no_tool_is_asked_about_a_card_without_any_reading(machine, read, smi, opened):
     machine.card(1)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -364,7 +361,7 @@ def test_a_card_that_does_not_answer_at_all_is_not_asked_about(machine, read, sm
     assert smi.runs == []
 
 
-def test_a_second_die_has_no_power_and_is_not_asked_for_it(machine, read, smi, opened):
+def test_no_tool_is_asked_for_the_power_of_a_second_die(machine, read, smi, opened):
     machine.card(1, power1_cap=0, power1_average=0)
     smi.amd(["0000:01:00.0"])
     collector = opened()
@@ -373,7 +370,7 @@ def test_a_second_die_has_no_power_and_is_not_asked_for_it(machine, read, smi, o
     assert smi.runs == []
 
 
-def test_a_limit_of_nothing_is_none(machine, read, until, smi, opened):
+def test_a_power_limit_of_zero_is_absent(machine, read, until, smi, opened):
     machine.card(1, power1_cap=None)
     smi.amd(["0000:01:00.0"], then="")
     smi.metric([{"gpu": 0} | ROW | {"power": {"power_limit": {"value": 0, "unit": "W"}}}])
@@ -383,7 +380,7 @@ def test_a_limit_of_nothing_is_none(machine, read, until, smi, opened):
     assert ("gpu.power.limit", "1") not in values
 
 
-def test_where_a_card_has_gone_the_numbers_of_the_others_are_learned_anew(machine, read, until, smi, opened):
+def test_the_cards_are_listed_again_when_one_has_gone(machine, read, until, smi, opened):
     for index in (1, 2):
         machine.card(index, power1_average=None)
     smi.amd(["0000:01:00.0", "0000:02:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
@@ -401,7 +398,7 @@ def test_where_a_card_has_gone_the_numbers_of_the_others_are_learned_anew(machin
     assert {gpu: value for (name, gpu), value in values.items() if name == "gpu.power"} == {"2": 77}
 
 
-def test_of_the_parts_of_a_divided_card_the_first_speaks_for_it(machine, read, until, smi, opened):
+def test_the_first_partition_provides_the_values_of_a_divided_card(machine, read, until, smi, opened):
     machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0", "0000:01:00.0"], power={"socket_power": {"value": 11, "unit": "W"}})
     assert filled(read, opened(), until, ("gpu.power", "1"))["gpu.power", "1"] == 77
@@ -422,17 +419,17 @@ def test_closing_ends_the_tool(machine, read, until, smi, opened):
     read(collector)
     until(lambda: smi.runs)
     (source,) = collector._gaps._sources
-    child = source._tool._oneshot._process
+    child = source.tool._oneshot._process
     collector.close()
     assert child.child.poll() is not None
 
 
-def test_addresses_are_read_from_every_form_of_a_list():
+def test_pci_addresses_are_read_from_every_form_of_a_list():
     rows = [{"gpu": 0, "bdf": "0000:0A:00.0"}, {"gpu": 1, "bdf": "N/A"}, {"gpu": 2, "bdf": 7}, {"bdf": "0000:0b:00.0"}]
     expected = {"0": "0000:0a:00.0", "1": "", "2": ""}
-    assert located(json.dumps(rows).encode()) == expected
-    assert located(b"WARNING: x\n" + json.dumps({"gpu_data": rows}).encode()) == expected
-    assert located(b'{"card4": {"PCI Bus": "0000:C3:00.0"}, "card5": {}, "system": {}}') == {
+    assert pci_addresses(json.dumps(rows).encode()) == expected
+    assert pci_addresses(b"WARNING: x\n" + json.dumps({"gpu_data": rows}).encode()) == expected
+    assert pci_addresses(b'{"card4": {"PCI Bus": "0000:C3:00.0"}, "card5": {}, "system": {}}') == {
         "4": "0000:c3:00.0",
         "5": "",
     }
@@ -508,7 +505,7 @@ def test_a_program_is_asked_only_for_what_the_library_lacks(machine, read, until
     assert smi.runs == ["list", "metric"]
 
 
-def test_a_library_that_cannot_be_loaded_gives_way(read, until, smi, opened, library):
+def test_a_program_is_used_if_the_library_cannot_be_loaded(read, until, smi, opened, library):
     library("raise KeyError('ROCM_HOME')\n")
     smi.machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"])
@@ -517,36 +514,36 @@ def test_a_library_that_cannot_be_loaded_gives_way(read, until, smi, opened, lib
     assert values["gpu.power", "1"] == 77
 
 
-def test_a_library_that_fails_in_its_own_way_costs_nothing_of_sysfs(read, until, smi, opened, library):
+def test_any_error_of_the_library_costs_no_value_of_sysfs(read, until, smi, opened, library):
     library("def amdsmi_get_gpu_activity(h): raise TypeError('of another version')\n")
     smi.machine.card(1, power1_average=None)
     smi.amd(["0000:01:00.0"])
     collector = opened()
-    said = []
+    messages = []
 
-    def told():
+    def power():
         values, problems = read(collector)
         assert values["gpu.utilization", "1"] == 91
-        said.extend(problems)
+        messages.extend(problems)
         return values.get(("gpu.power", "1"))
 
-    assert until(told) == 77
-    assert said == ["amdsmi failed: TypeError('of another version')"]
+    assert until(power) == 77
+    assert messages == ["amdsmi failed: TypeError('of another version')"]
 
 
-def test_a_library_that_hangs_delays_no_tick_and_costs_one_thread(machine, read, until, opened, library):
+def test_a_library_that_hangs_delays_no_tick_and_occupies_one_thread(machine, read, until, opened, library):
     library("def amdsmi_get_gpu_activity(h):\n    HANG.wait(60)\n")
     machine.card(1, power1_average=None)
     collector = opened(tool_timeout=10)
-    begun, said = time.monotonic(), []
+    begun, messages = time.monotonic(), []
     for _ in range(200):
         machine.now += 10**9
         values, problems = read(collector)
         assert values["gpu.utilization", "1"] == 91
-        said += problems
+        messages += problems
     assert time.monotonic() - begun < 20
-    assert set(said) == {"amdsmi gave no answer in 10 s"}
-    assert 1 < len(said) < 10
+    assert set(messages) == {"amdsmi gave no answer in 10 s"}
+    assert 1 < len(messages) < 10
     for _ in range(3):
         collector.close()
         collector.open()

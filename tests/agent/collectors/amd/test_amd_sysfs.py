@@ -1,4 +1,4 @@
-"""Cards in sysfs, and what a watched tree uses of them."""
+"""Cards in sysfs, and their use by a watched tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(collector):
     return collector
 
 
-def test_every_reading_of_a_card_is_told_in_the_units_of_the_catalogue(machine, read):
+def test_every_reading_of_a_card_has_the_unit_of_the_catalogue(machine, read):
     machine.card(1)
     values, problems = read(opened(machine.collector()))
     assert not problems
@@ -98,7 +98,7 @@ CARVED = {
 
 
 @pytest.mark.parametrize("sign", ["label", "table", "both"])
-def test_an_apu_has_the_memory_that_is_mapped_for_it_beside_its_carve_out(machine, read, sign):
+def test_the_memory_of_an_apu_is_the_sum_of_vram_and_gtt(machine, read, sign):
     files = CARVED | ({"gpu_metrics": None} if sign == "label" else {})
     machine.card(0, files, **APU | ({"in1_label": None} if sign == "table" else {}))
     values, problems = read(opened(machine.collector()))
@@ -113,7 +113,7 @@ def test_an_apu_has_the_memory_that_is_mapped_for_it_beside_its_carve_out(machin
     )  # fmt: skip
 
 
-def test_a_card_with_memory_of_its_own_counts_that_alone(machine, read):
+def test_the_memory_of_a_card_with_vram_of_its_own_excludes_gtt(machine, read):
     machine.card(0, {"mem_info_gtt_total": 100 << 30, "mem_info_gtt_used": 1 << 30})
     assert read(opened(machine.collector()))[0]["gpu.memory.total", "0"] == 12868124672
 
@@ -121,7 +121,7 @@ def test_a_card_with_memory_of_its_own_counts_that_alone(machine, read):
 @pytest.mark.parametrize(
     "name", ["mem_info_gtt_used", "mem_info_gtt_total", "mem_info_vram_used", "mem_info_vram_total"]
 )
-def test_half_the_memory_of_an_apu_is_not_told_as_all_of_it(machine, read, name):
+def test_half_of_the_memory_of_an_apu_is_not_reported_as_all_of_it(machine, read, name):
     machine.card(0, CARVED, **APU)
     collector = opened(machine.collector(Level.BASIC))
     machine.put(f"class/drm/card0/device/{name}", "N/A")
@@ -130,7 +130,7 @@ def test_half_the_memory_of_an_apu_is_not_told_as_all_of_it(machine, read, name)
     assert ("gpu.memory." + name.rpartition("_")[2], "0") not in values
 
 
-def test_the_table_of_a_card_that_sleeps_is_not_asked_whether_it_is_an_apu(machine):
+def test_the_metrics_table_of_a_card_that_sleeps_is_not_read(machine):
     machine.card(0, CARVED | {"power/runtime_status": "suspended"}, in1_label=None)
     collector = opened(machine.collector())
     assert not collector._cards["0"].is_apu
@@ -143,28 +143,28 @@ def test_the_table_of_a_card_that_sleeps_is_not_asked_whether_it_is_an_apu(machi
         ("0: 200Mhz\n1: 700Mhz", None), ("0: 70000Mhz *", None), ("0: *", None), ("", None), ("1: -5Mhz *", None),
     ],
 )  # fmt: skip
-def test_a_clock_that_hwmon_lacks_is_the_marked_line_of_its_table(machine, read, table, clock):
+def test_a_clock_that_hwmon_lacks_is_read_from_the_marked_line_of_its_table(machine, read, table, clock):
     machine.card(0, {"pp_dpm_sclk": table, "pp_dpm_mclk": "0: 96Mhz *\n"}, freq1_input=None)
     values, problems = read(opened(machine.collector()))
     assert (values.get(("gpu.clock.graphics", "0")), values["gpu.clock.memory", "0"]) == (clock, 96)
     assert not problems
 
 
-def test_the_tree_of_an_apu_uses_what_is_mapped_for_it_too(machine, read):
+def test_the_memory_of_the_tree_on_an_apu_includes_gtt(machine, read):
     machine.card(1, CARVED, **APU)
     machine.process(10, 1, FDINFO.format(client=1, kib=1024, gfx=0, compute=0) + "drm-memory-gtt:\t2048 KiB\n")
     values, _ = read(opened(machine.collector(pid=10)))
     assert values["gpu.process.memory.used", "1"] == 3 << 20
 
 
-@pytest.mark.parametrize(("name", "said"), [("gpu_busy_percent", 101), ("gpu_busy_percent", 65535), ("gpu_busy_percent", -1),
+@pytest.mark.parametrize(("name", "content"), [("gpu_busy_percent", 101), ("gpu_busy_percent", 65535), ("gpu_busy_percent", -1),
     ("mem_busy_percent", 150), ("hwmon/hwmon0/temp1_input", -1000), ("hwmon/hwmon0/temp2_input", 255000),
     ("hwmon/hwmon0/freq1_input", -1), ("hwmon/hwmon0/power1_average", -5), ("hwmon/hwmon0/pwm1", 256),
     ("mem_info_vram_used", -1)])  # fmt: skip
-def test_what_cannot_be_true_of_a_card_is_absent(machine, read, name, said):
+def test_impossible_values_of_a_card_are_absent(machine, read, name, content):
     machine.card(0)
     whole, _ = read(opened(machine.collector()))
-    machine.put(f"class/drm/card0/device/{name}", said)
+    machine.put(f"class/drm/card0/device/{name}", content)
     values, _ = read(opened(machine.collector()))
     assert values.keys() < whole.keys()
     assert all(values[key] == whole[key] for key in values)
@@ -178,7 +178,7 @@ def test_a_second_die_has_neither_power_nor_limit(machine, read):
 @pytest.mark.parametrize(
     ("content", "offset"), [(1, 24), (2, 24), (3, 24), (4, 24), (5, 88), (6, 16), (7, 24), (0, None), (9, None)]
 )
-def test_the_energy_is_where_the_table_of_its_revision_has_it(machine, read, content, offset):
+def test_the_energy_is_read_at_the_offset_of_its_revision(machine, read, content, offset):
     table = bytearray(b"\xff" * 128)
     struct.pack_into("<HBB", table, 0, 128, 1, content)
     if offset:
@@ -190,19 +190,19 @@ def test_the_energy_is_where_the_table_of_its_revision_has_it(machine, read, con
 
 
 @pytest.mark.parametrize("energy", [0, 2**64 - 1])
-def test_an_energy_of_nothing_is_no_energy(machine, read, energy):
+def test_an_energy_that_means_no_value_is_absent(machine, read, energy):
     machine.card(0, {"gpu_metrics": struct.pack("<HBB20xQ", 120, 1, 3, energy)})
     assert ("gpu.energy", "0") not in read(opened(machine.collector()))[0]
 
 
-def test_each_file_that_says_rubbish_costs_only_its_own_value_and_one_sentence(machine, read):
+def test_invalid_content_of_a_file_costs_only_its_own_value_and_one_message(machine, read):
     machine.card(0)
     whole, _ = read(opened(machine.collector()))
     folder = machine.sys / "class/drm/card0/device"
     for name in ("gpu_busy_percent", "mem_info_vram_used", "hwmon/hwmon0/power1_average", "hwmon/hwmon0/temp1_input"):
         before = (folder / name).read_bytes()
-        for rubbish in (b"", b"N/A\n", b"n/a", b"\xff\xfe", b"-5\n", b"nan", b"inf", b"9" * 30, b"9" * 400):
-            (folder / name).write_bytes(rubbish)
+        for content in (b"", b"N/A\n", b"n/a", b"\xff\xfe", b"-5\n", b"nan", b"inf", b"9" * 30, b"9" * 400):
+            (folder / name).write_bytes(content)
             values, problems = read(opened(machine.collector()))
             assert len(problems) <= 1
             assert len(values) >= len(whole) - 3
@@ -211,7 +211,7 @@ def test_each_file_that_says_rubbish_costs_only_its_own_value_and_one_sentence(m
         (folder / name).write_bytes(before)
 
 
-def test_a_table_that_ends_early_is_no_energy(machine, read):
+def test_a_metrics_table_that_ends_early_has_no_energy(machine, read):
     for length in range(32):
         machine.card(0, {"gpu_metrics": struct.pack("<HBB20xQ", 120, 1, 3, 65536)[:length]})
         values, _ = read(opened(machine.collector()))
@@ -219,7 +219,7 @@ def test_a_table_that_ends_early_is_no_energy(machine, read):
         assert values["gpu.utilization", "0"] == 91
 
 
-def test_a_counter_that_falls_is_held_back_once_and_then_begins_anew(machine):
+def test_one_drop_of_a_counter_is_ignored_and_a_second_one_restarts_it(machine):
     machine.card(0)
     collector = opened(machine.collector())
 
@@ -233,12 +233,12 @@ def test_a_counter_that_falls_is_held_back_once_and_then_begins_anew(machine):
     assert corrected(3) == [(0, 3)]
 
 
-def test_where_there_is_nothing_it_says_where_it_looked(machine):
+def test_the_message_lists_the_searched_paths_if_there_is_no_card(machine):
     with pytest.raises(Unavailable, match=r"class/drm; .*module/amdgpu.* are absent"):
         machine.collector().open()
 
 
-def test_the_tree_has_the_sum_of_its_uses_and_the_busier_engine(machine, read):
+def test_the_tree_has_the_sum_of_the_memory_and_the_busier_engine(machine, read):
     machine.card(1)
     machine.process(10, 1, FDINFO.format(client=5, kib=1024, gfx=0, compute=1000))
     machine.process(
@@ -249,8 +249,7 @@ def test_the_tree_has_the_sum_of_its_uses_and_the_busier_engine(machine, read):
     )
     machine.process(99, 1, FDINFO.format(client=9, kib=4096, gfx=0, compute=0))
     collector = opened(machine.collector(pid=10))
-    share = collector._share
-    share.clients.clock = lambda: machine.now
+    collector._share.clock = lambda: machine.now
     values, _ = read(collector)
     assert values["gpu.process.memory.used", "1"] == 3 * 2**20
     assert values["gpu.process.memory.utilization", "1"] == pytest.approx(100 * 3 * 2**20 / 12868124672)
@@ -267,7 +266,7 @@ def test_the_tree_has_the_sum_of_its_uses_and_the_busier_engine(machine, read):
     assert read(collector)[0]["gpu.process.utilization", "1"] == 0
 
 
-def test_what_the_compute_driver_counts_is_memory_and_makes_the_engines_unknown(machine, read):
+def test_the_compute_driver_provides_the_memory_and_makes_utilization_unknown(machine, read):
     machine.card(1)
     machine.put("class/kfd/kfd/topology/nodes/1/gpu_id", 4711)
     machine.put("class/kfd/kfd/topology/nodes/1/properties", "location_id 256\ndomain 0\ndrm_render_minor 128")
@@ -292,7 +291,7 @@ def test_a_tree_that_uses_no_card_has_no_share(machine, read):
 @pytest.mark.parametrize(
     ("code", "state"), [(errno.ENODEV, 0), (errno.EBUSY, None), (errno.EPERM, None), (errno.EIO, None)]
 )
-def test_a_card_that_answers_nothing_is_lost_only_where_the_kernel_says_so(machine, read, code, state):
+def test_a_card_without_readings_is_lost_only_if_the_kernel_reports_it(machine, read, code, state):
     class Failing:
         path = Path("gpu_busy_percent")
 

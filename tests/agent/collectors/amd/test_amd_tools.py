@@ -21,12 +21,12 @@ from tests.load import seconds_since
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 
 
-def told(cards):
+def by_name(cards):
     return {gpu: {metric.name: value for metric, value in readings.items()} for gpu, readings in cards.items()}
 
 
-def test_amd_smi_of_rocm_7_is_understood():
-    cards = told(amd_smi((FIXTURES / "amdsmi_metric_rocm7_two_radeon.json").read_bytes()))
+def test_amd_smi_of_rocm_7_is_parsed():
+    cards = by_name(amd_smi((FIXTURES / "amdsmi_metric_rocm7_two_radeon.json").read_bytes()))
     assert cards["0"] == pytest.approx(
         {
             "gpu.utilization": 91,
@@ -47,11 +47,11 @@ def test_amd_smi_of_rocm_7_is_understood():
     )
 
 
-def test_the_bare_list_of_older_amd_smi_says_the_same():
+def test_the_bare_list_of_older_amd_smi_has_the_same_values():
     whole = (FIXTURES / "amdsmi_metric_rocm721_mi300x_trimmed.json").read_bytes()
     bare = json.dumps(json.loads(whole)["gpu_data"]).encode()
     assert amd_smi(bare) == amd_smi(b"[WARN] odd\nWARNING: {x\n" + whole) == amd_smi(whole)
-    assert told(amd_smi(whole))["1"] == {
+    assert by_name(amd_smi(whole))["1"] == {
         "gpu.utilization": 0,
         "gpu.memory.total": 196592 * 2**20,
         "gpu.memory.used": 284 * 2**20,
@@ -69,13 +69,13 @@ def test_the_bare_list_of_older_amd_smi_says_the_same():
         ("wandb_mi250_rocm6_one_card", {"gpu.power": 91, "gpu.power.limit": 560, "gpu.memory.utilization": 0}),
     ],
 )
-def test_rocm_smi_of_every_version_is_understood(name, expected):
-    card = told(rocm_smi((FIXTURES / f"{name}.json").read_bytes()))["0"]
+def test_rocm_smi_of_every_version_is_parsed(name, expected):
+    card = by_name(rocm_smi((FIXTURES / f"{name}.json").read_bytes()))["0"]
     assert {key: card.get(key) for key in expected} == expected
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem)
-def test_an_answer_cut_anywhere_is_refused_or_true(path):
+def test_an_answer_that_is_cut_anywhere_is_refused_or_correct(path):
     parse = amd_smi if path.name.startswith("amdsmi") else rocm_smi
     data = path.read_bytes()
     whole = parse(data)
@@ -108,7 +108,7 @@ def test_an_answer_cut_anywhere_is_refused_or_true(path):
         "9" * 400,
     ],
 )
-def test_what_is_no_number_is_absent(value):
+def test_a_cell_that_is_not_a_number_is_absent(value):
     assert number(value, "w") is None
 
 
@@ -124,22 +124,22 @@ def test_what_is_no_number_is_absent(value):
         ),
     )
 )
-def test_json_of_any_shape_is_refused_or_read(value):
+def test_json_of_any_shape_is_refused_or_parsed(value):
     for parse in (amd_smi, rocm_smi):
         with suppress(QueryFailed):
             assert parse(json.dumps(value).encode())
 
 
-def test_the_same_trouble_is_told_in_the_same_words_whatever_its_time():
-    said = set()
+def test_the_message_of_an_error_does_not_contain_its_time():
+    messages = set()
     for second in range(3):
         with pytest.raises(QueryFailed) as raised:
             amd_smi(f"2026-11-20 12:00:0{second} [pid 4{second}] Invalid platform".encode())
-        said.add(str(raised.value))
-    assert len(said) == 1
+        messages.add(str(raised.value))
+    assert len(messages) == 1
 
 
-def test_an_answer_is_told_once_and_the_next_one_after_the_pace(machine, read, until):
+def test_an_answer_is_reported_once_and_the_next_one_after_the_interval(machine, read, until):
     machine.tool("amd-smi", f"echo run >> {machine.root}/runs; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json")
     collector = machine.collector(tool_interval=60)
     collector._clock = lambda: time.monotonic_ns() + machine.now
@@ -147,7 +147,7 @@ def test_an_answer_is_told_once_and_the_next_one_after_the_pace(machine, read, u
     values, problems = read(collector)
     assert not problems
     assert values["gpu.memory.utilization", "0"] == pytest.approx(100 * 20450 / 30576)
-    assert ("gpu.energy", "0") not in values, "0.0 J is what a card says that counts none"
+    assert ("gpu.energy", "0") not in values, "a card that counts no energy reports 0.0 J"
     assert ("gpu.power.utilization", "0") not in values
     assert read(collector) == ({}, [])
     machine.now += 61 * 10**9
@@ -161,7 +161,7 @@ def test_the_contract_is_kept_with_a_tool(machine):
     assert len({point.dims for point in check_collector(machine.collector())}) > 1
 
 
-def test_a_stale_program_that_ends_with_0_gives_way_to_the_next(machine, read):
+def test_the_next_program_is_used_if_one_ends_with_0_and_prints_no_json(machine, read):
     machine.tool("amd-smi", "echo Invalid platform")
     machine.tool("rocm-smi", f"cat {FIXTURES}/wandb_mi210_rocm5.json")
     collector = machine.collector()
@@ -171,7 +171,7 @@ def test_a_stale_program_that_ends_with_0_gives_way_to_the_next(machine, read):
     collector.close()
 
 
-def test_programs_of_no_use_are_named_with_what_they_said(machine):
+def test_the_message_lists_the_programs_that_failed_and_their_output(machine):
     machine.tool("amd-smi", "echo Invalid platform")
     machine.tool("rocm-smi", "echo No AMD GPUs specified; exit 2")
     with pytest.raises(
@@ -180,7 +180,7 @@ def test_programs_of_no_use_are_named_with_what_they_said(machine):
         machine.collector().open()
 
 
-def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
+def test_a_program_that_hangs_delays_no_tick_and_is_reported_once(machine, read):
     machine.tool(
         "amd-smi", f"[ -e {machine.root}/hang ] && exec sleep 60; cat {FIXTURES}/amdsmi_metric_rocm7_two_radeon.json"
     )
@@ -198,13 +198,13 @@ def test_a_program_that_hangs_delays_no_tick_and_is_said_once(machine, read):
     collector.close()
 
 
-def test_a_program_that_hangs_at_first_is_unavailable(machine):
+def test_a_program_that_hangs_at_the_start_is_unavailable(machine):
     machine.tool("amd-smi", "exec sleep 60")
     with pytest.raises(Unavailable, match="gave no answer in"):
         machine.collector(tool_timeout=0.2).open()
 
 
-def test_a_program_that_floods_is_stopped(machine):
+def test_a_program_that_prints_too_much_is_stopped(machine):
     machine.tool("amd-smi", "exec cat /dev/zero")
     with pytest.raises(Unavailable, match="printed too much"):
         machine.collector(tool_timeout=20).open()
@@ -227,7 +227,7 @@ def amdsmi_get_clock_info(h, kind): return {"clk": 2100}
 """
 
 
-def test_the_library_of_the_machine_is_asked_before_any_program(machine, read, monkeypatch):
+def test_the_library_is_used_before_any_program(machine, read, monkeypatch):
     import sys
 
     folder = machine.root / "opt/rocm/share/amd_smi/amdsmi"
@@ -259,7 +259,7 @@ def test_the_library_of_the_machine_is_asked_before_any_program(machine, read, m
 
 
 @pytest.mark.parametrize("value", [101, 200, -1, 65535, 1e300])
-def test_what_cannot_be_true_of_a_tool_s_answer_is_absent(value):
+def test_impossible_values_of_a_tool_are_absent(value):
     cell = {"value": value, "unit": "%"}
     row = {
         "gpu": 0, "usage": {"gfx_activity": cell, "umc_activity": cell}, "fan": {"usage": cell},
@@ -275,7 +275,7 @@ PATHS = [path for path, *_ in AMD_SMI]
 
 
 @given(st.dictionaries(st.sampled_from(PATHS), numbers))
-def test_whatever_a_tool_says_no_share_leaves_0_to_100_and_nothing_is_negative(values):
+def test_no_output_of_a_tool_makes_a_share_above_100_or_a_negative_value(values):
     row: dict = {"gpu": 0, "marker": 1}
     for path, value in values.items():
         keys = path.split(".")

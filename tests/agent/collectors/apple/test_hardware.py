@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from agent.collectors.apple import AppleCollector
-from agent.collectors.apple.foundation import LIBRARIES, Libraries, bind
+from agent.collectors.apple.foundation import Libraries, bind
 from agent.collectors.apple.hardware import Hardware
 from agent.collectors.apple.registry import frequencies
 from agent.collectors.apple.report import shares
@@ -29,7 +29,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture
 def mac(library):
-    """A Mac; every test ends with a look at what was wrong with the calls."""
+    """A Mac; after each test, no call was wrong."""
     made = Mac(library)
     yield made
     assert made.trouble() == []
@@ -56,12 +56,12 @@ class Watch:
             self.hardware.close()
 
     def read(self, seconds=0.0, watts=0.0, **busy):
-        """Let time pass, and return what is read then, by name, and what went wrong."""
+        """Let time pass; return the values of a reading by name, and the problems."""
         if seconds:
             self.clock.now += seconds
             self.mac.pass_by(seconds, watts, **busy)
         problems = []
-        return {metric.name: value for metric, value in self.hardware.read(problems)}, problems
+        return {metric.name: value for metric, value in self.hardware.read(problems).items()}, problems
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_all_of_the_gpu_is_read_over_the_time_between_two_readings(opened):
     assert str(opened.hardware) == "IOReport, IOAccelerator, 3 sensors of the SMC"
 
 
-def test_the_first_reading_has_what_needs_no_second_one(opened):
+def test_the_first_reading_has_the_values_that_need_no_second_one(opened):
     assert opened.read() == ({"gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}, [])
 
 
@@ -110,7 +110,7 @@ def test_an_idle_gpu_uses_nothing_and_has_no_clock(opened):
     assert problems == []
 
 
-def test_a_gpu_above_16_5_watts_is_read_as_it_is(opened):
+def test_a_power_above_16_5_watts_is_not_limited(opened):
     assert opened.read(5.0, watts=160.0)[0]["gpu.power"] == pytest.approx(160.0)
     assert "gpu.power.utilization" not in {metric.name for metric in AppleCollector.metrics}
 
@@ -122,7 +122,7 @@ def test_the_energy_is_in_the_unit_of_its_channel(mac, watch, unit):
     assert watch.read(2.0, watts=3.0)[0]["gpu.power"] == pytest.approx(3.0)
 
 
-def test_an_energy_in_another_unit_is_absent_and_said(mac, watch):
+def test_an_energy_in_an_unknown_unit_is_absent_and_reported(mac, watch):
     mac.tell(energy={"GPU Energy": ("kWh", 7)})
     watch.open()
     found, problems = watch.read(2.0, watts=3.0, P1=1.0)
@@ -131,7 +131,7 @@ def test_an_energy_in_another_unit_is_absent_and_said(mac, watch):
     assert problems == ["IOReport counts the energy in kWh"]
 
 
-def test_a_count_that_fell_is_absent(opened, mac):
+def test_a_counter_that_fell_is_absent(opened, mac):
     mac.energy["GPU Energy"] = "nJ", 5
     opened.clock.now += 1
     mac.times["P3"] -= 10
@@ -140,7 +140,7 @@ def test_a_count_that_fell_is_absent(opened, mac):
     assert opened.read(1.0, watts=2.0)[0]["gpu.power"] == pytest.approx(2.0)
 
 
-def test_a_sensor_that_is_off_or_says_nonsense_does_not_count(opened, mac):
+def test_a_sensor_that_is_off_or_invalid_does_not_count(opened, mac):
     mac.tell(sensors=[("Tg04", "flt ", 5.1), ("Tg05", "flt ", 44.0), ("Tg5z", "flt ", math.nan)])
     assert opened.read()[0]["gpu.temperature"] == 44.0
     mac.tell(sensors=[("Tg04", "flt ", 0.0)])
@@ -177,7 +177,7 @@ def test_a_virtual_machine_has_no_gpu(mac, watch):
     assert mac.leaked == 0
 
 
-def test_a_system_that_does_not_say_whether_it_is_virtual_is_none(mac, watch):
+def test_a_system_without_the_sign_of_a_virtual_machine_is_not_one(mac, watch):
     mac.tell(vm=None)
     watch.open()
     assert watch.read(1.0, watts=1.0)[0]["gpu.power"] == pytest.approx(1.0)
@@ -190,7 +190,7 @@ def test_only_zeros_are_no_values(mac, watch):
     assert watch.read(1.0) == ({}, ["macOS reports only zeros, as in a virtual machine"])
 
 
-def test_without_ioreport_the_registry_says_how_busy_it_is(mac, watch):
+def test_without_ioreport_utilization_comes_from_the_registry(mac, watch):
     mac.tell(energy={}, times=None)
     watch.open()
     expected = {"gpu.utilization": 57, "gpu.memory.used": 27_443_200, "gpu.temperature": pytest.approx(41.0)}
@@ -198,14 +198,14 @@ def test_without_ioreport_the_registry_says_how_busy_it_is(mac, watch):
     assert str(watch.hardware) == "IOAccelerator, 3 sensors of the SMC"
 
 
-def test_without_states_the_registry_says_how_busy_it_is(mac, watch):
+def test_without_states_utilization_comes_from_the_registry(mac, watch):
     mac.tell(times=None)
     watch.open()
     found, _ = watch.read(1.0, watts=4.0)
     assert (found["gpu.utilization"], found["gpu.power"]) == (57, pytest.approx(4.0))
 
 
-def test_without_the_energy_model_the_rest_is_there(mac, watch):
+def test_without_the_energy_model_only_the_power_is_absent(mac, watch):
     mac.tell(energy={"CPU Energy": ("mJ", 5)})
     watch.open()
     mac.energy["GPU Energy"] = "nJ", 0
@@ -247,7 +247,7 @@ def test_an_impossible_share_is_absent(mac, watch, busy):
     assert "gpu.utilization" not in watch.read()[0]
 
 
-def test_without_any_of_it_there_is_no_gpu(mac, watch):
+def test_without_all_sources_there_is_no_gpu(mac, watch):
     mac.tell(energy={}, times=None, statistics=None)
     reason = "no Apple GPU: IOReport has no channel of a GPU, and no IOAccelerator has statistics"
     with pytest.raises(Unavailable, match=reason):
@@ -256,7 +256,7 @@ def test_without_any_of_it_there_is_no_gpu(mac, watch):
 
 
 @pytest.mark.parametrize("part", Libraries._fields)
-def test_a_library_that_is_not_there_is_said(mac, part):
+def test_the_message_names_a_library_that_is_absent(mac, part):
     libraries = mac.libraries._replace(**{part: "/nowhere/lib.dylib"})
     if part == "report":
         Hardware(libraries, Clock()).close()  # the registry and the SMC still tell something
@@ -266,21 +266,21 @@ def test_a_library_that_is_not_there_is_said(mac, part):
     assert mac.leaked == 0
 
 
-def test_a_function_that_is_not_there_is_said(library):
+def test_the_message_names_a_function_that_is_absent(library):
     with pytest.raises(Unavailable, match=r"cannot be used: .*IOReportOfTomorrow"):
         bind(str(library), {"IOReportOfTomorrow": (None,)})
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there they are")
-def test_where_macos_has_its_libraries_is_nothing_elsewhere():
+def test_another_system_has_none_of_the_libraries():
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):
-        Hardware(LIBRARIES, Clock())
+        Hardware(Libraries(), Clock())
 
 
 # -- ownership, and calls that fail -----------------------------------------------------------------------------
 
 
-def test_a_thousand_readings_leave_nothing_behind(opened, mac):
+def test_a_thousand_readings_leak_nothing(opened, mac):
     opened.read(1.0, watts=1.0, P1=0.5)
     before = mac.alive
     for n in range(1000):
@@ -291,7 +291,7 @@ def test_a_thousand_readings_leave_nothing_behind(opened, mac):
     assert mac.leaked == 0
 
 
-def test_a_hundred_openings_leave_nothing_behind(watch, mac):
+def test_a_hundred_openings_leak_nothing(watch, mac):
     for _n in range(100):
         watch.open()
         watch.read(1.0)
@@ -313,7 +313,7 @@ def whole_life(watch):
 
 
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
-def test_no_call_that_fails_ends_the_agent_or_leaves_anything_behind(watch, mac, for_ever):
+def test_no_failed_call_ends_the_agent_or_leaks_anything(watch, mac, for_ever):
     mac.fail(0)
     assert whole_life(watch) == 4
     many = mac.calls
@@ -325,36 +325,36 @@ def test_no_call_that_fails_ends_the_agent_or_leaves_anything_behind(watch, mac,
         assert (mac.leaked, mac.trouble()) == (0, []), nth
 
 
-def test_after_a_call_that_failed_the_next_reading_is_whole(opened, mac):
+def test_the_reading_after_a_failed_call_is_complete(opened, mac):
     opened.read(1.0)
     mac.fail(0)
     opened.read(1.0, P1=0.5)
     many = mac.calls
-    told = set()
+    messages = set()
     for nth in range(1, many + 1):
         mac.fail(nth)
         found, problems = opened.read(1.0, watts=6.0, P1=0.5)
         assert found.get("gpu.power", 6.0) == pytest.approx(6.0, rel=1e-3)
-        told.update(problems)
+        messages.update(problems)
         mac.fail(0)
         found, problems = opened.read(1.0, watts=6.0, P1=0.5)
         assert (len(found), problems) == (5, []), nth
-    assert told == {
-        "IOReport gives no sample",
-        "IOReport gives no difference of two samples",
+    assert messages == {
+        "IOReport returned no sample",
+        "IOReport returned no difference of two samples",
         "IOReport counts the energy in nothing",
     }
 
 
-def test_a_sample_that_failed_makes_the_next_one_longer(opened, mac):
+def test_the_reading_after_a_failed_sample_covers_the_time_of_both(opened, mac):
     mac.fail(1)
     assert "gpu.power" not in opened.read(1.0, watts=30.0)[0]
     mac.fail(0)
     assert opened.read(1.0, watts=10.0)[0]["gpu.power"] == pytest.approx(20.0)
 
 
-def test_the_double_sees_what_a_mac_would_not_survive(library):
-    """So that an empty list of troubles means something."""
+def test_the_fake_records_calls_that_would_end_a_process_on_a_mac(library):
+    """An empty list of troubles in the other tests has a meaning."""
     program = """
 import ctypes, sys
 from pathlib import Path
@@ -382,27 +382,27 @@ print(mac.leaked, *mac.trouble(), sep=chr(10))
 # -- sums -------------------------------------------------------------------------------------------------------
 
 
-def test_clocks_are_those_of_the_table_without_off():
+def test_the_clocks_are_those_of_the_table_without_the_off_state():
     assert frequencies(bytes.fromhex(table(CLOCKS))) == [mhz * MHZ for mhz in CLOCKS[1:]]
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
-def test_a_table_that_is_cut_has_its_whole_entries(cut):
+def test_a_table_that_is_cut_has_its_complete_entries(cut):
     assert frequencies(bytes.fromhex(table(CLOCKS))[:-cut]) == [mhz * MHZ for mhz in CLOCKS[1:-1]]
 
 
 @pytest.mark.parametrize("hz", [4_608_000, 99_999_999, 4_100_000_000, 3])
-def test_numbers_that_are_no_clocks_are_none(hz):
+def test_a_table_with_impossible_clocks_is_ignored(hz):
     assert frequencies(struct.pack("<IIII", 0, 400, hz, 700)) == []
 
 
-def test_a_state_beyond_the_table_leaves_the_clock_unknown():
+def test_the_clock_is_unknown_if_a_state_without_a_clock_was_used():
     assert shares([("OFF", 50), ("P1", 25), ("P2", 25), ("P3", 0)], [100, 300]) == (50.0, 200.0)
     assert shares([("OFF", 50), ("P1", 25), ("P2", 24), ("P3", 1)], [100, 300]) == (50.0, None)
 
 
 @pytest.mark.parametrize("states", [[], [("OFF", 0), ("P1", 0)], [("OFF", 5), ("P1", -1)]])
-def test_times_that_cannot_be_say_nothing(states):
+def test_impossible_times_yield_no_values(states):
     assert shares(states, [100]) == (None, None)
 
 

@@ -20,7 +20,7 @@ LINE = json.dumps(RECORD).encode()
 ALIASES = {"ecpu_usage": [1100, 0.08], "pcpu_usage": [1800, 0.015], "gpu_usage": [461, 0.021497859]}
 OLD = {k: RECORD[k] for k in ("timestamp", "temp", "memory", "gpu_power", "all_power", "sys_power")} | ALIASES
 AT = 1_800_000_000_000_000_000
-EXPECTED = [(UTILIZATION, 9.0), (TEMPERATURE, 36.95167), (POWER, 0.017451683), (CLOCK_GRAPHICS, 461)]
+EXPECTED = {UTILIZATION: 9.0, TEMPERATURE: 36.95167, POWER: 0.017451683, CLOCK_GRAPHICS: 461}
 
 
 def line(record):
@@ -54,8 +54,8 @@ class Bench:
 
 
 @pytest.fixture
-def patience(monkeypatch):
-    """Set how long the first record is waited for."""
+def startup_wait(monkeypatch):
+    """Set the time (s) for which readings wait for the first record."""
     return lambda seconds: monkeypatch.setattr(supervised_process, "STARTUP_WAIT", seconds)
 
 
@@ -74,33 +74,33 @@ def bench(tmp_path):
         made.collector.close()
 
 
-def test_the_names_are_those_of_every_gpu():
+def test_the_metrics_are_shared_with_other_gpus():
     assert set(AppleCollector.metrics) <= set(FAMILY)
 
 
-def test_a_record_of_0_8_0_says_all_of_the_gpu():
+def test_a_record_of_0_8_0_has_all_values():
     assert parse(LINE) == EXPECTED
 
 
-def test_a_record_of_0_8_1_with_the_old_names_beside_the_new_ones_says_the_same():
+def test_a_record_of_0_8_1_with_old_and_new_names_has_the_same_values():
     assert parse(line(RECORD | ALIASES)) == EXPECTED
 
 
-def test_an_old_record_says_the_share_that_is_weighted_by_the_clock():
-    assert parse(line(OLD)) == [(UTILIZATION, pytest.approx(2.1497859)), *EXPECTED[1:]]
+def test_an_old_record_has_the_share_that_is_weighted_by_the_clock():
+    assert parse(line(OLD)) == EXPECTED | {UTILIZATION: pytest.approx(2.1497859)}
 
 
-def test_a_gpu_that_does_nothing_is_at_zero_without_a_clock():
+def test_an_idle_gpu_has_zero_utilization_and_no_clock():
     idle = RECORD | {"gpu_active_ratio": 0.0, "gpu_freq_mhz": 0, "gpu_power": 0.0}
-    assert parse(line(idle)) == [(UTILIZATION, 0.0), (TEMPERATURE, 36.95167), (POWER, 0.0)]
+    assert parse(line(idle)) == {UTILIZATION: 0.0, TEMPERATURE: 36.95167, POWER: 0.0}
 
 
 def test_a_mean_of_no_sensors_is_no_temperature():
-    assert TEMPERATURE not in dict(parse(line(RECORD | {"temp": {"gpu_temp_avg": 0.0}})))
+    assert TEMPERATURE not in parse(line(RECORD | {"temp": {"gpu_temp_avg": 0.0}}))
 
 
-def test_rounding_never_makes_more_than_the_whole():
-    assert parse(line(RECORD | {"gpu_active_ratio": 1.0000001}))[0] == (UTILIZATION, 100.0)
+def test_rounding_never_makes_more_than_100_percent():
+    assert parse(line(RECORD | {"gpu_active_ratio": 1.0000001}))[UTILIZATION] == 100.0
 
 
 def test_a_virtual_machine_has_no_value():
@@ -116,30 +116,30 @@ def test_there_is_no_share_of_an_invented_power_limit():
 @pytest.mark.parametrize(
     "bad", [None, "N/A", "9", True, -0.1, float("nan"), float("inf"), 10**400, [], [1, 2], {}, 1.5e9]
 )
-def test_what_is_no_reading_is_absent_and_costs_only_itself(bad):
+def test_an_invalid_value_is_absent_and_the_others_are_reported(bad):
     for key, metric in {"gpu_active_ratio": UTILIZATION, "gpu_power": POWER, "gpu_freq_mhz": CLOCK_GRAPHICS}.items():
         record = {k: v for k, v in RECORD.items() if k != "gpu_scaled_ratio"} | {key: bad}
         try:
             text = line(record)
         except ValueError:  # json of this Python writes no such number
             continue
-        assert parse(text) == [pair for pair in EXPECTED if pair[0] is not metric]
-    assert dict(parse(json.dumps(RECORD | {"temp": bad}, default=str).encode() if bad != 10**400 else LINE))[POWER]
+        assert parse(text) == {other: value for other, value in EXPECTED.items() if other is not metric}
+    assert parse(json.dumps(RECORD | {"temp": bad}, default=str).encode() if bad != 10**400 else LINE)[POWER]
 
 
 @pytest.mark.parametrize("bad", ["N/A", None, 7, [0.1], ["a", "b"], {}])
-def test_an_old_pair_of_another_shape_is_absent(bad):
-    assert parse(line(OLD | {"gpu_usage": bad})) == EXPECTED[1:3]
+def test_an_old_pair_of_an_unknown_shape_is_absent(bad):
+    assert parse(line(OLD | {"gpu_usage": bad})) == {metric: EXPECTED[metric] for metric in (TEMPERATURE, POWER)}
 
 
-def test_nothing_at_all_of_a_gpu_is_said():
+def test_a_record_without_any_value_of_a_gpu_is_refused():
     with pytest.raises(ValueError, match="macmon reports nothing of a GPU"):
         parse(b'{"memory": {}}')
 
 
 @pytest.mark.parametrize("bad", [b"[]", b"7", b"Error: no IOReport", b"\xff\xfe", b"[" * 100_000, b"null"])
-def test_what_is_no_record_is_refused(bad):
-    with pytest.raises(ValueError, match="macmon printed what is no record"):
+def test_a_line_that_is_no_record_is_refused(bad):
+    with pytest.raises(ValueError, match="macmon printed a line that is no record"):
         parse(bad)
 
 
@@ -151,11 +151,11 @@ def test_a_record_that_is_cut_anywhere_is_refused():
 
 def test_the_first_reading_waits_for_the_first_record(bench):
     bench.open(f"sleep 0.3; echo '{LINE.decode()}'; exec sleep 60")
-    assert bench.tick() == ([metric.point(AT, value, GPU) for metric, value in EXPECTED], [])
+    assert bench.tick() == ([metric.point(AT, value, GPU) for metric, value in EXPECTED.items()], [])
     assert bench.collector.describe() == f"{bench.path} every 5 s"
 
 
-def test_a_first_record_of_half_a_second_stands_for_one_that_takes_a_period(bench, until):
+def test_a_record_of_half_a_second_is_reported_until_the_first_period_ends(bench, until):
     bench.open(
         f"""echo "$@" >> {bench.path}.args
 case "$*" in *--samples*) echo warning; sleep 0.2; echo '{LINE.decode()}'; exit 0;; esac
@@ -164,8 +164,8 @@ echo '{line(RECORD | {"gpu_power": 30}).decode()}'; exec sleep 60""",
         interval=2.5,
     )
     points, problems = bench.tick()
-    assert [point.value for point in points] == [value for _, value in EXPECTED]
-    assert problems == ["macmon printed what is no record: warning"]
+    assert [point.value for point in points] == list(EXPECTED.values())
+    assert problems == ["macmon printed a line that is no record: warning"]
     assert bench.tick() == (points, [])
     asked = sorted(Path(f"{bench.path}.args").read_text().splitlines())
     assert asked == ["--interval 2500 pipe", "--interval 500 pipe --samples 1"]
@@ -174,8 +174,8 @@ echo '{line(RECORD | {"gpu_power": 30}).decode()}'; exec sleep 60""",
     assert len(Path(f"{bench.path}.args").read_text().splitlines()) == 2
 
 
-def test_an_old_macmon_that_knows_no_samples_is_waited_for_without_a_word(bench, patience):
-    patience(0.2)
+def test_an_old_macmon_without_the_option_samples_is_waited_for_silently(bench, startup_wait):
+    startup_wait(0.2)
     bench.open("""case "$*" in *--samples*) echo "unexpected argument" >&2; exit 2;; esac; sleep 0.05; exec sleep 60""")
     assert bench.tick() == ([], ["macmon has printed nothing yet"])
 
@@ -186,22 +186,22 @@ def test_with_a_short_interval_there_is_one_macmon(bench, until):
     assert Path(f"{bench.path}.args").read_text() == "--interval 1000 pipe\n"
 
 
-def test_one_that_hangs_is_waited_for_so_long_and_no_longer(bench, patience):
-    patience(0.8)
+def test_a_reading_waits_for_a_macmon_that_hangs_only_until_the_startup_is_over(bench, startup_wait):
+    startup_wait(0.8)
     bench.open("exec sleep 60")
     assert 0.7 < took(bench) < 10
     assert bench.tick() == ([], ["macmon has printed nothing yet"])
     assert min(took(bench) for _n in range(5)) < 0.5
 
 
-def test_no_reading_waits_for_as_long_as_the_time_between_two(bench, patience):
-    patience(60.0)
+def test_no_reading_waits_as_long_as_the_interval(bench, startup_wait):
+    startup_wait(60.0)
     bench.open("exec sleep 60", interval=0.2)
     assert min(took(bench) for _n in range(3)) < 1.5
     assert bench.tick() == ([], [])
 
 
-def test_a_record_is_told_until_it_is_three_periods_old(bench, until):
+def test_a_record_is_reported_until_it_is_three_periods_old(bench, until):
     bench.open(f"echo '{LINE.decode()}'; exec sleep 60")
     until(lambda: bench.tick()[0])
     bench.clock.now += 14.9
@@ -210,20 +210,20 @@ def test_a_record_is_told_until_it_is_three_periods_old(bench, until):
     assert bench.tick()[0] == []
 
 
-def test_a_warning_before_the_record_costs_nothing_but_a_word(bench, until):
+def test_a_warning_before_the_record_is_reported_and_costs_no_value(bench, until):
     bench.open(f"echo 'warning: 3 sensors'; echo '{LINE.decode()}'; exec sleep 60")
-    said = []
+    messages = []
 
-    def heard():
+    def read_points():
         points, problems = bench.tick()
-        said.extend(problems)
+        messages.extend(problems)
         return points
 
-    assert len(until(heard)) == 4
-    assert said == ["macmon printed what is no record: warning: N sensors"]
+    assert len(until(read_points)) == 4
+    assert messages == ["macmon printed a line that is no record: warning: N sensors"]
 
 
-def test_a_macmon_that_fails_is_said_with_its_last_words(bench, until):
+def test_the_failure_of_macmon_is_reported_with_its_last_error(bench, until):
     bench.open('echo "Error: Failed to open IOReport" >&2; exit 1')
     points, problems = until(lambda: (ticked := bench.tick())[1] and ticked)
     assert points == []
@@ -236,7 +236,7 @@ def test_the_contract_is_kept(bench):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there it may be")
-def test_elsewhere_there_is_no_apple_gpu():
+def test_another_system_has_no_apple_gpu():
     with pytest.raises(Unavailable, match=r"no Apple GPU: this is .*, not macOS"):
         AppleCollector(AppleCollector.Config()).open()
 
@@ -251,7 +251,7 @@ def test_without_macmon_an_intel_mac_has_nothing_to_read(monkeypatch):
         AppleCollector(AppleCollector.Config()).open()
 
 
-def test_a_macmon_that_is_named_and_absent_is_said(tmp_path):
+def test_a_configured_macmon_that_is_absent_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match=r"macmon is absent"):
         AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open()
 
@@ -262,12 +262,12 @@ def test_a_macmon_that_cannot_be_run_is_unavailable(tmp_path):
         AppleCollector(AppleCollector.Config(path=tmp_path / "macmon")).open()
 
 
-# -- as a person sees it ----------------------------------------------------------------------------------------
+# -- from the command line ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def fake(tmp_path):
-    """Write a macmon and a configuration with it; return the words that use it."""
+    """Write a macmon and a configuration with it; return the arguments that use it."""
 
     def write(body):
         program, config = tmp_path / "macmon", tmp_path / "agent.toml"
@@ -294,19 +294,19 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the pids are looked 
 
 
 @linux
-def test_once_prints_what_comes_after_a_while(agent, fake, tmp_path, until):
+def test_once_waits_for_the_first_record_and_prints_it(agent, fake, tmp_path, until):
     words = fake(f"""sleep 0.5
 case "$*" in *--samples*) echo '{LINE.decode()}'; exit 0;; esac
 exec sleep 60""")
     done = agent.run("--once", "--level", "all", "--format", "json", *words)
     assert done.returncode == 0
     names = {json.loads(text)["name"] for text in done.stdout.splitlines()}
-    assert {metric.name for metric, _ in EXPECTED} <= names
+    assert {metric.name for metric in EXPECTED} <= names
     assert until(lambda: all(map(gone, pids(tmp_path))))
 
 
 @linux
-def test_a_check_says_what_did_not_come_and_how_much_else_there_is(agent, fake, tmp_path, until):
+def test_a_check_reports_that_macmon_printed_nothing(agent, fake, tmp_path, until):
     done = agent.run("check", *fake("exec sleep 60"))
     assert "apple        ok       0 series" in done.stdout
     assert "; in part: macmon has printed nothing yet" in done.stdout
@@ -314,7 +314,7 @@ def test_a_check_says_what_did_not_come_and_how_much_else_there_is(agent, fake, 
 
 
 @linux
-def test_a_stop_does_not_wait_for_one_that_hangs_and_leaves_none_behind(agent, fake, tmp_path, until):
+def test_a_stop_does_not_wait_for_a_macmon_that_hangs(agent, fake, tmp_path, until):
     running = agent.start("--format", "json", *fake("exec sleep 60"))
     until(lambda: (tmp_path / "pids").exists() and len(pids(tmp_path)) == 2)
     code, seconds = running.stop()

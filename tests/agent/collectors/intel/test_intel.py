@@ -1,4 +1,4 @@
-"""Cards of Intel's in sysfs, what a watched tree uses of them, and xpu-smi."""
+"""Intel cards in sysfs, their use by a watched tree, and xpu-smi."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.intel import IntelCollector
 from agent.collectors.intel.card import Card
-from agent.collectors.intel.xpu_smi import discovered, dumped
+from agent.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
@@ -95,7 +95,7 @@ def read(collector, at=7):
     return values, problems
 
 
-def test_a_card_of_xe_tells_power_from_energy_and_utilization_from_idleness(machine):
+def test_a_card_of_xe_has_power_from_energy_and_utilization_from_idle_time(machine):
     machine.xe(3)
     collector = machine.collector()
     values, problems = read(collector)
@@ -116,7 +116,7 @@ def test_a_card_of_xe_tells_power_from_energy_and_utilization_from_idleness(mach
     assert values["gpu.utilization", "3"] == 75
 
 
-def test_a_card_of_i915_has_no_utilization_and_its_counter_may_begin_anew(machine):
+def test_a_card_of_i915_has_no_utilization_and_its_counter_may_restart(machine):
     machine.card(0, energy1_input=5_000_000)
     machine.put("card0/gt/gt0/rps_act_freq_mhz", 0)
     collector = machine.collector()
@@ -148,23 +148,23 @@ def test_a_card_that_sleeps_is_neither_read_nor_woken_by_xpu_smi(machine):
     assert collector._xpu._oneshot._process is None
 
 
-def test_a_card_without_sensors_or_of_another_vendor_is_none(machine):
+def test_a_card_without_sensors_or_of_another_vendor_is_ignored(machine):
     machine.card(0)
     machine.put("card1/device/vendor", "0x10de")
     with pytest.raises(Unavailable, match="class/drm"):
         machine.collector()
 
 
-@pytest.mark.parametrize("rubbish", ["", "N/A", "-1", "1e3", "\ufffd", "9" * 400])
-def test_rubbish_in_a_file_costs_its_own_value(machine, rubbish):
+@pytest.mark.parametrize("content", ["", "N/A", "-1", "1e3", "\ufffd", "9" * 400])
+def test_invalid_content_of_a_file_costs_only_its_own_value(machine, content):
     machine.xe(3)
-    machine.put("card3/device/hwmon/hwmon1/energy1_input", rubbish)
+    machine.put("card3/device/hwmon/hwmon1/energy1_input", content)
     values, _ = read(machine.collector())
     assert ("gpu.energy", "3") not in values
     assert values["gpu.temperature", "3"] == 41
 
 
-def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(machine):
+def test_a_lost_card_that_is_back_and_a_new_card_are_read(machine):
     class Lost:
         path = Path("temp2_input")
 
@@ -188,11 +188,11 @@ def test_a_card_that_was_lost_is_read_again_when_it_is_back_and_so_is_a_new_one(
     collector.close()
 
 
-def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
+def test_the_tree_has_its_share_of_the_compute_engines_of_i915(machine):
     machine.xe(3)
     machine.process(10, I915.format(render=0))
     collector = machine.collector(pid=10)
-    collector._share.clients.clock = lambda: machine.now
+    collector._share.clock = lambda: machine.now
     values, _ = read(collector)
     assert values["gpu.process.memory.used", "3"] == 2**20
     assert ("gpu.process.utilization", "3") not in values
@@ -204,7 +204,7 @@ def test_the_tree_of_i915_has_its_share_of_the_engines_for_kernels(machine):
     assert ("gpu.process.utilization", "3") not in read(collector)[0]
 
 
-def test_the_tree_of_xe_has_its_share_of_the_cycles_of_all_such_engines(machine):
+def test_the_tree_has_its_share_of_the_cycles_of_all_compute_engines_of_xe(machine):
     machine.xe(3)
     machine.process(10, XE.format(cycles=100, total=1000))
     collector = machine.collector(pid=10)
@@ -215,32 +215,32 @@ def test_the_tree_of_xe_has_its_share_of_the_cycles_of_all_such_engines(machine)
 
 
 def test_a_captured_dump_is_read_by_its_header():
-    found = dumped((FIXTURES / "xpu_smi_v1_dump.csv").read_bytes())
+    found = parse_dump((FIXTURES / "xpu_smi_v1_dump.csv").read_bytes())
     assert {n: {m.name: v for m, v in readings.items()} for n, readings in found.items()} == {
         0: {"gpu.utilization": 0, "gpu.power": 14.61, "gpu.clock.graphics": 0}
     }
 
 
-def test_a_dump_that_is_cut_anywhere_says_nothing_false():
+def test_a_dump_that_is_cut_anywhere_has_no_wrong_value():
     data = (FIXTURES / "xpu_smi_v1_dump.csv").read_bytes()
     true = {("gpu.utilization", 0), ("gpu.power", 14.61), ("gpu.power", 14.59), ("gpu.clock.graphics", 0)}
     for end in range(len(data)):
-        for readings in dumped(data[:end]).values():
+        for readings in parse_dump(data[:end]).values():
             assert {(metric.name, value) for metric, value in readings.items()} <= true
 
 
-def test_columns_that_moved_or_are_empty_are_no_matter():
+def test_columns_may_be_in_any_order_or_empty():
     data = b"Warning: old\nGPU Memory Used (MiB), DeviceId, Xe Link Throughput (kB/s), GPU Power (W)\n24, 1, , N/A\n , 2, 5, 7.5\nhalf"
-    assert {n: {m.name: v for m, v in r.items()} for n, r in dumped(data).items()} == {
+    assert {n: {m.name: v for m, v in r.items()} for n, r in parse_dump(data).items()} == {
         1: {"gpu.memory.used": 24 * 2**20},
         2: {"gpu.power": 7.5},
     }
 
 
 @given(st.binary(max_size=200))
-def test_any_output_is_read_or_ignored(data):
-    assert isinstance(dumped(b"DeviceId, GPU Power (W)\n" + data), dict)
-    assert isinstance(discovered(b"{" + data), dict)
+def test_any_output_is_parsed_or_ignored(data):
+    assert isinstance(parse_dump(b"DeviceId, GPU Power (W)\n" + data), dict)
+    assert isinstance(parse_discovery(b"{" + data), dict)
 
 
 @pytest.mark.parametrize(
@@ -251,62 +251,62 @@ def test_any_output_is_read_or_ignored(data):
         b'DeviceId, GPU Power (W)\n0, "' + b"x" * 200_000,
     ],
 )
-def test_output_beyond_all_measure_is_ignored(data):
-    assert (dumped(data), discovered(data)) == ({}, {})
+def test_oversized_output_is_ignored(data):
+    assert (parse_dump(data), parse_discovery(data)) == ({}, {})
 
 
-def test_xpu_smi_fills_what_sysfs_does_not_tell_by_pci_address(machine, until):
+def test_xpu_smi_fills_what_sysfs_lacks_by_pci_address(machine, until):
     machine.xe(3)
     dump = "Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Memory Used (MiB)\\n06:14:46.000, 0, 12.00, 14.61, 24\\n"
     machine.tool(f"[ $1 = discovery ] && echo 'warning' && echo '{DISCOVERY}' && exit; printf %b '{dump}'")
     collector = machine.collector()
     collector._clock = time.monotonic_ns
 
-    def told():
+    def ready():
         values, problems = read(collector)
         assert not problems
         return values if ("gpu.memory.used", "3") in values else None
 
-    values = until(told)
+    values = until(ready)
     assert values["gpu.memory.used", "3"] == 24 * 2**20
     assert values.get(("gpu.power", "3")) != 14.61, "sysfs has a counter of energy for that"
     collector.close()
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("exec sleep 60", "xpu-smi gave no answer in 0.3 s"),
         ("echo Error: no device", "reported no GPU: 'Error: no device'"),
         ("exec cat /dev/zero", "printed too much"),
     ],
 )
-def test_an_xpu_smi_of_no_use_delays_no_tick_and_costs_no_other_value(machine, until, script, said):
+def test_a_failing_xpu_smi_delays_no_tick_and_costs_no_other_value(machine, until, script, message):
     machine.xe(3)
     machine.tool(script)
     collector = machine.collector(tool_timeout=0.3 if "sleep" in script else 20)
     collector._clock = time.monotonic_ns
-    heard = []
+    problems_seen = []
 
-    def told():
+    def ready():
         begun = time.thread_time()
         values, problems = read(collector)
         assert time.thread_time() - begun < 1
         assert values["gpu.temperature", "3"] == 41
-        heard.extend(problems)
-        return heard
+        problems_seen.extend(problems)
+        return problems_seen
 
-    until(told)
-    assert said in heard[0]
+    until(ready)
+    assert message in problems_seen[0]
     collector.close()
 
 
 @pytest.mark.parametrize("cell", ["100.01", "150", "200", "65535", "99999999999999999999"])
-def test_what_cannot_be_true_of_xpu_smi_s_answer_is_absent(machine, cell):
+def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     machine.xe(3)
     card = Card("3", machine.sys / "class/drm/card3")
     heads = "DeviceId, GPU Utilization (%), GPU Memory Utilization (%), GPU Power (W), GPU Core Temperature (C)"
-    told = dumped(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
-    assert len(told) == 4
-    assert list(card.points(7, dict(told))) == []
+    readings = parse_dump(f"{heads}\n0, {cell}, {cell}, 65535, 255\n".encode())[0]
+    assert len(readings) == 4
+    assert list(card.points(7, dict(readings))) == []
     card.close()

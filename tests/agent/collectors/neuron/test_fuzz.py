@@ -12,9 +12,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.collectors.neuron import metrics
+from agent.collectors.neuron import NeuronCollector, metrics
 from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import Records
 from agent.datapoint import Kind, Level
 from tests.doubles.fake_neuron_monitor import record
@@ -27,7 +26,7 @@ K8S = {"k8s_pod", "k8s_namespace", "k8s_container"}
 def seeds():
     yield json.loads((NEURON / "inf1_2022_article.json").read_bytes())
     for path in sorted(NEURON.glob("synthetic_*.jsonl")):
-        for line in RecordSplitter(Problems()).split(path.read_bytes()):
+        for line in RecordSplitter([].append).split(path.read_bytes()):
             try:
                 yield json.loads(line)
             except ValueError:
@@ -106,16 +105,16 @@ def check(points, tagged):
 @given(
     given=st.lists(trees() | bytes_(), min_size=1, max_size=4),
     tagged=st.booleans(),
-    per_period=st.booleans(),
+    ecc=st.sampled_from(["cumulative", "per_period"]),
     level=st.sampled_from(Level),
 )
-def test_mutated_records_do_no_harm(given, tagged, per_period, level):
-    problems = Problems()
-    records = Records(problems, level, interval=1.0, tagged=tagged, ecc_per_period=per_period, boot=None)
+def test_mutated_records_never_raise_and_the_next_record_counts(given, tagged, ecc, level):
+    config = NeuronCollector.Config(interval=1.0, neuron_runtime_tag=tagged, ecc=ecc)
+    records = Records(config, level, boot=None)
     counters = {}
     for n, data in enumerate([*given, GOOD], start=1):
         at = AT + n * 10**9
-        for line in RecordSplitter(problems).split(data + b"\n"):
+        for line in RecordSplitter(records.reader.report).split(data + b"\n"):
             records.take(line, float(n), at, at - 10**9)
         points = [*records.points(at, float(n))]
         check(points, tagged)
@@ -125,7 +124,7 @@ def test_mutated_records_do_no_harm(given, tagged, per_period, level):
                 counters[point.metric.name, point.dims] = point.value
     whole = {p.dims["neuron_core"]: p.value for p in points if p.metric.name == "neuron.core.utilization"}
     assert whole == {"0": 31.25, "1": 32.25}
-    assert all(text.isprintable() and len(text) < 300 for text in problems.take())
+    assert all(text.isprintable() and len(text) < 300 for text in records.reader.take_problems())
 
 
 @settings(max_examples=200, deadline=None)
@@ -134,9 +133,9 @@ def test_records_are_the_same_however_the_pipe_cuts_them(data):
     pretty = json.dumps(record(), indent=1)
     parts = data.draw(st.lists(st.sampled_from(["{}", "text", "", "  ", '{"a": 1}', "{", "}", pretty]), max_size=6))
     whole = "\n".join(parts).encode()
-    one = RecordSplitter(Problems())
+    one = RecordSplitter([].append)
     expected = [*one.split(whole), one.take_rest()]
-    other, found, left = RecordSplitter(Problems()), [], whole
+    other, found, left = RecordSplitter([].append), [], whole
     while left:
         size = data.draw(st.integers(1, 400))
         found += other.split(left[:size])

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="neuron-monitor 
 
 
 class Clock:
-    """Monotonic seconds that pass when they are told to."""
+    """A monotonic clock (s) that the test moves."""
 
     def __init__(self):
         self.now = 1000.0
@@ -95,7 +95,7 @@ def gone(pid):
 # -- finding and starting ---------------------------------------------------------------------------------------
 
 
-def test_without_the_program_there_is_nothing_to_read(tmp_path, monkeypatch):
+def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(neuron, "INSTALLED", tmp_path / "absent")
     with pytest.raises(
@@ -104,7 +104,7 @@ def test_without_the_program_there_is_nothing_to_read(tmp_path, monkeypatch):
         NeuronCollector(NeuronCollector.Config()).open()
 
 
-def test_the_program_is_looked_for_in_the_path_and_then_where_its_package_puts_it(bench, monkeypatch):
+def test_the_program_is_found_in_path_first_and_then_where_its_package_installs_it(bench, monkeypatch):
     bench.script()
     monkeypatch.setattr(neuron, "INSTALLED", Path("/bin/true"))
     monkeypatch.setenv("PATH", str(bench.folder))
@@ -114,12 +114,12 @@ def test_the_program_is_looked_for_in_the_path_and_then_where_its_package_puts_i
     assert neuron._find(bench.path) == bench.path
 
 
-def test_a_program_that_is_configured_but_absent_is_named(tmp_path):
+def test_a_configured_program_that_is_absent_is_named_in_the_message(tmp_path):
     with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent \(collectors.neuron.path\)"):
         NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open()
 
 
-def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_nothing(bench, monkeypatch):
+def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_no_file(bench, monkeypatch):
     monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
     bench.path.write_text("no program")
     collector = NeuronCollector(NeuronCollector.Config(path=bench.path))
@@ -128,12 +128,15 @@ def test_a_program_that_cannot_be_run_is_unavailable_and_leaves_nothing(bench, m
     assert list(bench.folder.glob("chipwatch-*")) == []
 
 
-def test_the_monitor_is_told_every_group_at_our_interval_and_to_be_modest(bench, until, monkeypatch):
+@pytest.mark.parametrize(("interval", "period"), [(0.1, "1s"), (2.9, "2s"), (60.0, "60s")])
+def test_the_configuration_names_every_group_and_the_interval_in_whole_seconds_and_limits_memory(
+    bench, until, monkeypatch, interval, period
+):
     monkeypatch.delenv("GOMEMLIMIT", raising=False)
-    bench.open(interval=2.9)
+    bench.open(interval=interval)
     (start,) = until(bench.starts)
     assert start["config"] == {
-        "period": "2s",
+        "period": period,
         "neuron_runtimes": [
             {
                 "tag_filter": ".*",
@@ -150,35 +153,30 @@ def test_the_monitor_is_told_every_group_at_our_interval_and_to_be_modest(bench,
     assert start["memory"] == "320MiB"
 
 
-def test_a_memory_limit_from_outside_wins(bench, until, monkeypatch):
+def test_gomemlimit_of_the_environment_wins(bench, until, monkeypatch):
     monkeypatch.setenv("GOMEMLIMIT", "1GiB")
     bench.open()
     assert until(bench.starts)[0]["memory"] == "1GiB"
 
 
-@pytest.mark.parametrize(("interval", "period"), [(0.1, "1s"), (1.0, "1s"), (60.0, "60s")])
-def test_the_period_is_the_interval_in_whole_seconds(interval, period):
-    assert json.loads(monitor.configuration(max(1, int(interval))))["period"] == period
-
-
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def test_it_keeps_the_contract(bench, until):
+def test_the_collector_keeps_the_contract(bench, until):
     bench.open()
     collector = bench.collector
 
-    class Patient(NeuronCollector):
-        """Begins when there is something to read."""
+    class Waiting(NeuronCollector):
+        """Collects once there is something to read."""
 
         def collect(self, at):
             until(self._source._process.stdout.is_readable)
             yield from super().collect(at)
 
     collector.close()
-    patient = Patient(collector._config)
-    patient.level = Level.ALL
-    points = check_collector(patient, ticks=4)
+    waiting = Waiting(collector._config)
+    waiting.level = Level.ALL
+    points = check_collector(waiting, ticks=4)
     assert {"neuron.core.utilization", "neuron.execution.outcomes", "neuron.ecc.events"} <= {
         p.metric.name for p in points
     }
@@ -196,7 +194,7 @@ def test_records_become_datapoints_tick_after_tick(bench, until):
     assert bench.collector.describe() == f"{bench.path} every 1 s, 1 devices"
 
 
-def test_the_tag_is_a_dimension_where_it_is_asked_for(bench, until):
+def test_the_tag_is_a_dimension_if_configured(bench, until):
     bench.open(neuron_runtime_tag=True)
     assert until(lambda: "neuron.core.utilization" in bench.names())
     points, _ = bench.tick()
@@ -204,12 +202,12 @@ def test_the_tag_is_a_dimension_where_it_is_asked_for(bench, until):
     assert {p.metric for p in points} <= set(bench.collector.metrics)
 
 
-def test_a_basic_level_asks_sysfs_nothing(bench):
+def test_level_basic_does_not_read_sysfs(bench):
     bench.open(level=Level.BASIC)
     assert bench.collector._devices is None
 
 
-def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
+def test_much_output_on_stderr_does_not_block_the_records(bench, until):
     bench.open("chatter")
     assert until(lambda: "neuron.core.utilization" in bench.names())
     assert bench.tick()[1] == []
@@ -223,12 +221,12 @@ def test_a_monitor_that_talks_a_lot_is_heard_nevertheless(bench, until):
     ("step", "problem"),
     [
         ("cut", None),  # what comes next stands on the same line
-        ("text", "neuron-monitor said: Usage of neuron-monitor:"),
-        ("json", "a line is JSON, but no record"),
-        ("huge", "a record above 16 MiB was skipped"),
+        ("text", "neuron-monitor printed: Usage of neuron-monitor:"),
+        ("json", "a line is JSON, but not a record"),
+        ("huge", "neuron-monitor: a record above 16 MiB was skipped"),
     ],
 )
-def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, problem):
+def test_an_invalid_line_is_reported_and_the_next_record_counts(bench, until, step, problem):
     bench.open(step, "record", "record")
     problems = set()
 
@@ -238,17 +236,17 @@ def test_what_is_no_record_is_said_and_the_next_one_counts(bench, until, step, p
         return "neuron.core.utilization" in {p.metric.name for p in points}
 
     assert until(heard)
-    assert (problem or "a record was cut, or is no JSON") in problems
+    assert (problem or "a record was cut, or is not JSON") in problems
     assert len(bench.starts()) == 1
 
 
-def test_blank_lines_are_no_trouble(bench, until):
+def test_blank_lines_are_ignored(bench, until):
     bench.open("blank", "record")
     assert until(bench.names)
     assert bench.tick()[1] == []
 
 
-def test_a_monitor_that_ends_is_started_again_later_and_later(bench, until):
+def test_a_monitor_that_ends_is_restarted_with_back_off(bench, until):
     bench.open("words", "exit3")
     why = (
         "neuron-monitor ended with 3; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
@@ -266,7 +264,7 @@ def test_a_monitor_that_ends_is_started_again_later_and_later(bench, until):
     assert waited[-1] == waited[-2] == 301
 
 
-def test_counters_go_on_over_restarts(bench, until):
+def test_counters_continue_over_restarts(bench, until):
     bench.open("record", "record", "exit0")
     counts, problems = [], set()
     while len(bench.starts()) < 3:
@@ -282,7 +280,7 @@ def test_counters_go_on_over_restarts(bench, until):
     assert values[-1] >= 40
 
 
-def test_a_restart_after_a_success_does_not_wait_long(bench, until):
+def test_back_off_begins_anew_after_a_success(bench, until):
     bench.open(*["record"] * 12, "kill")
     for n in range(1, 4):
         until(lambda: "neuron-monitor was ended by signal 9; it is started again later" in bench.tick()[1])
@@ -291,7 +289,7 @@ def test_a_restart_after_a_success_does_not_wait_long(bench, until):
         bench.clock.now += 2
 
 
-def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
+def test_a_monitor_that_hangs_is_restarted(bench, until):
     bench.open("words", "record", "silent")
     assert until(bench.names)
     (first,) = bench.starts()
@@ -299,33 +297,31 @@ def test_a_monitor_that_hangs_is_ended_and_started_again(bench, until):
     assert bench.tick()[1] == []
     assert not gone(first["pid"])
     bench.clock.now += 0.1
-    problem = (
-        "neuron-monitor says nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
-    )
+    problem = "neuron-monitor prints nothing; it is started again later (it said: cannot open /dev/neuronN: permission denied)"
     assert bench.tick()[1] == [problem]
     assert gone(first["pid"])
     bench.clock.now += 2
     assert until(lambda: bench.tick() and len(bench.starts()) == 2)
 
 
-def test_the_first_record_may_take_a_while(bench, until):
+def test_the_first_record_may_take_longer(bench, until):
     bench.open("silent")
     until(bench.starts)
     bench.clock.now += 3 + supervised_process.STARTUP - 0.1
     assert bench.tick() == ([], [])
     bench.clock.now += 0.1
-    assert bench.tick()[1] == ["neuron-monitor says nothing; it is started again later"]
+    assert bench.tick()[1] == ["neuron-monitor prints nothing; it is started again later"]
 
 
-def test_a_monitor_that_prints_to_stderr_for_ever_hangs(bench, until):
+def test_a_monitor_that_only_prints_to_stderr_counts_as_hung(bench, until):
     bench.open("record", "flood")
     assert until(lambda: bench.tick() and len(bench.collector._source._process._tail) == supervised_process.MAX_STDERR)
     bench.clock.now += 3
-    problem = "neuron-monitor says nothing; it is started again later (it said: something is odd)"
+    problem = "neuron-monitor prints nothing; it is started again later (it said: something is odd)"
     assert bench.tick()[1] == [problem]
 
 
-def test_a_monitor_that_was_ended_by_sigterm_is_told_only_if_we_are_still_there(bench, until):
+def test_an_end_by_sigterm_is_reported_one_tick_later(bench, until):
     bench.open("record", "silent")
     assert until(bench.names)
     os.kill(bench.starts()[0]["pid"], signal.SIGTERM)
@@ -334,7 +330,7 @@ def test_a_monitor_that_was_ended_by_sigterm_is_told_only_if_we_are_still_there(
     assert bench.tick()[1] == ["neuron-monitor was ended by signal 15; it is started again later"]
 
 
-def test_gauges_of_a_monitor_that_has_ended_end_too(bench, until):
+def test_gauges_end_after_the_monitor_has_ended(bench, until):
     bench.open("record", "record", "exit0")
     until(lambda: bench.collector._source._process is None or not bench.tick())
     assert "neuron.core.utilization" in bench.names()
@@ -343,7 +339,7 @@ def test_gauges_of_a_monitor_that_has_ended_end_too(bench, until):
     assert bench.tick() == ([], ["neuron-monitor ended with 0; it is started again later"])
 
 
-def test_a_monitor_that_cannot_be_started_again_is_tried_later(bench, until):
+def test_a_restart_that_fails_is_tried_again_later(bench, until):
     bench.open("exit0")
     until(lambda: bench.collector._source._process is None or bench.tick()[1])
     bench.path.chmod(0o600)
@@ -354,7 +350,7 @@ def test_a_monitor_that_cannot_be_started_again_is_tried_later(bench, until):
     assert until(lambda: "neuron.runtimes" in bench.names())
 
 
-def test_a_full_disk_is_no_reason_to_fail(bench, until, monkeypatch):
+def test_a_full_disk_is_reported_and_the_start_is_tried_again(bench, until, monkeypatch):
     bench.open("exit0")
     until(lambda: bench.collector._source._process is None or bench.tick()[1])
 
@@ -369,7 +365,7 @@ def test_a_full_disk_is_no_reason_to_fail(bench, until, monkeypatch):
 # -- the end ----------------------------------------------------------------------------------------------------
 
 
-def test_close_ends_the_monitor_and_leaves_nothing(bench, until, monkeypatch):
+def test_close_ends_the_monitor_and_deletes_its_configuration(bench, until, monkeypatch):
     monkeypatch.setattr(monitor.tempfile, "tempdir", str(bench.folder))
     bench.open()
     (start,) = until(bench.starts)
@@ -380,7 +376,7 @@ def test_close_ends_the_monitor_and_leaves_nothing(bench, until, monkeypatch):
     assert list(bench.folder.glob("chipwatch-*")) == []
 
 
-def test_a_monitor_that_will_not_end_is_killed(bench, until, monkeypatch):
+def test_a_monitor_that_ignores_sigterm_is_killed(bench, until, monkeypatch):
     monkeypatch.setattr(supervised_process, "GRACE", 0.05)
     bench.path.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {bench.folder}/pid\nwhile :; do sleep 1; done\n")
     bench.path.chmod(0o755)
@@ -391,7 +387,7 @@ def test_a_monitor_that_will_not_end_is_killed(bench, until, monkeypatch):
     assert gone(pid)
 
 
-def test_a_collector_that_was_closed_can_be_opened_again(bench, until):
+def test_a_closed_collector_can_be_opened_again(bench, until):
     bench.open()
     until(bench.names)
     bench.collector.close()
@@ -400,7 +396,7 @@ def test_a_collector_that_was_closed_can_be_opened_again(bench, until):
     assert until(lambda: "neuron.core.utilization" in bench.names())
 
 
-def test_closed_and_never_opened_it_is_silent():
+def test_a_collector_that_was_never_opened_yields_nothing():
     collector = NeuronCollector(NeuronCollector.Config())
     collector.close()
     assert list(collector.collect(7)) == []
@@ -408,7 +404,7 @@ def test_closed_and_never_opened_it_is_silent():
     assert collector.describe() == ", no record yet"
 
 
-def test_ctrl_c_is_for_the_agent(bench, until):
+def test_ctrl_c_does_not_reach_the_monitor(bench, until):
     bench.open()
     (start,) = until(bench.starts)
     assert os.getpgid(start["pid"]) != os.getpgid(0)
@@ -429,7 +425,7 @@ def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
     assert until(lambda: gone(start["pid"]))
 
 
-def test_the_fake_behaves_as_the_real_one_with_wrong_flags():
+def test_the_fake_monitor_prints_its_usage_for_wrong_flags():
     done = subprocess.run([sys.executable, FAKE, "--once"], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout.startswith(b"Usage")

@@ -70,7 +70,7 @@ def completed(points):
     return [p.value for p in points if p.dims.get("outcome") == "completed"]
 
 
-def test_it_keeps_the_contract(tmp_path):
+def test_the_collector_keeps_the_contract(tmp_path):
     made = Fed(tmp_path)
     made.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line(runtimes=2, cores=4))
     points = check_collector(made.collector)
@@ -78,7 +78,7 @@ def test_it_keeps_the_contract(tmp_path):
     made.close()
 
 
-def test_records_that_wait_are_read_in_one_tick(fed):
+def test_all_waiting_records_are_read_in_one_tick(fed):
     fed.write(line() * 3)
     points, raised = fed.tick()
     assert raised is None
@@ -106,7 +106,7 @@ def test_no_count_is_lost_between_ticks_and_windows(fed):
     assert told == 10 * sum(n % 3 for n in range(10))
 
 
-def test_the_end_between_records_is_clean_and_comes_after_the_last_points(fed):
+def test_an_end_between_records_is_clean_and_is_raised_after_the_last_points(fed):
     fed.write(line())
     fed.end()
     points, raised = fed.tick()
@@ -122,7 +122,7 @@ def test_a_last_record_without_a_newline_counts(fed):
     assert raised.clean
 
 
-def test_shares_that_are_left_out_of_all_records_are_said_at_the_end(fed):
+def test_left_out_utilization_is_reported_at_the_end_of_the_input(fed):
     fed.write(line(period=0.008))
     fed.end()
     points, end = fed.tick()
@@ -131,31 +131,31 @@ def test_shares_that_are_left_out_of_all_records_are_said_at_the_end(fed):
     assert [problem.partition(" of ")[0] for problem in end.problems] == ["utilization is left out"]
 
 
-def test_an_end_within_a_record_is_told(fed):
+def test_an_end_within_a_record_is_reported(fed):
     fed.write(line() + line()[:1000])
     fed.end()
     points, raised = fed.tick()
     assert completed(points) == [10]
     assert (raised.clean, str(raised)) == (False, "standard input ended within a record, which is lost")
-    assert raised.problems == ["a record was cut, or is no JSON"]
+    assert raised.problems == ["a record was cut, or is not JSON"]
 
 
-def test_an_end_within_a_record_that_is_too_long_is_told(fed, monkeypatch):
+def test_an_end_within_a_record_that_is_too_long_is_reported(fed, monkeypatch):
     fed.collector._source._splitter._max_size = 1000
     fed.write(b'{"x":"' + b"x" * 2000)
     fed.end()
     assert fed.tick()[1].clean is False
 
 
-def test_a_bad_line_before_a_clean_end_is_no_cut(fed):
+def test_an_invalid_line_before_the_end_leaves_the_end_clean(fed):
     fed.write(line() + b"usage\n\n")
     fed.end()
     _, raised = fed.tick()
     assert raised.clean
-    assert raised.problems == ["neuron-monitor said: usage"]
+    assert raised.problems == ["neuron-monitor printed: usage"]
 
 
-def test_an_end_is_told_again_and_nothing_else(fed):
+def test_after_the_end_each_tick_raises_it_again_and_yields_nothing(fed):
     fed.write(line())
     fed.end()
     fed.tick()
@@ -164,7 +164,7 @@ def test_an_end_is_told_again_and_nothing_else(fed):
     assert raised.clean
 
 
-def test_an_input_that_is_silent_is_no_trouble_but_no_news(fed):
+def test_values_of_a_silent_input_expire_without_a_problem(fed):
     fed.write(line())
     assert fed.tick()[0]
     fed.now += 3
@@ -175,7 +175,7 @@ def test_an_input_that_is_silent_is_no_trouble_but_no_news(fed):
     assert completed(fed.tick()[0]) == [20]
 
 
-def test_the_monitors_own_period_counts_where_it_is_longer_than_ours(fed):
+def test_values_are_kept_for_three_of_the_monitors_periods_if_those_are_longer(fed):
     fed.write(line(period=5.0))
     fed.tick()
     fed.now += 15
@@ -184,7 +184,7 @@ def test_the_monitors_own_period_counts_where_it_is_longer_than_ours(fed):
     assert fed.tick() == ([], None)
 
 
-def test_all_bad_input_at_once_is_said_and_the_good_parts_count(fed):
+def test_each_kind_of_bad_input_is_reported_and_the_good_parts_count(fed):
     fed.write((NEURON / "synthetic_edge_cases.jsonl").read_bytes() + line())
     points, raised = fed.tick()
     assert completed(points) == [10]
@@ -193,7 +193,7 @@ def test_all_bad_input_at_once_is_said_and_the_good_parts_count(fed):
     assert fed.tick()[1] is None
 
 
-def test_identity_grows_with_the_records(fed):
+def test_later_records_add_to_the_identity(fed):
     assert fed.collector.identity() == {}
     early = record()
     early["instance_info"] = {"instance_id": "i-1", "error": ""}
@@ -205,7 +205,7 @@ def test_identity_grows_with_the_records(fed):
     assert fed.collector.identity()["region"] == "xx-test-1"
 
 
-def test_sysfs_is_read_beside_the_records(tmp_path):
+def test_sysfs_is_read_in_addition_to_the_records(tmp_path):
     folder = tmp_path / "devices/virtual/neuron_device/neuron0/stats"
     (folder / "power").mkdir(parents=True)
     (folder / "hardware").mkdir()
@@ -244,7 +244,7 @@ def test_an_input_that_is_closed_or_a_terminal_is_unavailable(tmp_path):
     os.close(theirs)
 
 
-def test_an_input_that_cannot_be_read_has_not_ended_cleanly(tmp_path):
+def test_an_unreadable_input_ends_uncleanly(tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
     collector = NeuronCollector(NeuronCollector.Config(stdin=True, proc=tmp_path, sys=tmp_path), stdin=fd)
     collector.open()
@@ -274,7 +274,7 @@ def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
     assert done.stdout == "True i-0aaaabbbbccccdddd\n", done.stderr
 
 
-def test_it_is_not_there_on_windows(monkeypatch):
+def test_on_windows_the_collector_is_unavailable(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(Unavailable, match="Linux only"):
         NeuronCollector(NeuronCollector.Config()).open()

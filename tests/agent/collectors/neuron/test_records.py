@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.neuron import metrics
+from agent.collectors.neuron import NeuronCollector, metrics
 from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.collectors.neuron.records import PERIODS, Records
 from agent.datapoint import Dimensions, Kind, Level
 from tests.doubles.fake_neuron_monitor import record
@@ -29,10 +28,8 @@ class Feed:
     """Records in, values out, one tick a second."""
 
     def __init__(self, *, level=Level.ALL, tagged=False, ecc="cumulative", interval=1.0, boot=BOOT):
-        self.noted = Problems()
-        self.records = Records(
-            self.noted, level, interval=interval, tagged=tagged, ecc_per_period=ecc == "per_period", boot=boot
-        )
+        config = NeuronCollector.Config(interval=interval, neuron_runtime_tag=tagged, ecc=ecc)
+        self.records = Records(config, level, boot)
         self.now = 0
 
     def tick(self, *given) -> dict:
@@ -51,7 +48,7 @@ class Feed:
         return found
 
     def problems(self):
-        return self.noted.take()
+        return self.records.reader.take_problems()
 
 
 def only(**changes):
@@ -79,7 +76,7 @@ def rows():
 
 
 @pytest.mark.parametrize(("name", "kind", "unit", "keys", "level"), [*rows()])
-def test_every_row_of_the_catalogue_comes_out_of_a_record_as_promised(name, kind, unit, keys, level):
+def test_a_record_yields_every_metric_of_the_catalogue(name, kind, unit, keys, level):
     feed = Feed()
     feed.tick(record(runtimes=2, cores=4))
     found = [p for p in feed.points if p.metric.name == name]
@@ -92,11 +89,11 @@ def test_every_row_of_the_catalogue_comes_out_of_a_record_as_promised(name, kind
             assert point.metric.level is Level[level.upper()]
 
 
-def test_the_whole_table_of_the_catalogue_was_walked():
+def test_the_catalogue_has_thirteen_metrics_of_records():
     assert len([*rows()]) == 13
 
 
-def test_only_the_middle_and_the_worst_of_total_latency_and_what_was_not_corrected_are_basic():
+def test_only_p50_and_p99_of_total_latency_and_uncorrected_ecc_are_basic():
     feed = Feed()
     feed.tick(record(cores=2))
     basic = {(p.metric.name, p.dims) for p in feed.points if p.metric.level is Level.BASIC}
@@ -108,10 +105,10 @@ def test_only_the_middle_and_the_worst_of_total_latency_and_what_was_not_correct
 
 
 @pytest.mark.parametrize("level", Level)
-def test_what_is_not_wanted_is_not_made(level):
+def test_no_metric_is_above_the_level(level):
     feed = Feed(level=level)
     feed.tick(lines("trn2_v3d")[0])
-    assert max(p.metric.level for p in feed.points if p.metric.name != "neuron.device.memory.total") == level
+    assert max(p.metric.level for p in feed.points) == level
 
 
 # -- captured and modelled records ------------------------------------------------------------------------------
@@ -130,7 +127,7 @@ CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_mem
 NO_ECC = {f"{corrected} {memory} 0": 0 for corrected in ("yes", "no") for memory in ("mem", "sram")}
 
 
-def test_the_record_of_the_article():
+def test_the_values_of_a_published_record():
     feed = Feed()
     found = feed.tick((NEURON / "inf1_2022_article.json").read_bytes())
     assert found == {
@@ -168,7 +165,7 @@ def test_four_runtimes_that_each_list_all_cores_are_merged_and_never_averaged():
     assert feed.problems() == ["neuron_runtime_vcpu_usage: open /proc/N/stat: no such file or directory"]
 
 
-def test_a_first_record_without_runtimes_and_almost_without_groups():
+def test_a_first_record_without_runtimes_has_the_memory_of_the_devices():
     feed = Feed()
     assert feed.tick(*lines("trn1_zero_runtimes_first_record")) == {
         "neuron.runtimes": {"": 0},
@@ -187,13 +184,13 @@ def test_records_of_2026_have_no_generic_errors_and_effective_flops():
     assert feed.problems() == []
 
 
-def test_flops_win_over_effective_flops_where_both_are_there():
+def test_flops_win_over_effective_flops():
     feed = Feed()
     core = {"neuroncore_utilization": 1, "flops": 5, "effective_flops": 4}
     assert feed.tick(only(neuroncore_counters__neuroncores_in_use={"0": core}))["neuron.core.flops"]["0 0"] == 5
 
 
-def test_cores_of_trn2_are_logical_and_the_physical_ones_stand_beside_them():
+def test_trn2_has_logical_cores_and_physical_cores():
     feed = Feed()
     found = feed.tick(*lines("trn2_v3d"))
     assert found["neuron.core.utilization"] == {"0 0": 42, "1 0": 42, "2 0": 0, "3 0": 0}
@@ -204,7 +201,7 @@ def test_cores_of_trn2_are_logical_and_the_physical_ones_stand_beside_them():
     assert feed.problems() == []
 
 
-def test_records_of_2021_call_it_inference():
+def test_inference_stats_of_2021_are_execution_stats():
     feed = Feed()
     made = only()
     for runtime in made["neuron_runtime_data"]:
@@ -218,14 +215,14 @@ def test_records_of_2021_call_it_inference():
     assert feed.problems() == []
 
 
-def test_cores_run_on_from_device_to_device():
+def test_the_device_of_a_core_is_its_index_divided_by_the_cores_of_a_device():
     feed = Feed()
     found = feed.tick(record(runtimes=32, cores=32))
     assert found["neuron.core.utilization"] == {f"{core} {core // 2}": 31.25 + core for core in range(32)}
     assert found["neuron.core.memory.used"]["tensors 31 15"] == 1000
 
 
-def test_a_large_record_agrees_with_what_plain_python_makes_of_it():
+def test_the_values_of_a_large_record_equal_a_plain_computation():
     made = record(runtimes=32, cores=32, models=2)
     found = Feed().tick(made)
     reports = [runtime["report"] for runtime in json.loads(json.dumps(made))["neuron_runtime_data"]]
@@ -254,7 +251,7 @@ def test_an_ultraserver_is_part_of_the_identity():
     assert feed.records.machine.identity["ultraserver_id"] == "us-1"
 
 
-def test_what_a_later_record_knows_of_the_instance_is_added():
+def test_a_later_record_adds_to_the_identity():
     feed = Feed()
     early = record()
     early["instance_info"] = {"instance_id": "i-1", "instance_region": "", "ami_id": None, "error": "metadata timeout"}
@@ -275,7 +272,7 @@ def test_what_a_later_record_knows_of_the_instance_is_added():
 # -- counters ---------------------------------------------------------------------------------------------------
 
 
-def test_counts_of_periods_are_added_up_and_none_is_lost_when_records_come_faster_than_ticks():
+def test_counts_are_added_up_over_all_records_of_a_tick():
     feed = Feed()
     # What a replay of 60,000 executions printed on a trn1.2xlarge.
     periods = [6657, 15409, 15273, 15199, 7465, 0]
@@ -291,7 +288,7 @@ def test_counts_of_periods_are_added_up_and_none_is_lost_when_records_come_faste
     assert start_time == {AT}
 
 
-def test_the_last_counts_of_a_runtime_that_has_gone_within_the_tick_are_told_nevertheless():
+def test_the_last_counts_of_a_runtime_that_ended_within_the_tick_are_reported():
     feed = Feed()
     found = feed.tick(only(), {**record(), "neuron_runtime_data": []})
     assert found["neuron.execution.outcomes"]["completed"] == 20
@@ -300,7 +297,7 @@ def test_the_last_counts_of_a_runtime_that_has_gone_within_the_tick_are_told_nev
     assert "neuron.execution.outcomes" not in feed.tick({**record(), "neuron_runtime_data": []})
 
 
-def test_a_counter_goes_on_when_its_runtime_returns():
+def test_a_counter_continues_when_its_runtime_returns():
     feed = Feed()
     feed.tick(only())
     feed.tick({**record(), "neuron_runtime_data": []})
@@ -308,10 +305,10 @@ def test_a_counter_goes_on_when_its_runtime_returns():
     assert {p.start_time for p in feed.points if p.metric is metrics.OUTCOMES} == {AT}
 
 
-def test_counts_keep_within_64_bits():
+def test_counts_stay_within_64_bits():
     feed = Feed()
     for _ in range(3):
-        feed.records._tallies.of("", AT).add(("outcome", "completed"), 2**62)
+        feed.records._tally("", AT).outcomes["", "completed"] = 2**63 - 10
         found = feed.tick(only(execution_stats__execution_summary={"completed": 2**53 - 1}))
     assert found["neuron.execution.outcomes"]["completed"] == 2**63 - 1
 
@@ -322,7 +319,7 @@ def test_names_of_counts_are_bounded():
         feed.tick(only(execution_stats__error_summary={f"kind{n}_{m}": 1 for m in range(64)}))
     found = feed.tick(only(execution_stats__error_summary={"not a name": 1, "x" * 65: 1, "": 1}))
     assert len(found["neuron.execution.errors"]) <= 64
-    assert feed.problems() == ["summary by error: too many names, or one that is none"]
+    assert feed.problems() == ["summary by error: too many names, or an invalid name"]
 
 
 # -- ECC --------------------------------------------------------------------------------------------------------
@@ -340,32 +337,32 @@ def uncorrected(feed, count):
     return point.value, point.start_time
 
 
-def test_ecc_is_the_devices_own_count_unless_told_otherwise():
+def test_ecc_counts_are_cumulative_by_default():
     feed = Feed()
     assert [uncorrected(feed, count) for count in (3, 3, 5)] == [(3, BOOT), (3, BOOT), (5, BOOT)]
 
 
-def test_ecc_by_period_is_added_up():
+def test_ecc_counts_per_period_are_added_up():
     feed = Feed(ecc="per_period")
     assert [uncorrected(feed, count) for count in (3, 0, 5)] == [(3, AT), (3, AT), (8, AT)]
 
 
-def test_a_zero_for_a_register_that_could_not_be_read_is_no_burst_of_errors_afterwards():
+def test_a_single_zero_does_not_look_like_a_burst_of_errors_afterwards():
     feed = Feed()
     assert [uncorrected(feed, count)[0] for count in (7, 0, 7, 8)] == [7, 7, 7, 8]
 
 
-def test_a_counter_of_ecc_that_fell_twice_in_a_row_began_anew_at_a_moment_unknown():
+def test_an_ecc_counter_that_fell_twice_in_a_row_has_a_new_start_time():
     feed = Feed()
     values = [uncorrected(feed, count) for count in (7, 1, 2, 3)]
     assert values == [(7, BOOT), (7, BOOT), (2, AT + 3 * SECOND), (3, AT + 3 * SECOND)]
 
 
-def test_ecc_of_a_machine_whose_boot_is_not_known_begins_when_it_is_seen():
+def test_without_a_boot_time_ecc_counts_from_the_tick_before_the_first_reading():
     assert uncorrected(Feed(boot=None), 3) == (3, AT)
 
 
-def test_ecc_that_a_release_lacks_is_absent():
+def test_missing_ecc_counts_are_absent():
     feed = Feed()
     made = ecc(0)
     del made["system_data"]["neuron_hw_counters"]["neuron_devices"][0]["sram_ecc_corrected"]
@@ -377,7 +374,7 @@ def test_ecc_that_a_release_lacks_is_absent():
 @pytest.mark.parametrize(
     "devices", [None, {}, "x", [None, 1, {}, {"neuron_device_index": "0"}, {"neuron_device_index": -1}]]
 )
-def test_devices_that_are_none_have_no_ecc(devices):
+def test_invalid_devices_have_no_ecc(devices):
     feed = Feed()
     made = ecc(0)
     made["system_data"]["neuron_hw_counters"]["neuron_devices"] = devices
@@ -396,7 +393,7 @@ def test_gauges_and_counters_end_three_periods_after_the_last_record():
     assert feed.tick() == {}
 
 
-def test_the_gauges_of_a_runtime_that_has_gone_end_at_once():
+def test_the_gauges_of_a_runtime_that_ended_are_absent_at_once():
     feed = Feed()
     assert feed.tick(record(runtimes=2, cores=2))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 32.25}
     found = feed.tick(record(runtimes=1, cores=2))
@@ -404,7 +401,7 @@ def test_the_gauges_of_a_runtime_that_has_gone_end_at_once():
     assert found["neuron.host.memory.used"] == {"": 4096}
 
 
-def test_a_group_that_was_not_due_is_held():
+def test_a_group_that_a_record_lacks_keeps_its_values():
     feed = Feed(interval=5.0)
     feed.tick(record())
     found = feed.tick(record(groups={"memory_used"}))
@@ -412,7 +409,7 @@ def test_a_group_that_was_not_due_is_held():
     assert found["neuron.execution.outcomes"]["completed"] == 10
 
 
-def test_a_record_of_system_groups_alone_is_no_news_of_runtimes():
+def test_a_record_without_runtime_data_keeps_the_values_of_runtimes():
     feed = Feed()
     feed.tick(record())
     made = record()
@@ -433,7 +430,7 @@ def test_latency_is_absent_when_nothing_was_executed():
     assert feed.problems() == []
 
 
-def test_a_part_of_the_percentiles_is_better_than_none():
+def test_valid_percentiles_are_reported_without_the_others():
     feed = Feed()
     made = only(
         execution_stats__latency_stats={"total_latency": {"p50": 0.5, "p99": None, "mean": 1, "p9x": 1}, "x": 1}
@@ -447,7 +444,7 @@ def test_latency_is_that_of_the_slowest_runtime():
     assert feed.tick(record(runtimes=3, cores=4))["neuron.execution.latency"]["p50 total"] == 0.003
 
 
-def test_the_first_reading_of_a_runtime_over_next_to_no_time_has_no_shares():
+def test_the_first_reading_over_a_very_short_time_has_no_utilization():
     feed = Feed()
     found = feed.tick(record(period=0.07))
     assert not {"neuron.core.utilization", "neuron.core.flops", "neuron.runtime.vcpu.utilization"} & set(found)
@@ -456,7 +453,7 @@ def test_the_first_reading_of_a_runtime_over_next_to_no_time_has_no_shares():
     assert feed.tick(record(period=5.0))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
-def test_short_periods_are_fine_where_they_are_configured():
+def test_a_second_record_of_a_short_period_has_utilization():
     feed = Feed()
     feed.tick(record(period=0.2))
     assert feed.tick(record(period=0.2))["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
@@ -471,7 +468,7 @@ def new_runtime(pid, period):
     return made
 
 
-def test_shares_that_are_left_out_of_record_after_record_are_said_once():
+def test_utilization_left_out_of_three_records_in_a_row_is_reported_once():
     feed = Feed()
     said = []
     for pid in range(20):
@@ -480,7 +477,7 @@ def test_shares_that_are_left_out_of_record_after_record_are_said_once():
     assert said == [[], [], LEFT_OUT, *[[]] * 17]
 
 
-def test_shares_that_are_left_out_as_runtimes_start_are_no_problems():
+def test_utilization_left_out_as_runtimes_start_is_not_reported():
     feed = Feed()
     for pid in range(20):
         feed.tick(new_runtime(pid, 0.008))
@@ -498,7 +495,7 @@ def tagged(*tags, **options):
     return made
 
 
-def test_tags_are_dimensions_where_they_are_asked_for():
+def test_tags_are_dimensions_if_configured():
     feed = Feed(tagged=True)
     found = feed.tick(tagged("a", "b"))
     assert found["neuron.core.utilization"]["1 0 a"] == 0
@@ -512,14 +509,14 @@ def test_tags_are_dimensions_where_they_are_asked_for():
     assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=True))
 
 
-def test_without_tags_asked_for_nothing_carries_one():
+def test_tags_are_no_dimensions_by_default():
     feed = Feed()
     feed.tick(tagged("a", "b"))
     assert not any("neuron_runtime_tag" in p.dims for p in feed.points)
     assert {p.metric for p in feed.points} <= set(metrics.declared(tagged=False))
 
 
-def test_a_pid_an_empty_tag_and_none_are_untagged():
+def test_pids_and_empty_and_missing_tags_are_untagged():
     feed = Feed(tagged=True)
     found = feed.tick(tagged("4000", "", None, "  "))
     assert found["neuron.host.memory.used"] == {"untagged": 4 * 4096}
@@ -534,11 +531,11 @@ def test_runtimes_with_the_same_tag_are_merged():
     assert found["neuron.execution.outcomes"]["job completed"] == 20
 
 
-def test_odd_tags_stay_readable_and_bounded():
+def test_odd_tags_become_printable_and_bounded():
     feed = Feed(tagged=True)
     found = feed.tick(tagged("学習-é", "a\nb\x00", "x" * 300, 7))
     assert set(found["neuron.host.memory.used"]) == {"学習-é", "a?b?", "x" * 255, "untagged"}
-    assert feed.problems() == ["neuron_runtime_tag: no text"]
+    assert feed.problems() == ["neuron_runtime_tag: not a string"]
 
 
 def test_a_tag_that_appears_later_counts_from_the_tick_before():
@@ -551,19 +548,19 @@ def test_a_tag_that_appears_later_counts_from_the_tick_before():
     assert start_time == {"a": AT, "b": AT + SECOND}
 
 
-def test_a_tag_that_has_gone_is_told_no_more():
+def test_a_tag_whose_runtime_ended_is_absent():
     feed = Feed(tagged=True)
     feed.tick(tagged("a", "b"))
     found = feed.tick(tagged("a"))
     assert not [name for name, series in found.items() if any("b" in dims.split() for dims in series)]
 
 
-def test_the_tallies_of_tags_are_bounded_and_one_that_was_forgotten_begins_anew():
+def test_the_number_of_tags_is_bounded_and_a_dropped_tag_counts_anew():
     feed = Feed(tagged=True)
     feed.tick(tagged("first"))
     for n in range(300):
         feed.tick(tagged(f"job-{n}"))
-    assert len(feed.records._tallies._tallies) <= 256
+    assert len(feed.records._tallies) <= 256
     assert feed.tick(tagged("first"))["neuron.execution.outcomes"]["first completed"] == 10
     assert {p.start_time for p in feed.points if p.metric.name == "neuron.execution.outcomes"} == {feed.at - SECOND}
 
@@ -575,7 +572,7 @@ def pods(**cores):
     return made
 
 
-def test_cores_carry_the_pod_that_uses_them():
+def test_cores_have_the_dimensions_of_the_pod_that_uses_them():
     feed = Feed()
     feed.tick(pods())
     found = {p.dims for p in feed.points if p.metric.name == "neuron.core.utilization"}
@@ -588,7 +585,7 @@ def test_cores_carry_the_pod_that_uses_them():
     assert not any("k8s_pod" in p.dims for p in feed.points if "neuron_core" not in p.dims)
 
 
-def test_pods_that_are_told_no_more_are_forgotten_when_they_are_old():
+def test_pods_missing_from_the_records_expire():
     feed = Feed()
     feed.tick(pods())
     feed.tick(record(cores=2))
@@ -598,13 +595,13 @@ def test_pods_that_are_told_no_more_are_forgotten_when_they_are_old():
     assert not any("k8s_pod" in p.dims for p in feed.points)
 
 
-def test_pods_that_cannot_be_told_leave_the_cores():
+def test_an_error_about_pods_leaves_the_values_of_the_cores():
     feed = Feed()
     made = pods()
     made["neuron_k8s_info"]["error"] = "no kubelet"
     feed.tick(made, pods(**{"1": None, "x": "y"}))
     assert len([p for p in feed.points if p.metric.name == "neuron.core.utilization"]) == 2
-    assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: no object"]
+    assert feed.problems() == ["neuron_k8s_info: no kubelet", "a core's pod: not an object"]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -621,41 +618,41 @@ def still_good(feed):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"Usage: some-tool [OPTIONS] 12", "neuron-monitor said: Usage: some-tool [OPTIONS] N"),
-        (b"\xff\xfe panic", "neuron-monitor said: \ufffd\ufffd panic"),
-        (b'{"neuron_runtime_data":[{"pid":1,', "a record was cut, or is no JSON"),
-        (b'{"system_data":{"x":{"error":"\xff"}}}', "a record was cut, or is no JSON"),
-        (b'{"system_data":{"x":{"period":1e999}}}', "a record was cut, or is no JSON"),
-        (b"[" * 100_000, "neuron-monitor said: " + "[" * 120),
-        (b'{"neuron_runtime_data":' + b"[" * 100_000, "a record was cut, or is no JSON"),
-        (b"[]", "a line is JSON, but no record"),
-        (b"null", "a line is JSON, but no record"),
-        (b"1e3", "a line is JSON, but no record"),
-        (b'"text"', "a line is JSON, but no record"),
-        (b'{"level":"info"}', "a line is JSON, but no record"),
+        (b"Usage: some-tool [OPTIONS] 12", "neuron-monitor printed: Usage: some-tool [OPTIONS] N"),
+        (b"\xff\xfe panic", "neuron-monitor printed: \ufffd\ufffd panic"),
+        (b'{"neuron_runtime_data":[{"pid":1,', "a record was cut, or is not JSON"),
+        (b'{"system_data":{"x":{"error":"\xff"}}}', "a record was cut, or is not JSON"),
+        (b'{"system_data":{"x":{"period":1e999}}}', "a record was cut, or is not JSON"),
+        (b"[" * 100_000, "neuron-monitor printed: " + "[" * 120),
+        (b'{"neuron_runtime_data":' + b"[" * 100_000, "a record was cut, or is not JSON"),
+        (b"[]", "a line is JSON, but not a record"),
+        (b"null", "a line is JSON, but not a record"),
+        (b"1e3", "a line is JSON, but not a record"),
+        (b'"text"', "a line is JSON, but not a record"),
+        (b'{"level":"info"}', "a line is JSON, but not a record"),
     ],
 )
-def test_a_line_that_is_no_record_is_said_and_passed_over(line, problem):
+def test_an_invalid_line_is_reported_once_and_the_next_record_counts(line, problem):
     feed = Feed()
     assert feed.tick(line, line) == {}
     assert feed.problems() == [problem]
     assert still_good(feed)
 
 
-def test_all_edge_cases_at_once():
+def test_each_edge_case_is_reported_and_the_next_record_counts():
     feed = Feed()
-    bad = [*RecordSplitter(feed.noted).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
+    bad = [*RecordSplitter(feed.records.reader.report).split((NEURON / "synthetic_edge_cases.jsonl").read_bytes())]
     found = feed.tick(*bad[:-1])
     problems = feed.problems()
     assert {
-        "neuron-monitor said: Usage: some-tool [OPTIONS]",
-        "a record was cut, or is no JSON",
+        "neuron-monitor printed: Usage: some-tool [OPTIONS]",
+        "a record was cut, or is not JSON",
         "a runtime: cannot attach",
         "neuroncore_counters: read failed",
         "instance_info: metadata timeout",
         "neuron_hardware_info: driver not loaded",
-        "the group future_group of the system is not known",
-        "the key of a core is no index; left out",
+        "the group future_group of the system is unknown",
+        "the key of a core is not an index; the core is left out",
         "neuroncore_utilization: out of range",
     } <= set(problems)
     assert len(problems) == len(set(problems))
@@ -665,7 +662,7 @@ def test_all_edge_cases_at_once():
     assert still_good(feed)
 
 
-def test_a_runtime_that_failed_does_not_cost_the_others():
+def test_a_failed_runtime_leaves_the_values_of_the_others():
     feed = Feed()
     made = record(runtimes=2, cores=2)
     made["neuron_runtime_data"][0] |= {"error": "cannot attach to pid 4711", "report": None}
@@ -675,7 +672,7 @@ def test_a_runtime_that_failed_does_not_cost_the_others():
     assert feed.problems() == ["a runtime: cannot attach to pid N"]
 
 
-def test_the_only_runtime_that_failed_has_no_gauges():
+def test_a_single_failed_runtime_has_no_values():
     feed = Feed()
     feed.tick(record())
     made = record()
@@ -687,7 +684,7 @@ def test_the_only_runtime_that_failed_has_no_gauges():
     "group", ["neuroncore_counters", "memory_used", "neuron_runtime_vcpu_usage", "execution_stats"]
 )
 @pytest.mark.parametrize("given", [None, {}, [], "x", 1, True, {"period": "x", "error": 1}, {"error": "failed"}])
-def test_a_group_that_is_none_does_not_cost_the_others(group, given):
+def test_an_invalid_group_leaves_the_values_of_the_others(group, given):
     feed = Feed()
     whole = set(feed.tick(record(cores=2)))
     made = record(cores=2)
@@ -720,7 +717,7 @@ def test_a_group_that_is_none_does_not_cost_the_others(group, given):
     ],
 )
 @pytest.mark.parametrize("value", [-1, "12", True, [], {}, 10**30, None])
-def test_a_value_of_the_wrong_kind_is_absent_and_its_neighbours_are_not(path, name, value):
+def test_an_invalid_value_is_absent_and_the_others_are_not(path, name, value):
     feed = Feed()
     whole = feed.tick(GOOD)[name]
     feed = Feed()
@@ -737,25 +734,28 @@ def test_a_value_of_the_wrong_kind_is_absent_and_its_neighbours_are_not(path, na
 
 
 @pytest.mark.parametrize("key", ["", "x", "-1", "1.0", "00", "٣", "99999", "9" * 100])
-def test_a_core_whose_key_is_no_index_is_left_out(key):
+def test_a_core_whose_key_is_not_an_index_is_left_out(key):
     feed = Feed()
     core = {"neuroncore_utilization": 9, "flops": 1, "v3d": {"nc_v3.0": {"neuroncore_utilization": 1}}}
     found = feed.tick(only(neuroncore_counters__neuroncores_in_use={key: core, "0": core}))
     assert found["neuron.core.utilization"] == {"0 0": 9, "1 0": 32.25}
-    assert feed.problems() == ["the key of a core is no index; left out"]
+    assert feed.problems() == ["the key of a core is not an index; the core is left out"]
 
 
-def test_cores_of_a_machine_whose_devices_are_not_known_are_left_out_until_they_are():
+def test_cores_are_left_out_until_the_cores_per_device_are_known():
     feed = Feed()
     made = record(cores=2)
     made["neuron_hardware_info"] = {"error": "driver not loaded"}
     assert "neuron.core.utilization" not in feed.tick(made)
-    assert "the key of a core has no device: neuroncore_per_device_count is not known; left out" in feed.problems()
+    assert (
+        "the key of a core has no device: neuroncore_per_device_count is unknown; the core is left out"
+        in feed.problems()
+    )
     assert feed.tick(record(cores=2))["neuron.core.utilization"]
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
-def test_cores_are_of_other_devices_once_a_device_has_another_number_of_cores():
+def test_the_device_of_a_core_follows_a_new_number_of_cores_per_device():
     """Trn2's logical cores are regrouped by a setting, under an agent that goes on."""
     feed = Feed()
     for per_device, places in ((2, {"0 0", "1 0", "2 1", "3 1"}), (4, {"0 0", "1 0", "2 0", "3 0"}),
@@ -766,7 +766,7 @@ def test_cores_are_of_other_devices_once_a_device_has_another_number_of_cores():
 
 
 @pytest.mark.parametrize("v3d", [7, [], {"x": 1}, {"nc_v3.x": {}}, {"nc_v3.0": {"neuroncore_utilization": "y"}}])
-def test_physical_cores_that_are_none_are_left_out(v3d):
+def test_invalid_physical_cores_are_left_out(v3d):
     feed = Feed()
     found = feed.tick(only(neuroncore_counters__neuroncores_in_use={"0": {"neuroncore_utilization": 3, "v3d": v3d}}))
     assert found["neuron.core.utilization"]["0 0"] == 3
@@ -774,38 +774,38 @@ def test_physical_cores_that_are_none_are_left_out(v3d):
 
 
 @pytest.mark.parametrize("cores", [None, {}, [], "x", {"0": None}, {"0": 7}])
-def test_cores_that_are_none(cores):
+def test_invalid_cores_leave_the_values_of_the_other_runtime(cores):
     feed = Feed()
     found = feed.tick(only(neuroncore_counters__neuroncores_in_use=cores))
     assert found["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}  # the other runtime's
 
 
 @pytest.mark.parametrize("listed", [{}, {"a": 1}, "x", 7, True])
-def test_runtimes_that_are_no_list(listed):
+def test_runtimes_that_are_not_a_list_are_reported(listed):
     feed = Feed()
     assert "neuron.runtimes" not in feed.tick({**record(), "neuron_runtime_data": listed})
-    assert feed.problems() == ["neuron_runtime_data: no list"]
+    assert feed.problems() == ["neuron_runtime_data: not a list"]
 
 
 @pytest.mark.parametrize("report", [None, [], "x", 1, {}])
-def test_a_report_that_is_none(report):
+def test_an_invalid_report_leaves_the_values_of_the_other_runtime(report):
     feed = Feed()
     made = record(runtimes=2, cores=2)
     made["neuron_runtime_data"][0]["report"] = report
     made["neuron_runtime_data"].append(None)
     assert feed.tick(made)["neuron.core.utilization"] == {"0 0": 0, "1 0": 32.25}
-    assert "neuron_runtime_data: a runtime is no object" in feed.problems()
+    assert "neuron_runtime_data: a runtime is not an object" in feed.problems()
 
 
 @pytest.mark.parametrize("part", ["system_data", "instance_info", "neuron_hardware_info", "neuron_k8s_info"])
 @pytest.mark.parametrize("given", [None, {}, [], "x", 7, False, {"error": 5}])
-def test_a_part_of_the_machine_that_is_none_does_not_cost_the_runtimes(part, given):
+def test_an_invalid_part_of_the_machine_leaves_the_values_of_the_runtimes(part, given):
     feed = Feed()
     feed.tick(record(cores=2))
     assert feed.tick({**record(cores=2), part: given})["neuron.core.utilization"] == {"0 0": 31.25, "1 0": 0}
 
 
-def test_an_unknown_group_is_said_once_for_good():
+def test_an_unknown_group_is_reported_only_once():
     feed = Feed()
     made = record()
     made["system_data"]["power 2"] = {"x": 1}
@@ -813,20 +813,20 @@ def test_an_unknown_group_is_said_once_for_good():
     made["brand_new"] = {"x": 1}
     feed.tick(made)
     assert feed.problems() == [
-        "the group power N of the system is not known",
-        "the group links of a runtime is not known",
+        "the group power N of the system is unknown",
+        "the group links of a runtime is unknown",
     ]
     feed.tick(made)
     assert feed.problems() == []
 
 
-def test_kinds_of_problems_in_one_tick_are_bounded():
+def test_the_problems_of_one_tick_are_bounded():
     feed = Feed()
     feed.tick(*[f"line {chr(65 + n % 26)}{chr(65 + n // 26)}".encode() for n in range(500)])
     assert len(feed.problems()) <= 32
 
 
-def test_a_period_beyond_belief_does_not_hold_for_ever():
+def test_a_very_long_period_keeps_values_for_three_hours_at_most():
     feed = Feed()
     feed.tick(record(period=1e12))
     feed.now += 3 * 3600

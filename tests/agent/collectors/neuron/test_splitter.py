@@ -8,7 +8,6 @@ import pytest
 
 from agent.collectors.neuron import monitor
 from agent.collectors.neuron.monitor import Input, RecordSplitter
-from agent.collectors.neuron.problems import Problems
 from agent.host import pipe as host
 
 
@@ -17,27 +16,27 @@ def pipe():
     """The two ends of a pipe, and what reads from it."""
     reading, writing = os.pipe()
     ends = [reading, writing]
-    problems = Problems()
-    yield Input(reading, problems), writing, problems, ends
+    problems = []
+    yield Input(reading, problems.append), writing, problems, ends
     for fd in ends:
         os.close(fd)
 
 
 def test_a_record_is_a_line():
-    splitter = RecordSplitter(Problems())
+    splitter = RecordSplitter([].append)
     assert [*splitter.split(b'{"a":1}\n{"b"')] == [b'{"a":1}']
     assert [*splitter.split(b':2}\n\n  \r\n{"c":3}\n')] == [b'{"b":2}', b'{"c":3}']
     assert splitter.take_rest() == b""
 
 
-def test_a_record_may_be_printed_for_people():
-    splitter = RecordSplitter(Problems())
+def test_a_record_may_be_pretty_printed():
+    splitter = RecordSplitter([].append)
     text = b'{\n  "a": {\n    "b": 1\n  }\n}\n'
     assert [*splitter.split(text + b'{"c":1}\n' + text)] == [text[:-1], b'{"c":1}', text[:-1]]
 
 
-def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
-    splitter = RecordSplitter(Problems())
+def test_a_pretty_printed_record_that_was_cut_ends_where_the_next_begins():
+    splitter = RecordSplitter([].append)
     assert [*splitter.split(b'{\n  "a": 1\n{"b":1}\n{\n{\n  "c": 1\n}\n')] == [
         b'{\n  "a": 1',
         b'{"b":1}',
@@ -46,40 +45,40 @@ def test_a_record_for_people_that_was_cut_ends_where_the_next_begins():
     ]
 
 
-def test_what_has_not_ended_is_the_rest():
-    splitter = RecordSplitter(Problems())
+def test_an_unfinished_record_is_the_rest():
+    splitter = RecordSplitter([].append)
     assert [*splitter.split(b'{"a":1}\n{\n "b": 1')] == [b'{"a":1}']
     assert splitter.take_rest() == b'{\n "b": 1'
     assert splitter.take_rest() == b""
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_a_record_that_is_too_long_is_passed_over_to_its_end(size):
-    problems = Problems()
-    splitter = RecordSplitter(problems, max_size=50)
+def test_a_record_that_is_too_long_is_skipped_to_its_end(size):
+    problems = []
+    splitter = RecordSplitter(problems.append, max_size=50)
     text = b"x" * 51 + b'\n{"a":1}\n' + b"y" * 50 + b"\n" + b"z" * 60 + b"\n{\n" + b'"a":1,\n' * 20 + b"}\n"
     found = []
     for n in range(0, len(text), size):
         found += splitter.split(text[n : n + size])
     assert found[:2] == [b'{"a":1}', b"y" * 50]
-    assert problems.take() == ["a record above 0 MiB was skipped"]
+    assert problems == ["a record above 0 MiB was skipped"] * 3
 
 
-def test_the_rest_of_a_record_that_is_too_long_is_a_record_that_was_cut():
-    splitter = RecordSplitter(Problems(), max_size=10)
+def test_the_rest_of_a_record_that_is_too_long_is_an_opening_brace():
+    splitter = RecordSplitter([].append, max_size=10)
     assert [*splitter.split(b"x" * 11)] == []
     assert splitter.take_rest() == b"{"
 
 
 def test_memory_is_bounded_by_the_longest_record():
-    problems = Problems()
-    splitter = RecordSplitter(problems, max_size=1 << 20)
+    problems = []
+    splitter = RecordSplitter(problems.append, max_size=1 << 20)
     for _ in range(100):
         assert [*splitter.split(b"x" * (1 << 16))] == []
         assert sum(map(len, splitter._line)) <= 1 << 20
 
 
-def test_what_is_there_is_read_and_nobody_waits(pipe):
+def test_reading_a_pipe_does_not_wait(pipe):
     reader, writing, _, _ = pipe
     assert [*reader.read(0.0)] == []
     os.write(writing, b'{"a":1}\n{"b"')
@@ -90,7 +89,7 @@ def test_what_is_there_is_read_and_nobody_waits(pipe):
     assert reader._pipe.ended is None
 
 
-def test_the_end_is_told_and_the_rest_with_it(pipe):
+def test_an_end_within_a_record_yields_the_rest(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b'{"a":1}\n{"b"')
     ends.remove(writing)
@@ -100,7 +99,7 @@ def test_the_end_is_told_and_the_rest_with_it(pipe):
     assert [*reader.read(0.0)] == []
 
 
-def test_an_end_between_records_is_no_rest(pipe):
+def test_an_end_between_records_has_no_rest(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b'{"a":1}\n \n')
     ends.remove(writing)
@@ -109,7 +108,7 @@ def test_an_end_between_records_is_no_rest(pipe):
     assert (reader._pipe.ended, reader._unfinished) == (host.CLOSED, False)
 
 
-def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, monkeypatch):
+def test_one_tick_reads_a_bounded_number_of_bytes(pipe, monkeypatch):
     monkeypatch.setattr(monitor, "MAX_READ", 4 * host.CHUNK)
     reader, writing, _, ends = pipe
     line = b'{"a":"' + b"x" * 99_991 + b'"}\n'
@@ -132,7 +131,7 @@ def test_what_comes_faster_than_it_can_be_taken_waits_for_the_next_tick(pipe, mo
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="Linux only")
-def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until, monkeypatch):
+def test_a_record_larger_than_the_pipe_is_read_in_one_tick(pipe, until, monkeypatch):
     monkeypatch.setattr(monitor, "WAIT_MS", 10_000)  # however busy this machine is
     reader, writing, _, ends = pipe
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
@@ -151,14 +150,14 @@ def test_a_record_for_which_the_pipe_is_too_small_is_read_in_one_go(pipe, until,
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux only")
-def test_a_pipe_is_made_to_hold_the_largest_record_that_was_seen(pipe):
+def test_the_pipe_is_enlarged_to_hold_the_largest_known_record(pipe):
     _, writing, _, _ = pipe
     if fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ) < monitor.PIPE_SIZE:
         pytest.skip("this user may not enlarge pipes")
     assert os.write(writing, b"x" * 450_000) == 450_000
 
 
-def test_the_mode_of_the_pipe_which_others_share_stays_as_it_is(pipe):
+def test_the_pipe_stays_blocking_since_other_processes_share_it(pipe):
     reader, writing, _, ends = pipe
     os.write(writing, b"x")
     list(reader.read(0.0))
@@ -169,15 +168,15 @@ def test_a_regular_file_is_read_to_its_end(tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b'{"a":1}\n' * 3)
     fd = os.open(path, os.O_RDONLY)
-    reader = Input(fd, Problems())
+    reader = Input(fd, [].append)
     assert [*reader.read(0.0)] == [b'{"a":1}'] * 3
     assert reader._pipe.ended == host.CLOSED
     os.close(fd)
 
 
-def test_what_cannot_be_read_has_ended(tmp_path):
+def test_an_unreadable_file_has_ended_with_its_error(tmp_path):
     fd = os.open(tmp_path, os.O_RDONLY)
-    reader = Input(fd, Problems())
+    reader = Input(fd, [].append)
     assert [*reader.read(0.0)] == []
     assert reader._pipe.ended == "Is a directory"
     os.close(fd)

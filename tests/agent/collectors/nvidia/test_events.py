@@ -17,101 +17,101 @@ def xids(watched):
     }
 
 
-def test_each_xid_of_each_gpu_is_counted_from_the_tick_before_it_came(driver, watch):
-    told = driver("h100", 2)
+def test_xids_are_counted_by_gpu_and_number_from_the_tick_before_the_first(driver, watch):
+    fake = driver("h100", 2)
     watched = watch(Level.BASIC)
     watched.read()
     assert xids(watched) == {}
     before = watched.at
-    told.machine["events"] = "0:79,1:13,1:13,0:31"
-    told.tell()
+    fake.machine["events"] = "0:79,1:13,1:13,0:31"
+    fake.tell()
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (2, before), ("0", "31"): (1, before)}
-    told.machine["events"] = "1:13"
-    told.tell()
+    fake.machine["events"] = "1:13"
+    fake.tell()
     watched.read()
     assert xids(watched)["1", "13"] == (3, before)
-    del told.machine["events"]
-    told.tell()
+    del fake.machine["events"]
+    fake.tell()
     watched.read()
     assert xids(watched) == {("0", "79"): (1, before), ("1", "13"): (3, before), ("0", "31"): (1, before)}
 
 
-def test_the_first_xid_of_a_kind_counts_in_the_window_in_which_it_came(driver, watch):
-    told = driver("h100")
+def test_the_first_xid_of_a_kind_is_an_increase_of_its_window(driver, watch):
+    fake = driver("h100")
     watched, window = watch(Level.BASIC), Window(0, born=START)
     watched.read()
     window.add(watched.points, watched.at)
-    told.machine["events"] = "0:48"
-    told.tell()
+    fake.machine["events"] = "0:48"
+    fake.tell()
     watched.read()
     assert [p.increase for p in window.add(watched.points, watched.at) if p.metric.name == "gpu.xid"] == [1]
 
 
-def test_nobody_waits_for_events(driver, watch):
-    told = driver("h100")
+def test_reading_events_does_not_wait(driver, watch):
+    fake = driver("h100")
     watched = watch(Level.BASIC)
-    told.calls(WAIT)
+    fake.calls(WAIT)
     watched.read()
-    assert told.calls(WAIT) == 1
-    told.machine["events"] = "0:13,0:13,0:13"
-    told.tell()
+    assert fake.calls(WAIT) == 1
+    fake.machine["events"] = "0:13,0:13,0:13"
+    fake.tell()
     watched.read()
-    assert told.calls(WAIT) == 4
+    assert fake.calls(WAIT) == 4
 
 
-def test_a_flood_of_events_is_taken_in_parts(driver, watch):
-    told = driver("h100")
+def test_many_events_are_read_in_one_tick(driver, watch):
+    fake = driver("h100")
     watched = watch(Level.BASIC)
     watched.read()
-    told.machine["events"] = ",".join(["0:13"] * 200)
-    told.tell()
+    fake.machine["events"] = ",".join(["0:13"] * 200)
+    fake.tell()
     watched.read()
     assert xids(watched)["0", "13"][0] == 200
 
 
-def test_the_xids_of_a_gpu_that_is_lost_are_still_told(driver, watch):
-    told = driver("h100")
+def test_the_xids_of_a_lost_gpu_are_reported(driver, watch):
+    fake = driver("h100")
     watched = watch(Level.BASIC)
     watched.read()
-    told.gpus[0]["lost"] = 1
-    told.machine["events"] = "0:79"
-    told.tell()
+    fake.gpus[0]["lost"] = 1
+    fake.machine["events"] = "0:79"
+    fake.tell()
     read = watched.read()
     assert read == {"gpu.state{gpu=0}": 0, "gpu.xid{gpu=0,xid=79}": 1}
 
 
-def test_a_lost_gpu_does_not_keep_the_events_of_the_others_from_coming(driver, watch):
-    told = driver("h100", 2)
+def test_a_lost_gpu_does_not_block_the_events_of_the_others(driver, watch):
+    fake = driver("h100", 2)
     watched = watch(Level.BASIC)
     watched.read()
-    told.gpus[0]["lost"] = 1
-    told.machine["wait"] = "!15"
-    told.tell()
+    fake.gpus[0]["lost"] = 1
+    fake.machine["wait"] = "!15"
+    fake.tell()
     watched.read()
-    del told.machine["wait"]
-    told.machine["events"] = "1:31"
-    told.tell()
+    del fake.machine["wait"]
+    fake.machine["events"] = "1:31"
+    fake.tell()
     watched.read()
     assert xids(watched).keys() == {("1", "31")}
     assert watched.problems == []
 
 
 def test_a_gpu_without_events_is_not_registered(driver, watch):
-    told = driver("h100")
-    told.gpus[0]["events"] = 0
-    told.tell()
-    told.calls("nvmlDeviceRegisterEvents"), told.calls(WAIT)
+    fake = driver("h100")
+    fake.gpus[0]["events"] = 0
+    fake.tell()
+    fake.calls("nvmlDeviceRegisterEvents"), fake.calls(WAIT)
     watched = watch(Level.BASIC)
     watched.read()
-    assert told.calls("nvmlDeviceRegisterEvents") == told.calls(WAIT) == 0
+    assert fake.calls("nvmlDeviceRegisterEvents") == fake.calls(WAIT) == 0
     assert watched.problems == []
 
 
-def test_events_that_cannot_be_had_are_one_problem(driver, watch):
-    told = driver("h100", 4)
-    told.machine["wait"] = "!999"
-    told.tell()
+def test_failing_events_are_one_problem(driver, watch):
+    fake = driver("h100", 4)
+    fake.machine["wait"] = "!999"
+    fake.tell()
     watched = watch(Level.BASIC)
     watched.read()
     assert watched.problems == ["Xid events: events: Unknown Error (NVML 999)"]

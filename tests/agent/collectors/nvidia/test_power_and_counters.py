@@ -21,18 +21,18 @@ ECC = "gpu.ecc.uncorrected{gpu=0}"
 @pytest.fixture
 def gpu(driver, watch):
     """A GPU whose fields the test sets: `gpu(level, 83=...)`."""
-    told = driver("h100")
+    fake = driver("h100")
 
     def start(level=Level.ALL):
         made = watch(level)
 
         def read(seconds=1.0, **fields):
-            told.gpus[0]["field"] |= {name.removeprefix("f"): value for name, value in fields.items()}
-            told.tell()
+            fake.gpus[0]["field"] |= {name.removeprefix("f"): value for name, value in fields.items()}
+            fake.tell()
             return made.read(seconds)
 
         made.after = read
-        made.driver = told
+        made.driver = fake
         return made
 
     return start
@@ -42,24 +42,24 @@ def start_time(watched, name):
     return next(point.start_time for point in watched.points if key(point) == name)
 
 
-def test_the_power_is_the_energy_over_the_time_since_the_last_tick(gpu):
+def test_power_is_the_energy_since_the_last_tick_divided_by_the_time(gpu):
     watched = gpu(Level.BASIC)
     assert watched.after(f83=1_000_000)[POWER] == 631.95  # the sensor's, since there is no time to speak of yet
     read = watched.after(5, f83=3_500_000)  # 2500 J in 5 s
     assert read[POWER] == 500
     assert read["gpu.power.utilization{gpu=0}"] == 100 * 500 / 700
-    assert ENERGY not in read  # asked for, but told from level detailed on
+    assert ENERGY not in read  # asked for, but fake from level detailed on
     assert watched.after(2, f83=3_700_000)[POWER] == 100
 
 
-def test_over_a_short_time_the_sensor_tells_the_power_and_the_energy_goes_on_counting(gpu):
+def test_over_a_short_time_the_power_is_that_of_the_sensor(gpu):
     watched = gpu(Level.BASIC)
     watched.after(f83=1_000_000)
     assert watched.after(0.3, f83=1_300_000)[POWER] == 631.95
     assert watched.after(0.3, f83=1_300_000)[POWER] == pytest.approx(300 / 0.6)
 
 
-def test_a_gpu_that_counts_no_energy_tells_the_sensors_power(gpu):
+def test_without_an_energy_counter_the_power_is_that_of_the_sensor(gpu):
     watched = gpu()
     watched.driver.gpus[0]["field"]["83"] = None
     for _ in range(3):
@@ -69,13 +69,13 @@ def test_a_gpu_that_counts_no_energy_tells_the_sensors_power(gpu):
     assert watched.problems == []
 
 
-def test_energy_that_stands_still_is_none_and_no_power_of_zero(gpu):
+def test_an_energy_counter_that_stands_still_is_not_a_power_of_zero(gpu):
     watched = gpu()
     for _ in range(3):
         assert watched.after(5, f83=0)[POWER] == 631.95
 
 
-def test_without_a_limit_there_is_a_power_and_no_share_of_it(gpu):
+def test_without_a_limit_power_utilization_is_absent(gpu):
     watched = gpu(Level.BASIC)
     watched.driver.gpus[0]["limit"] = None
     read = watched.after()
@@ -83,14 +83,14 @@ def test_without_a_limit_there_is_a_power_and_no_share_of_it(gpu):
     assert "gpu.power.utilization{gpu=0}" not in read
 
 
-def test_a_power_above_the_limit_is_all_of_it(gpu):
+def test_power_above_the_limit_is_100_percent(gpu):
     watched = gpu(Level.BASIC)
     watched.after(f83=0)
     read = watched.after(1, f83=720_000)
     assert (read[POWER], read["gpu.power.utilization{gpu=0}"]) == (720, 100)
 
 
-def test_counters_count_since_they_were_first_seen(gpu):
+def test_counters_start_at_their_first_reading(gpu):
     watched = gpu()
     watched.after(f4=7)
     first = watched.at
@@ -100,7 +100,7 @@ def test_counters_count_since_they_were_first_seen(gpu):
     assert start_time(watched, ECC) == first
 
 
-def test_a_value_of_zero_in_between_is_held_back_and_leaps_nowhere(gpu):
+def test_a_single_zero_is_ignored_and_causes_no_jump(gpu):
     watched = gpu()
     watched.after(10, f83=5_000_000, f4=3)
     read = watched.after(10, f83=0, f4=0)
@@ -114,7 +114,7 @@ def test_a_value_of_zero_in_between_is_held_back_and_leaps_nowhere(gpu):
     assert start_time(watched, ENERGY) == start_time(watched, ECC) == watched.at - 20_000_000_000
 
 
-def test_a_driver_that_was_loaded_anew_begins_another_life(gpu):
+def test_counters_of_a_reloaded_driver_have_a_new_start_time(gpu):
     watched = gpu()
     watched.after(f83=5_000_000)
     watched.after(f83=1_000)
@@ -133,7 +133,7 @@ def test_throttled_time_is_in_seconds_by_reason(gpu):
     ]
 
 
-def test_remapped_rows_are_told_by_cause(gpu):
+def test_remapped_rows_are_counted_by_cause(gpu):
     read = gpu().after(f142="5u", f143="2u")
     assert read["gpu.rows.remapped{cause=correctable,gpu=0}"] == 5
     assert read["gpu.rows.remapped{cause=uncorrectable,gpu=0}"] == 2
@@ -145,7 +145,7 @@ def test_remapped_rows_are_told_by_cause(gpu):
     ),
     st.sets(st.integers(0, 29)),
 )
-def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults):
+def test_single_zeros_do_not_change_the_increases_of_a_window(values, faults):
     from agent.datapoint import counter
     from agent.host.counters import Life
 
@@ -167,10 +167,10 @@ def test_zeros_in_between_change_nothing_of_what_a_window_sums_up(values, faults
     assert increases(spoilt) == values[-1] - values[0]
 
 
-def test_profiles_say_what_was_captured_and_what_was_made(driver):
+def test_profiles_separate_captured_values_from_invented_ones(driver):
     from tests.doubles.nvml.driver import PROFILES
 
     for path in PROFILES.glob("*.json"):
-        told = json.loads(path.read_text())
-        assert told["origin"]
-        assert all(gpu.keys() == {"captured", "made"} for gpu in told["gpus"])
+        fake = json.loads(path.read_text())
+        assert fake["origin"]
+        assert all(gpu.keys() == {"captured", "made"} for gpu in fake["gpus"])

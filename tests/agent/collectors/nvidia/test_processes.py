@@ -54,7 +54,7 @@ def shares(watched, seconds=10):
 
 
 def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_members(driver, watch, process):
-    told = driver("h100")
+    fake = driver("h100")
     process(11000)
     process(11327, parent=11000)
     process(11345, parent=11327)
@@ -62,35 +62,35 @@ def test_the_memory_and_the_utilization_of_the_tree_are_the_sums_over_its_member
     watched = watch(Level.BASIC, pid=11000)
     memory = (2566 + 15690) * MIB
     assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL}
-    told.gpus[0]["samples"] = "11345:1800000000000100:60,11327:1800000000000101:15,11328:1800000000000099:20"
-    told.tell()
+    fake.gpus[0]["samples"] = "11345:1800000000000100:60,11327:1800000000000101:15,11328:1800000000000099:20"
+    fake.tell()
     assert shares(watched) == {USED: memory, SHARE: 100 * memory / TOTAL, BUSY: 75}
     assert watched.collector.describe().endswith(", the process tree is found by pid")
 
 
-def test_the_utilization_is_over_the_time_since_the_last_look(driver, watch, process):
-    told = driver("h100")
+def test_utilization_of_the_tree_covers_the_time_since_the_last_reading(driver, watch, process):
+    fake = driver("h100")
     process(11345)
     watched = watch(Level.BASIC, pid=11345)
     assert BUSY not in shares(watched)  # of the whole time that the driver remembers
     assert shares(watched)[BUSY] == 0  # nothing ran since
-    told.gpus[0]["samples"] = "11345:1800000000000200:42"
-    told.tell()
+    fake.gpus[0]["samples"] = "11345:1800000000000200:42"
+    fake.tell()
     assert shares(watched)[BUSY] == 42
     assert shares(watched)[BUSY] == 0
     assert watched.problems == []
 
 
-def test_gpus_that_the_tree_does_not_use_are_left_out(driver, watch, process):
-    told = driver("h100", 3)
-    told.gpus[0]["processes"] = told.gpus[2]["processes"] = "4711:1000"
-    told.tell()
+def test_gpus_that_the_tree_does_not_use_have_no_process_metrics(driver, watch, process):
+    fake = driver("h100", 3)
+    fake.gpus[0]["processes"] = fake.gpus[2]["processes"] = "4711:1000"
+    fake.tell()
     process(11345)
     watched = watch(Level.BASIC, pid=11345)
     assert {name.partition("{")[2] for name in shares(watched)} == {"gpu=1}"}
 
 
-def test_a_tree_that_uses_no_gpu_has_no_share(driver, watch, process):
+def test_a_tree_that_uses_no_gpu_has_no_process_metrics(driver, watch, process):
     driver("h100")
     process(500)
     watched = watch(Level.BASIC, pid=500)
@@ -98,7 +98,7 @@ def test_a_tree_that_uses_no_gpu_has_no_share(driver, watch, process):
     assert watched.collector.describe().endswith(", the process tree is on no GPU")
 
 
-def test_a_tree_that_has_ended_has_no_share_and_the_gpus_are_read_all_the_same(driver, watch, process, proc):
+def test_the_gpus_are_read_after_the_tree_has_ended(driver, watch, process, proc):
     driver("h100")
     process(11345)
     watched = watch(Level.BASIC, pid=11345)
@@ -109,62 +109,78 @@ def test_a_tree_that_has_ended_has_no_share_and_the_gpus_are_read_all_the_same(d
     assert read["gpu.state{gpu=0}"] == 1
 
 
-def test_a_process_that_was_never_there_leaves_the_gpus(driver, watch, proc):
+def test_a_lost_gpu_has_no_process_metrics_and_no_problem_until_it_returns(driver, watch, process):
+    fake = driver("h100", 2)
+    process(11345)
+    watched = watch(Level.BASIC, pid=11345)
+    assert USED in shares(watched)
+    fake.gpus[0] |= {"lost": 1, "handle": "!15"}
+    fake.tell()
+    for _ in range(3):
+        assert USED not in shares(watched)
+        assert watched.problems == []
+    del fake.gpus[0]["lost"], fake.gpus[0]["handle"]
+    fake.tell()
+    assert BUSY not in shares(watched, 300)  # the samples cover the time in which it was lost
+    assert BUSY in shares(watched)
+
+
+def test_the_gpus_are_read_if_the_process_does_not_exist(driver, watch, proc):
     driver("h100")
     watched = watch(Level.BASIC, pid=4711)
     assert shares(watched) == {}
     assert watched.read(10)["gpu.state{gpu=0}"] == 1
 
 
-def test_without_a_process_to_watch_nobody_asks_for_processes(driver, watch):
-    told = driver("h100")
+def test_without_pid_the_processes_are_not_queried(driver, watch):
+    fake = driver("h100")
     watched = watch()
-    told.calls("nvmlDeviceGetComputeRunningProcesses_v3")
+    fake.calls("nvmlDeviceGetComputeRunningProcesses_v3")
     watched.read()
-    assert told.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 0
+    assert fake.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 0
 
 
-def test_who_computes_and_draws_counts_once(driver, watch, process):
-    told = driver("rtx4080s")
-    told.gpus[0]["processes"], told.gpus[0]["graphics"] = "5022:1000", "5022:1500,7:9"
-    told.tell()
+def test_a_process_in_two_lists_counts_once(driver, watch, process):
+    fake = driver("rtx4080s")
+    fake.gpus[0]["processes"], fake.gpus[0]["graphics"] = "5022:1000", "5022:1500,7:9"
+    fake.tell()
     process(5022)
     assert shares(watch(Level.BASIC, pid=5022))[USED] == 1500
 
 
-def test_clients_of_mps_are_found(driver, watch, process):
-    told = driver("h100")
-    told.gpus[0]["processes"], told.gpus[0]["mps"] = "1:100", "11345:700"
-    told.tell()
+def test_mps_clients_are_found(driver, watch, process):
+    fake = driver("h100")
+    fake.gpus[0]["processes"], fake.gpus[0]["mps"] = "1:100", "11345:700"
+    fake.tell()
     process(11345)
     assert shares(watch(Level.BASIC, pid=11345))[USED] == 700
 
 
-def test_memory_that_the_driver_does_not_tell_is_absent_and_garbage_too(driver, watch, process):
-    told = driver("h100")
+def test_unknown_and_impossible_memory_of_a_process_is_absent(driver, watch, process):
+    fake = driver("h100")
     process(11345)
-    told.gpus[0]["processes"] = "11345:!,0:1"
-    told.tell()
+    fake.gpus[0]["processes"] = "11345:!,0:1"
+    fake.tell()
     watched = watch(Level.BASIC, pid=11345)
     shares(watched)
     assert shares(watched) == {BUSY: 0}
-    told.gpus[0]["processes"] = f"11345:{TOTAL * 2}"
-    told.tell()
+    fake.gpus[0]["processes"] = f"11345:{TOTAL * 2}"
+    fake.tell()
     assert shares(watched) == {}
 
 
-def test_a_driver_that_keeps_its_processes_secret_is_said(driver, watch, process):
-    told = driver("h100")
-    told.gpus[0]["processes"] = "!4"
-    told.tell()
+def test_a_forbidden_process_list_is_reported(driver, watch, process):
+    fake = driver("h100")
+    fake.gpus[0]["processes"] = "!4"
+    fake.tell()
     process(11345)
     watched = watch(Level.BASIC, pid=11345)
     assert shares(watched) == {}
     assert watched.problems == ["GPU 0: processes: Insufficient Permissions (NVML 4)"]
 
 
-def test_on_a_divided_gpu_the_share_is_told_of_each_instance(driver, watch, process):
-    told = driver("h100_mig")
+def test_each_mig_instance_has_its_own_process_metrics(driver, watch, process):
+    fake = driver("h100_mig")
     process(21198)
     process(21181, parent=21198)
     watched = watch(Level.BASIC, pid=21198)
@@ -175,38 +191,36 @@ def test_on_a_divided_gpu_the_share_is_told_of_each_instance(driver, watch, proc
         "gpu.process.memory.utilization{gpu=0,mig=1}": 100 * 1272 / 19968,
     }
     assert watched.problems == []
-    told.calls("nvmlDeviceGetProcessUtilization")
+    fake.calls("nvmlDeviceGetProcessUtilization")
     shares(watched)
-    assert told.calls("nvmlDeviceGetProcessUtilization") == 0  # not supported there
+    assert fake.calls("nvmlDeviceGetProcessUtilization") == 0  # not supported there
 
 
 # -- containers -------------------------------------------------------------------------------------------------
 
 
-def test_a_driver_that_numbers_as_our_namespace_does_is_understood_by_nspid(driver, watch, process, contained):
-    told = driver("h100")
+def test_pids_of_the_agents_namespace_are_matched_by_nspid(driver, watch, process, contained):
+    fake = driver("h100")
     contained(900, 1)  # /proc is the host's, we are in a container
     process(11345, inner=(27,))
     process(11346, parent=11345, inner=(28,))
-    told.gpus[0]["processes"] = "27:1000,28:500,29:9"
-    told.tell()
+    fake.gpus[0]["processes"] = "27:1000,28:500,29:9"
+    fake.tell()
     watched = watch(Level.BASIC, pid=11345)
     assert shares(watched)[USED] == 1500
 
 
-def test_a_driver_that_numbers_as_the_host_does_is_understood_from_a_container_with_the_hosts_proc(
-    driver, watch, process, contained
-):
+def test_pids_of_the_host_are_matched_in_a_container_with_the_hosts_proc(driver, watch, process, contained):
     driver("h100")
     contained(900, 1)
     process(11345, inner=(27,))
     assert shares(watch(Level.BASIC, pid=11345))[USED] == 15690 * MIB
 
 
-def test_in_a_container_whose_pids_the_driver_does_not_know_the_open_device_is_the_trees_as_a_whole(
+def test_in_a_container_with_unknown_pids_a_gpu_with_an_open_device_file_counts_as_a_whole(
     driver, watch, process, contained
 ):
-    told = driver("h100", 2)
+    fake = driver("h100", 2)
     contained(1)
     process(27, files=("/dev/null", "/dev/nvidia1", "/dev/nvidiactl"))
     watched = watch(Level.BASIC, pid=27)
@@ -217,59 +231,57 @@ def test_in_a_container_whose_pids_the_driver_does_not_know_the_open_device_is_t
         "gpu.process.utilization{gpu=1}": 0,
     }
     assert watched.collector.describe().endswith("the process tree is found by open device files, each GPU as a whole")
-    told.gpus[1]["processes"] = None  # nor does it list any
-    told.tell()
+    fake.gpus[1]["processes"] = None  # nor does it list any
+    fake.tell()
     assert shares(watched)["gpu.process.memory.used{gpu=1}"] == 19818 * MIB
 
 
-def test_in_a_container_a_pid_that_is_known_with_no_memory_leaves_the_memory_of_the_gpu(
-    driver, watch, process, contained
-):
-    told = driver("h100")
+def test_in_a_container_a_known_pid_without_memory_gets_the_memory_of_the_gpu(driver, watch, process, contained):
+    fake = driver("h100")
     contained(1)
     process(27)
-    told.gpus[0] |= {"processes": "27:0", "samples": "645400:1:13"}  # as driver 560 does
-    told.tell()
+    fake.gpus[0] |= {"processes": "27:0", "samples": "645400:1:13"}  # as driver 560 does
+    fake.tell()
     watched = watch(Level.BASIC, pid=27)
     shares(watched)
-    told.gpus[0]["samples"] = "645400:2:13"
-    told.tell()
+    fake.gpus[0]["samples"] = "645400:2:13"
+    fake.tell()
     assert shares(watched) == {USED: 19818 * MIB, SHARE: 100 * 19818 / 81559, BUSY: 100}
 
 
-def test_in_a_container_the_utilization_is_not_known_where_strangers_share_the_gpu(driver, watch, process, contained):
-    told = driver("h100")
+def test_in_a_container_utilization_is_absent_if_others_share_the_gpu(driver, watch, process, contained):
+    fake = driver("h100")
     contained(1)
     process(27)
-    told.gpus[0] |= {"processes": "27:5000,28:6000", "samples": "645400:1:13"}
-    told.tell()
+    fake.gpus[0] |= {"processes": "27:5000,28:6000", "samples": "645400:1:13"}
+    fake.tell()
     watched = watch(Level.BASIC, pid=27)
     shares(watched)
-    told.gpus[0]["samples"] = "645400:2:13"
-    told.tell()
+    fake.gpus[0]["samples"] = "645400:2:13"
+    fake.tell()
     assert shares(watched) == {USED: 5000, SHARE: 100 * 5000 / TOTAL}
 
 
-def test_outside_a_container_open_files_prove_nothing(driver, watch, process):
+def test_outside_a_container_open_device_files_are_ignored(driver, watch, process):
     driver("h100")
     process(27, files=("/dev/nvidia0",))
     assert shares(watch(Level.BASIC, pid=27)) == {}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_real_tree_is_found_under_its_real_pids(driver, library, tmp_path, until):
+def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, until):
     from agent.collectors.nvidia import NvidiaCollector
     from tests.agent.collectors.nvidia.conftest import Watch
 
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    told = driver("h100")
+    fake = driver("h100")
     parent = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
     try:
         listing = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         child = until(lambda: listing.read_text().split())[0]
-        told.gpus[0]["processes"] = f"{child}:4096,1:77"
-        told.tell()
+        fake.gpus[0]["processes"] = f"{child}:4096,1:77"
+        fake.tell()
         collector = NvidiaCollector(NvidiaCollector.Config(root=tmp_path, pid=parent.pid))
         collector.level = Level.BASIC
         assert shares(Watch(collector))[USED] == 4096

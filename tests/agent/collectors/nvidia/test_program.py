@@ -22,18 +22,18 @@ def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
     plugins_folder.add(
         "gpus", "from agent.collectors.nvidia import NvidiaCollector as Gpus", collectors=[("gpus", "Gpus")]
     )
-    told = Driver(tmp_path, "h100", 2)
+    fake = Driver(tmp_path, "h100", 2)
     env = {
         "PYTHONPATH": plugins_folder.folder,
         "LD_LIBRARY_PATH": library.parent,
-        VARIABLE: told.path,
+        VARIABLE: fake.path,
         "CHIPWATCH_COLLECTORS__GPUS__PROC": proc,
     }
 
     def call(how, *words, **more):
         return how("--collector", "gpus", "--format", "json", *words, env=env | more)
 
-    call.driver = told
+    call.driver = fake
     return call
 
 
@@ -41,7 +41,7 @@ def names(text):
     return Counter(json.loads(line)["name"] for line in text.splitlines())
 
 
-def test_once_prints_all_that_there_is(agent, gpu_agent):
+def test_once_prints_all_metrics(agent, gpu_agent):
     gpu_agent.driver.gpus[0]["field"]["83"] = "1000000@500000"
     gpu_agent.driver.write()
     done = gpu_agent(agent.run, "--once", "--level", "all")
@@ -51,12 +51,12 @@ def test_once_prints_all_that_there_is(agent, gpu_agent):
     assert seen["gpu.throttled"] == 12
 
 
-def test_check_says_what_was_found(agent, gpu_agent):
+def test_check_prints_the_models_and_the_driver(agent, gpu_agent):
     done = agent.run("check", "--collector", "gpus", env=gpu_agent(lambda *words, env: env))
     assert "2 x NVIDIA H100 80GB HBM3, driver 590.48.01" in done.stdout
 
 
-def test_a_call_that_never_returns_costs_this_collector_only_and_the_program_still_ends(agent, gpu_agent, until):
+def test_a_query_that_hangs_blocks_only_this_collector(agent, gpu_agent, until):
     gpu_agent.driver.gpus[1]["temperature"] = "hang"
     gpu_agent.driver.write()
     running = gpu_agent(agent.start, "--collector", "cpu", "--interval", "0.1")
@@ -68,7 +68,7 @@ def test_a_call_that_never_returns_costs_this_collector_only_and_the_program_sti
     assert "the last reading has not returned" in running.errors()
 
 
-def test_a_driver_that_hangs_when_it_is_opened_costs_no_more(agent, gpu_agent, until):
+def test_a_driver_that_hangs_in_open_blocks_only_this_collector(agent, gpu_agent, until):
     gpu_agent.driver.machine["init"] = "hang"
     gpu_agent.driver.write()
     running = gpu_agent(agent.start, "--collector", "cpu", "--interval", "0.1")
@@ -78,21 +78,21 @@ def test_a_driver_that_hangs_when_it_is_opened_costs_no_more(agent, gpu_agent, u
     assert seconds_since(begun) < 5
 
 
-def test_a_driver_without_its_library_is_absent_with_the_reason(agent, gpu_agent, tmp_path):
+def test_a_missing_library_is_named_as_the_reason(agent, gpu_agent, tmp_path):
     if subprocess.run(["sh", "-c", "ldconfig -p | grep -q libnvidia-ml"], check=False).returncode == 0:
         pytest.skip("this machine has the real library")
     env = gpu_agent(lambda *words, env: env) | {"LD_LIBRARY_PATH": tmp_path / "empty"}
     done = agent.run("check", "--collector", "gpus", env=env)
-    assert "absent   NVML: NVML Shared Library Not Found (NVML 12): libnvidia-ml.so.1 cannot be loaded" in done.stdout
+    assert "MISSING  NVML: NVML Shared Library Not Found (NVML 12): libnvidia-ml.so.1 cannot be loaded" in done.stdout
 
 
 def run(library, tmp_path, proc, source, **env):
     """Run a program of the fake driver's in a process of its own; return what it printed."""
-    told = Driver(tmp_path, "h100", 2)
+    fake = Driver(tmp_path, "h100", 2)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source), str(proc)],
         cwd=ROOT,
-        env={"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path), **env},
+        env={"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(fake.path), **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -102,8 +102,8 @@ def run(library, tmp_path, proc, source, **env):
     return json.loads(done.stdout)
 
 
-def test_a_process_that_was_forked_opens_nvml_anew_and_leaves_its_parents_alone(library, tmp_path, proc):
-    told = run(
+def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
+    fake = run(
         library,
         tmp_path,
         proc,
@@ -133,13 +133,13 @@ def test_a_process_that_was_forked_opens_nvml_anew_and_leaves_its_parents_alone(
         print(json.dumps({"first": first, "child": child, "calls": calls, "after": after}))
         """,
     )
-    assert told["child"] == told["first"]
-    assert told["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
-    assert set(told["first"]) <= set(told["after"])
+    assert fake["child"] == fake["first"]
+    assert fake["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
+    assert set(fake["first"]) <= set(fake["after"])
 
 
 def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, proc):
-    told = run(
+    fake = run(
         library,
         tmp_path,
         tmp_path / "nothing",
@@ -157,4 +157,15 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
             print(json.dumps(["pynvml" in sys.modules, "ctypes" in sys.modules]))
         """,
     )
-    assert told == [False, False]
+    assert fake == [False, False]
+
+
+def test_a_driver_that_comes_later_is_found_after_one_warning(agent, gpu_agent, proc, until):
+    version = proc / "driver/nvidia/version"
+    text = version.read_text()
+    version.unlink()
+    run = gpu_agent(agent.start, "--interval", "0.2", CHIPWATCH_COLLECTORS__GPUS__RETRY="1")
+    until(lambda: "tried again every 1 s" in run.errors())
+    version.write_text(text)
+    until(lambda: any(point["name"] == "gpu.utilization" for point in run.points()))
+    assert run.errors().count("nothing to read") == 1

@@ -60,7 +60,7 @@ ACTIVE = {
 }
 
 
-def test_an_h100_tells_at_level_basic_exactly_this(driver, watch):
+def test_the_values_of_an_h100_at_level_basic(driver, watch):
     driver("h100")
     gpu = watch(Level.BASIC)
     assert gpu.read() == BASIC
@@ -68,7 +68,7 @@ def test_an_h100_tells_at_level_basic_exactly_this(driver, watch):
     assert {point.at for point in gpu.points} == {gpu.at}
 
 
-def test_an_h100_tells_at_level_detailed_exactly_this_and_its_activity_from_the_second_tick_on(driver, watch):
+def test_the_values_of_an_h100_at_level_detailed_with_activity_from_the_second_tick(driver, watch):
     driver("h100")
     gpu = watch(Level.DETAILED)
     assert gpu.read() == DETAILED
@@ -76,7 +76,7 @@ def test_an_h100_tells_at_level_detailed_exactly_this_and_its_activity_from_the_
     assert gpu.problems == []
 
 
-def test_a_geforce_has_a_fan_and_neither_ecc_nor_rows_nor_nvlink_nor_a_memory_thermometer(driver, watch):
+def test_a_geforce_has_a_fan_but_no_ecc_rows_nvlink_or_memory_temperature(driver, watch):
     driver("rtx4080s")
     gpu = watch()
     gpu.read()
@@ -93,7 +93,7 @@ def test_a_geforce_has_a_fan_and_neither_ecc_nor_rows_nor_nvlink_nor_a_memory_th
     assert gpu.problems == []
 
 
-def test_a_t4_tells_what_turing_has(driver, watch):
+def test_the_values_of_a_t4(driver, watch):
     driver("t4")
     read = watch().read()
     expected = {
@@ -111,16 +111,16 @@ def test_a_t4_tells_what_turing_has(driver, watch):
 
 
 def test_each_of_eight_gpus_has_its_index(driver, watch):
-    told = driver("h100", 8)
-    for n, gpu in enumerate(told.gpus):
+    fake = driver("h100", 8)
+    for n, gpu in enumerate(fake.gpus):
         gpu["temperature"] = 40 + n
-    told.tell()
+    fake.tell()
     read = watch(Level.BASIC).read()
     assert len(read) == 8 * len(BASIC)
     assert [read[f"gpu.temperature{{gpu={n}}}"] for n in range(8)] == [40 + n for n in range(8)]
 
 
-def test_a_divided_gpu_tells_the_memory_and_the_activity_of_each_instance(driver, watch):
+def test_each_mig_instance_has_memory_and_utilization(driver, watch):
     driver("h100_mig")
     gpu = watch(Level.BASIC)
     whole = {
@@ -144,7 +144,7 @@ def test_a_divided_gpu_tells_the_memory_and_the_activity_of_each_instance(driver
     assert gpu.collector.describe() == "1 x NVIDIA H100 80GB HBM3, driver 590.48.01, 4 MIG instances"
 
 
-def test_an_instance_tells_the_activity_of_its_units_at_level_detailed(driver, watch):
+def test_a_mig_instance_has_activity_at_level_detailed(driver, watch):
     driver("h100_mig")
     gpu = watch(Level.DETAILED)
     gpu.read()
@@ -154,7 +154,7 @@ def test_an_instance_tells_the_activity_of_its_units_at_level_detailed(driver, w
     assert read["gpu.memory.total{gpu=0,mig=3}"] == 9856 * MIB
 
 
-def test_uuid_and_model_are_dimensions_when_asked_for(driver, watch):
+def test_uuid_and_model_are_dimensions_if_configured(driver, watch):
     driver("h100_mig")
     gpu = watch(Level.BASIC, dimensions=("uuid", "model"))
     gpu.read()
@@ -168,15 +168,15 @@ def test_uuid_and_model_are_dimensions_when_asked_for(driver, watch):
 
 @pytest.mark.parametrize("profile", ["h100", "h100_mig", "rtx4080s", "t4"])
 @pytest.mark.parametrize("dimensions", [(), ("model",), ("uuid", "model")])
-def test_the_contract_is_kept(driver, proc, tmp_path, profile, dimensions):
-    told = driver(profile, 2)
-    told.machine["events"] = "0:13,1:79"
-    told.write()
+def test_the_collector_keeps_the_contract(driver, proc, tmp_path, profile, dimensions):
+    fake = driver(profile, 2)
+    fake.machine["events"] = "0:13,1:79"
+    fake.write()
     config = NvidiaCollector.Config(proc=proc, root=tmp_path, dimensions=dimensions)
     assert check_collector(NvidiaCollector(config))
 
 
-def test_all_that_the_catalogue_promises_of_nvidia_is_declared_so():
+def test_the_declared_metrics_are_those_of_the_catalogue():
     text = (FIXTURES / "catalogue.md").read_text()
     gpu = text[text.index("## GPU (NVIDIA") : text.index("## Graphcore IPU")]
     rows = re.findall(r"^\| ((?:gpu\.process\.).*)", text, re.MULTILINE) + re.findall(
@@ -196,7 +196,7 @@ def test_all_that_the_catalogue_promises_of_nvidia_is_declared_so():
     assert not declared
 
 
-def test_what_instances_tell_is_declared_with_the_dimension_mig():
+def test_metrics_of_instances_are_declared_with_the_dimension_mig():
     instances = [metric for metric in NvidiaCollector.metrics if "mig" in metric.dims]
     assert {metric.dims for metric in instances} == {("gpu", "mig")}
     assert {"gpu.utilization", "gpu.memory.used", "gpu.sm.active", "gpu.process.memory.used"} <= {
@@ -207,50 +207,50 @@ def test_what_instances_tell_is_declared_with_the_dimension_mig():
 # -- memory, temperature, fields: what the driver has otherwise ----------------------------------------------------
 
 
-def test_a_driver_without_the_second_version_of_memory_is_asked_for_the_first(driver, watch):
-    told = driver("h100")
-    told.gpus[0]["memory"]["v2"] = "!13"
-    told.tell()
+def test_memory_falls_back_to_the_first_version_of_the_query(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["memory"]["v2"] = "!13"
+    fake.tell()
     gpu = watch(Level.BASIC)
     assert gpu.read()["gpu.memory.used{gpu=0}"] == (19818 + 479) * MIB
     assert gpu.problems == []
 
 
-def test_a_driver_without_the_old_thermometer_is_asked_for_the_new_one(driver, watch):
-    told = driver("h100")
-    told.gpus[0]["temperature"] = "!13"
-    told.gpus[0]["temperature_v"] = 61
-    told.tell()
+def test_temperature_falls_back_to_the_new_query(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["temperature"] = "!13"
+    fake.gpus[0]["temperature_v"] = 61
+    fake.tell()
     assert watch(Level.BASIC).read()["gpu.temperature{gpu=0}"] == 61
 
 
 def test_nvlink_5_is_read_in_bytes(driver, watch):
-    told = driver("h100")
-    field = told.gpus[0]["field"]
+    fake = driver("h100")
+    field = fake.gpus[0]["field"]
     field["202.-1"], field["204.-1"] = 700, 800
-    told.tell()
+    fake.tell()
     read = watch().read()
     assert (read["gpu.nvlink.sent{gpu=0}"], read["gpu.nvlink.received{gpu=0}"]) == (5_000_000 * 1024, 6_000_000 * 1024)
     del field["138.-1"], field["139.-1"]
-    told.tell()
+    fake.tell()
     read = watch().read()
     assert (read["gpu.nvlink.sent{gpu=0}"], read["gpu.nvlink.received{gpu=0}"]) == (700, 800)
 
 
 @pytest.mark.parametrize("value", ["54u", "54s", "54d", "54l", "54h", "54"])
-def test_a_field_is_read_as_the_type_that_the_driver_says(driver, watch, value):
-    told = driver("h100")
-    told.gpus[0]["field"]["82"] = value
-    told.tell()
+def test_a_field_is_read_as_the_type_in_the_answer(driver, watch, value):
+    fake = driver("h100")
+    fake.gpus[0]["field"]["82"] = value
+    fake.tell()
     assert watch().read()["gpu.memory.temperature{gpu=0}"] == 54
 
 
-def test_garbage_is_not_told(driver, watch):
-    told = driver("h100")
-    told.gpus[0]["utilization"] = {"gpu": 4294967295, "memory": 12}
-    told.gpus[0]["memory"]["used"] = 2 * 81559 * MIB
-    told.gpus[0]["gpm"] |= {"2": "nan", "3": 100.0004, "5": -1}
-    told.tell()
+def test_impossible_values_are_absent(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["utilization"] = {"gpu": 4294967295, "memory": 12}
+    fake.gpus[0]["memory"]["used"] = 2 * 81559 * MIB
+    fake.gpus[0]["gpm"] |= {"2": "nan", "3": 100.0004, "5": -1}
+    fake.tell()
     gpu = watch()
     gpu.read()
     read = gpu.read()
@@ -267,8 +267,8 @@ def test_garbage_is_not_told(driver, watch):
     assert read["gpu.memory.activity{gpu=0}"] == 12
 
 
-def test_a_fan_above_its_nominal_speed_is_at_100(driver, watch):
-    told = driver("rtx4080s")
-    told.gpus[0]["fan"] = 104
-    told.tell()
+def test_a_fan_above_its_nominal_speed_is_at_100_percent(driver, watch):
+    fake = driver("rtx4080s")
+    fake.gpus[0]["fan"] = 104
+    fake.tell()
     assert watch().read()["gpu.fan.utilization{gpu=0}"] == 100

@@ -15,25 +15,25 @@ def indexes(watched):
     return sorted({point.dims["gpu"] for point in watched.points})
 
 
-def test_all_gpus_are_read_unless_some_are_named(driver, watch):
+def test_all_gpus_are_read_by_default(driver, watch):
     driver("h100", 3)
     assert indexes(watch(Level.BASIC)) == ["0", "1", "2"]
 
 
-def test_gpus_are_named_by_index_or_by_uuid(driver, watch):
-    told = driver("h100", 4)
-    assert indexes(watch(Level.BASIC, devices=(1, told.gpus[3]["uuid"]))) == ["1", "3"]
+def test_gpus_are_selected_by_index_or_uuid(driver, watch):
+    fake = driver("h100", 4)
+    assert indexes(watch(Level.BASIC, devices=(1, fake.gpus[3]["uuid"]))) == ["1", "3"]
     assert indexes(watch(Level.BASIC, devices=("0", "2"))) == ["0", "2"]
 
 
-def test_the_uuid_of_an_instance_stands_for_its_gpu(driver, watch):
-    told = driver("h100_mig", 2)
-    told.gpus[1]["mig"] = {"0": told.gpus[1]["mig"]["0"] | {"uuid": "MIG-11111111-0000-0000-0000-000000000000"}}
-    told.write()
+def test_the_uuid_of_an_instance_selects_its_gpu(driver, watch):
+    fake = driver("h100_mig", 2)
+    fake.gpus[1]["mig"] = {"0": fake.gpus[1]["mig"]["0"] | {"uuid": "MIG-11111111-0000-0000-0000-000000000000"}}
+    fake.write()
     assert indexes(watch(Level.BASIC, devices=("MIG-11111111-0000-0000-0000-000000000000",))) == ["1"]
 
 
-def test_cuda_visible_devices_is_honoured_only_when_that_is_asked_for(driver, watch, monkeypatch):
+def test_cuda_visible_devices_selects_gpus_only_if_configured(driver, watch, monkeypatch):
     driver("h100", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 0,-1,3")
     assert indexes(watch(Level.BASIC)) == ["0", "1", "2", "3"]
@@ -43,14 +43,14 @@ def test_cuda_visible_devices_is_honoured_only_when_that_is_asked_for(driver, wa
     assert indexes(watch(Level.BASIC, cuda_visible_devices=True)) == ["0", "1", "2", "3"]
 
 
-def test_none_visible_is_none_to_read(driver, watch, monkeypatch):
+def test_an_empty_cuda_visible_devices_makes_the_collector_unavailable(driver, watch, monkeypatch):
     driver("h100", 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(Unavailable, match="NVML lists no GPU of none"):
         watch(cuda_visible_devices=True)
 
 
-def test_a_gpu_that_is_not_there_is_named_in_the_reason(driver, watch):
+def test_selected_gpus_that_do_not_exist_are_named_in_the_reason(driver, watch):
     driver("h100", 2)
     with pytest.raises(Unavailable, match="NVML lists no GPU of 7, GPU-none"):
         watch(devices=(7, "GPU-none"))
@@ -65,11 +65,11 @@ def test_the_options_can_be_written_in_toml_and_in_the_environment():
     assert (made.devices, made.dimensions, made.pid) == (("1", "GPU-2"), ("model",), 7)
 
 
-def test_instances_that_come_and_go_are_followed(driver, watch):
-    told = driver("h100_mig")
+def test_new_and_removed_mig_instances_are_followed(driver, watch):
+    fake = driver("h100_mig")
     watched = watch(Level.BASIC)
     watched.read()
-    told.gpus[0]["mig"] = {"5": told.gpus[0]["mig"]["0"]}
-    told.tell()
+    fake.gpus[0]["mig"] = {"5": fake.gpus[0]["mig"]["0"]}
+    fake.tell()
     assert "gpu.memory.used{gpu=0,mig=1}" not in watched.read(300)
     assert {point.dims.get("mig") for point in watched.points} == {None, "0"}  # the same instance keeps its number

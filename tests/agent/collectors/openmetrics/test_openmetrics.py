@@ -54,7 +54,7 @@ def tick(collector, at=7):
 
 
 def until(collector, *, points=False, problems=False):
-    """Tick until there are points, or problems; return both."""
+    """Collect until there are points (or problems); return both."""
     deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         found = tick(collector)
@@ -63,12 +63,12 @@ def until(collector, *, points=False, problems=False):
     raise AssertionError("neither came")
 
 
-def test_without_an_endpoint_there_is_nothing_to_read():
+def test_without_an_endpoint_the_collector_is_unavailable():
     with pytest.raises(Unavailable, match=r"\[collectors\.openmetrics\.endpoints\.NAME\]"):
         OpenmetricsCollector(OpenmetricsCollector.Config()).open()
 
 
-def test_names_and_labels_are_kept_and_empty_labels_are_none(exporter, opened):
+def test_names_and_labels_are_kept_and_empty_labels_are_absent(exporter, opened):
     exporter.page = T4.read_text()
     points, problems = until(opened(dcgm=exporter.url), points=True)
     assert problems == []
@@ -83,7 +83,7 @@ def test_names_and_labels_are_kept_and_empty_labels_are_none(exporter, opened):
     assert {p.at for p in points} == {7}
 
 
-def test_what_it_accepts_is_negotiated(exporter, opened):
+def test_the_format_is_negotiated(exporter, opened):
     exporter.page, exporter.kind, exporter.zipped = (
         "# TYPE a counter\na_total 5\na_created 2\n# EOF\n",
         OPENMETRICS,
@@ -125,7 +125,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize(("how", "why"), TROUBLES.items())
-def test_an_endpoint_that_fails_says_why_and_costs_nothing_else(exporter, opened, how, why):
+def test_a_failing_endpoint_is_reported_and_the_others_are_read(exporter, opened, how, why):
     exporter.answer = getattr(exporter, how)
     timeout = 0.3 if why.startswith("no complete") else LONG
     with Exporter("fine 1\n") as other:
@@ -145,13 +145,13 @@ def zipped(exporter, body):
     exporter.answer = send
 
 
-def test_a_page_may_be_packed_in_parts(exporter, opened):
+def test_a_page_may_have_several_gzip_members(exporter, opened):
     zipped(exporter, gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n") + gzip.compress(b""))
     assert [p.metric.name for p in until(opened(e=exporter.url), points=True)[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("more", [b"\0" * 5_000_000, b"\x1f\x8b\x08\0\0", b"more"], ids=["zeros", "cut", "text"])
-def test_what_follows_a_packed_page_is_no_page_and_is_not_kept(exporter, opened, more):
+def test_bytes_after_a_gzip_page_are_refused(exporter, opened, more):
     zipped(exporter, gzip.compress(b"a 1\n") + more)
     assert until(opened(e=exporter.url), problems=True)[1] in (
         [f"endpoint e ({exporter.url}): the answer is not gzip, though its Content-Encoding says so"],
@@ -159,19 +159,19 @@ def test_what_follows_a_packed_page_is_no_page_and_is_not_kept(exporter, opened,
     )
 
 
-def test_an_endpoint_that_hangs_up_says_so(exporter, opened):
+def test_a_closed_connection_is_reported(exporter, opened):
     exporter.answer = lambda http: None
     (problem,) = until(opened(e=exporter.url), problems=True)[1]
     assert problem == f"endpoint e ({exporter.url}): Remote end closed connection without response"
 
 
-def test_an_endpoint_that_nobody_serves_says_so(opened):
+def test_a_refused_connection_is_reported(opened):
     with Exporter() as gone:
         url = gone.url
     assert until(opened(e=url), problems=True)[1] == [f"endpoint e ({url}): Connection refused"]
 
 
-def test_a_page_that_comes_late_is_yielded_by_a_later_reading_and_one_scrape_runs_at_a_time(exporter, opened):
+def test_a_late_page_is_yielded_by_a_later_reading_and_one_scrape_runs_at_a_time(exporter, opened):
     exporter.answer = exporter.hang
     collector = opened(slow=Endpoint(exporter.url, timeout=LONG))
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_page_that_comes_late_is_yielded_by_a_later_reading_and_one_scrape_run
     assert exporter.most_at_once == 1
 
 
-def test_a_reading_does_not_wait_for_endpoints_one_after_the_other(exporter, opened):
+def test_a_reading_waits_for_all_endpoints_at_once(exporter, opened):
     exporter.answer = exporter.hang
     collector = opened(**{f"e{n}": Endpoint(exporter.url, timeout=LONG) for n in range(12)})
     begun = time.monotonic()
@@ -189,7 +189,7 @@ def test_a_reading_does_not_wait_for_endpoints_one_after_the_other(exporter, ope
     assert seconds_since(begun) < 4
 
 
-def test_a_scrape_that_outlives_its_timeout_is_told(exporter, opened, monkeypatch):
+def test_a_scrape_that_exceeds_its_timeout_is_reported(exporter, opened, monkeypatch):
     collector = opened(e=Endpoint(exporter.url, timeout=0.01))
     gate = threading.Event()
     monkeypatch.setattr("socket.create_connection", lambda *a, **k: gate.wait(LONG))
@@ -207,7 +207,7 @@ def test_an_endpoint_has_its_own_interval(exporter, opened):
     assert len(exporter.requests) == 1
 
 
-def test_headers_come_from_the_environment_or_a_file_and_are_never_told(exporter, opened, tmp_path, monkeypatch):
+def test_headers_come_from_the_environment_or_a_file_and_are_never_printed(exporter, opened, tmp_path, monkeypatch):
     monkeypatch.setenv("KEY", SECRET)
     (tmp_path / "token").write_text(f"{SECRET}\n")
     made = Endpoint(
@@ -231,12 +231,12 @@ def test_headers_come_from_the_environment_or_a_file_and_are_never_told(exporter
         assert time.monotonic() < deadline
 
 
-def test_no_proxy_stands_between(exporter, opened, monkeypatch):
+def test_no_proxy_is_used(exporter, opened, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert until(opened(e=exporter.url), points=True)[0]
 
 
-def test_it_says_what_it_found(exporter, opened):
+def test_describe_returns_what_was_found(exporter, opened):
     exporter.page = "a 1\nb 2\n"
     collector = opened(dcgm=exporter.url)
     assert collector.describe() == "1 endpoint: dcgm (no page)"
@@ -265,7 +265,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("sentence", "table"), WRONG.items())
-def test_what_cannot_be_is_refused_with_its_place_and_no_secret(sentence, table):
+def test_an_invalid_option_is_refused_by_its_name_without_secrets(sentence, table):
     with pytest.raises(ConfigError) as refused:
         convert(OpenmetricsCollector.Config, {"endpoints": {"one": table}}, "collectors.openmetrics")
     assert "collectors.openmetrics" in str(refused.value)
@@ -284,7 +284,7 @@ def test_a_table_of_the_file_becomes_an_endpoint():
     assert "X-A" not in repr(made)
 
 
-def test_certificates_are_checked_unless_told_otherwise(opened, tmp_path):
+def test_certificates_are_checked_unless_insecure_is_set(opened, tmp_path):
     import shutil
     import ssl
     import subprocess

@@ -1,4 +1,4 @@
-"""The parser: its rules one by one, its bad input, and prometheus_client's parser as the other opinion."""
+"""The parser: its rules, malformed input, and a comparison with prometheus_client's parser."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ def test_a_line_is_a_name_labels_and_a_value(line, name, labels, value):
 
 
 @pytest.mark.parametrize("value", ["NaN", "nan", "+Inf", "-Inf"])
-def test_what_is_not_finite_is_absent(value):
+def test_values_that_are_not_finite_are_absent(value):
     assert read(f"a {value}\nb 1\n")[0].metric.name == "b"
 
 
 @pytest.mark.parametrize("word", ["gauge", "untyped", "unknown", "info", "stateset", "nonsense"])
-def test_whatever_is_no_counter_is_a_gauge(word):
+def test_any_other_type_is_a_gauge(word):
     assert only(f"# TYPE a {word}\na 1\n").metric.kind is GAUGE
 
 
-def test_without_a_word_on_it_a_sample_is_a_gauge_of_no_unit():
+def test_a_sample_without_comments_is_a_gauge_without_a_unit():
     metric = only("a_total 1\n").metric
     assert (metric.kind, metric.unit, metric.help, metric.dims) == (GAUGE, "1", "Scraped.", ("endpoint",))
 
@@ -97,12 +97,12 @@ def test_without_a_word_on_it_a_sample_is_a_gauge_of_no_unit():
     "text",
     ["# TYPE a counter\na_total 4\n", "# TYPE a_total counter\na_total 4\n", "# TYPE a_total\tcounter\na_total 4"],
 )
-def test_counters_are_known_with_and_without_total(text):
+def test_counters_are_detected_with_and_without_total(text):
     point = only(text)
     assert (point.metric.name, point.metric.kind, point.value, point.start_time) == ("a_total", COUNTER, 4, NOW)
 
 
-def test_unit_and_help_are_those_of_the_family():
+def test_unit_and_help_come_from_the_family():
     text = "# TYPE a_seconds counter\n# UNIT a_seconds seconds\n# HELP a_seconds how \\n  long. \na_seconds_total 1\n# EOF\n"
     metric = only(text, openmetrics=True).metric
     assert (metric.unit, metric.help) == ("s", "How long.")
@@ -135,16 +135,16 @@ def test_gauge_histograms_are_gauges():
         '# TYPE a_total counter\na_total{b="c"} 4\n# TYPE a_created gauge\na_created{b="c"} 1.5\n',
     ],
 )
-def test_created_says_since_when_a_counter_counts(text):
+def test_created_is_the_start_time_of_a_counter(text):
     point = only(text, openmetrics="EOF" in text)
     assert (point.value, point.start_time) == (4, 1_500_000_000)
 
 
-def test_created_in_the_future_is_now():
+def test_a_start_time_in_the_future_becomes_now():
     assert only("# TYPE a counter\na_total 4\na_created 1900000000\n# EOF\n", openmetrics=True).start_time == NOW
 
 
-def test_a_counter_keeps_its_since_until_it_goes_back():
+def test_a_counter_keeps_its_start_time_until_it_falls():
     one = reader()
     start_time = [
         one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].start_time
@@ -153,21 +153,21 @@ def test_a_counter_keeps_its_since_until_it_goes_back():
     assert start_time == [NOW, NOW, NOW, NOW + 3, NOW + 3]
 
 
-def test_a_counter_keeps_its_since_when_the_page_gains_a_family():
+def test_a_counter_keeps_its_start_time_when_the_page_gains_a_family():
     one = reader()
     one.read(answer("# TYPE a counter\na 1\n"), NOW)
     (point, _) = one.read(answer("# TYPE a counter\na 2\n# TYPE b gauge\nb 1\n"), NOW + 1)[0]
     assert (point.value, point.start_time) == (2, NOW)
 
 
-def test_a_new_birth_is_a_new_life():
+def test_a_new_start_time_of_the_page_counts():
     one = reader()
     text = "# TYPE a counter\na_total {}\na_created {}\n# EOF\n"
     one.read(answer(text.format(5, 100), openmetrics=True), NOW)
     assert one.read(answer(text.format(9, 200), openmetrics=True), NOW + 1)[0][0].start_time == 200 * SECOND
 
 
-def test_a_type_that_changes_makes_another_metric_of_it():
+def test_a_changed_type_makes_another_metric():
     one = reader()
     kinds = [
         one.read(answer(f"# TYPE a {word}\na 1\n"), NOW)[0][0].metric.kind for word in ("gauge", "counter", "gauge")
@@ -182,25 +182,25 @@ def test_a_negative_counter_is_absent():
 @pytest.mark.parametrize(
     ("stamp", "openmetrics"), [(str((NOW - 301 * SECOND) // 10**6), False), (str((NOW - 301 * SECOND) / 1e9), True)]
 )
-def test_a_sample_that_says_itself_that_it_is_old_is_absent(stamp, openmetrics):
+def test_a_sample_with_an_old_timestamp_is_absent(stamp, openmetrics):
     end = "# EOF\n" if openmetrics else ""
     assert read(f"a 1 {stamp}\n{end}", openmetrics=openmetrics) == []
     assert len(read(f"a 1 {stamp}\n{end}", at=NOW - 2 * SECOND, openmetrics=openmetrics)) == 1
 
 
-def test_a_series_that_vanished_and_returned_is_there_when_it_is_there():
+def test_a_series_is_yielded_only_while_the_page_has_it():
     one = reader()
     assert [len(one.read(answer(text), NOW)[0]) for text in ("a 1\nb 1\n", "b 1\n", "a 1\nb 1\n")] == [2, 1, 2]
 
 
-def test_a_metric_and_its_dimensions_are_made_once():
+def test_a_metric_and_its_dimensions_are_created_once():
     one = reader()
     first, second = (one.read(answer(f'a{{b="c"}} {n}\n'), NOW)[0][0] for n in (1, 2))
     assert first.metric is second.metric
     assert first.dims is second.dims
 
 
-def test_a_series_that_stands_twice_counts_once():
+def test_of_a_repeated_series_the_first_counts():
     points, problems = reader().read(answer('a{b="1",c="2"} 1\na{c="2",b="1"} 2\n'), NOW)
     assert [p.value for p in points] == [1]
     assert problems == ["the page has a series twice; the first is used"]
@@ -212,7 +212,7 @@ BAD = ["a", "a b", '{b="c"} 1', 'a{b="c" 1', "a{b=c} 1", 'a{b="c} 1', 'a{b="c",b
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_one_bad_line_costs_itself_and_is_told_once(bad):
+def test_a_malformed_line_is_left_out_and_reported(bad):
     one = reader()
     for _ in range(2):
         points, problems = one.read(answer(f"a_1 1\n{bad}\nz 2\n"), NOW)
@@ -220,7 +220,7 @@ def test_one_bad_line_costs_itself_and_is_told_once(bad):
         assert problems == [f"malformed lines are left out; the first was {bad!r}"]
 
 
-def test_the_same_trouble_is_told_in_the_same_words_while_it_lasts():
+def test_the_message_stays_the_same_while_lines_are_malformed():
     one = reader()
     said = [one.read(answer(f"a x{n}\n"), NOW)[1] for n in range(3)]
     assert said[0] == said[1] == said[2]
@@ -228,7 +228,7 @@ def test_the_same_trouble_is_told_in_the_same_words_while_it_lasts():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-def test_a_page_that_was_cut_anywhere_never_gives_another_value(path):
+def test_a_truncated_page_never_gives_another_value(path):
     body = path.read_bytes()
     whole = told(read(body.decode()))
     for end in range(len(body)):
@@ -236,23 +236,23 @@ def test_a_page_that_was_cut_anywhere_never_gives_another_value(path):
         assert told(points).items() <= whole.items()
 
 
-def test_openmetrics_that_lacks_its_end_loses_its_last_line_only_and_says_so():
+def test_openmetrics_without_eof_loses_its_last_line_and_is_reported():
     points, problems = reader().read(answer("a 1\nb 12", openmetrics=True), NOW)
     assert told(points) == {("a", ()): 1}
     assert problems == ["the page lacks the # EOF of OpenMetrics; it may be incomplete"]
 
 
-def test_a_page_may_end_without_a_line_s_end():
+def test_a_page_may_end_without_a_newline():
     assert told(read("a 1\nb 12")) == {("a", ()): 1, ("b", ()): 12}
     assert told(read("a 1\n# EOF", openmetrics=True)) == {("a", ()): 1}
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line():
+def test_a_byte_order_mark_is_ignored():
     assert only("\ufeff# TYPE a counter\na 1\n").metric.kind is COUNTER
     assert told(read("\ufeffa 1\n")) == {("a", ()): 1}
 
 
-def test_a_label_called_endpoint_never_covers_another_label():
+def test_a_label_called_endpoint_never_replaces_another_label():
     points = read('a{endpoint="x",exported_endpoint="y"} 1\na{endpoint="x",exported_endpoint="z"} 2\n')
     assert told(points) == {
         ("a", (("exported_endpoint", y), ("exported_exported_endpoint", "x"))): value
@@ -260,12 +260,12 @@ def test_a_label_called_endpoint_never_covers_another_label():
     }
 
 
-def test_bytes_that_are_no_utf8_cost_no_other_line():
+def test_invalid_utf8_affects_only_its_line():
     points, problems = reader().read(answer(b'a{b="\xff"} 1\nc 2\n'), NOW)
     assert (told(points), problems) == ({("a", (("b", "\ufffd"),)): 1, ("c", ()): 2}, [])
 
 
-def test_series_above_the_limit_are_left_out_and_told():
+def test_series_above_the_limit_are_left_out_and_reported():
     text = "".join(f"a{n} {n}\n" for n in range(10))
     points, problems = reader(max_series=4).read(answer(text), NOW)
     assert [p.value for p in points] == [0, 1, 2, 3]
@@ -273,7 +273,7 @@ def test_series_above_the_limit_are_left_out_and_told():
     assert reader(max_series=10).read(answer(text), NOW)[1] == []
 
 
-def test_lines_are_limited_where_filters_leave_nothing():
+def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
     text = "".join(f"a{n} {n}\n" for n in range(100))
     points, problems = reader(max_series=1, filters=("none",)).read(answer(text), NOW)
     assert (points, problems) == (
@@ -282,7 +282,7 @@ def test_lines_are_limited_where_filters_leave_nothing():
     )
 
 
-def test_lines_that_tell_their_time_are_known_again(monkeypatch):
+def test_lines_with_timestamps_are_parsed_once(monkeypatch):
     of, stamp = reader(), NOW // 10**6
     of.read(answer(f'a{{b="c d"}} 1 {stamp}\ne 2 {stamp}\n'), NOW)
     monkeypatch.setattr("agent.collectors.openmetrics.page.SERIES", None)
@@ -291,7 +291,7 @@ def test_lines_that_tell_their_time_are_known_again(monkeypatch):
 
 
 @pytest.mark.parametrize("rest", ["1 x", "x 1", "1 1_0", "1 # {}", "1  # {}", "# 1", "1 NaN"])
-def test_a_known_series_is_read_with_care(rest):
+def test_a_known_series_is_read_as_a_new_one(rest):
     of = reader()
     first = reader().read(answer(f"a {rest}\n"), NOW)
     of.read(answer("a 1\n"), NOW)
@@ -299,7 +299,7 @@ def test_a_known_series_is_read_with_care(rest):
     assert (told(again[0]), again[1]) == (told(first[0]), first[1])
 
 
-def test_labels_that_change_for_ever_fill_no_memory():
+def test_labels_that_keep_changing_do_not_fill_memory():
     one = reader()
     for n in range(3000):
         one.read(answer(f'# TYPE a counter\na{{id="{n}"}} 1\na_created{{id="{n}"}} 1\n'), NOW + n)
@@ -317,29 +317,29 @@ def test_labels_that_change_for_ever_fill_no_memory():
         ({"temp": {"gpu": "0", "other": ".*"}}, set()),
     ],
 )
-def test_filters_have_the_two_forms_and_search(filters, taken):
+def test_filters_have_two_forms_and_are_searched(filters, taken):
     text = 'dcgm_temp{gpu="0"} 1\ndcgm_temp{gpu="1"} 1\ndcgm_power{gpu="0"} 1\ngo 1\n'
     points, _ = reader(filters=filters).read(answer(text), NOW)
     assert {f"{p.metric.name} {p.dims.get('gpu', '')}".strip() for p in points} == taken
 
 
-def test_a_filter_that_is_no_expression_is_refused():
+def test_an_invalid_regex_is_refused():
     with pytest.raises(ValueError, match="not a regular expression"):
         Filter(("(",))
 
 
 @given(st.text(alphabet='ab{}",=\\ \n\t#_019.eE+-NInf', max_size=60), st.booleans())
-def test_no_text_whatever_breaks_it(text, openmetrics):
+def test_any_text_can_be_read(text, openmetrics):
     points, problems = reader().read(answer(text, openmetrics=openmetrics), NOW)
     assert all(math.isfinite(p.value) and tuple(p.dims) == p.metric.dims for p in points)
     assert len(problems) <= 4
 
 
-# -- the other opinion ------------------------------------------------------------------------------------------------
+# -- the reference parser ------------------------------------------------------------------------------------------------
 
 
 def reference(text, *, openmetrics):
-    """Return what prometheus_client reads, with what is ours to leave out left out."""
+    """Return what prometheus_client reads, without the samples that our parser leaves out."""
     pytest.importorskip("prometheus_client")
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as om
@@ -360,7 +360,7 @@ def reference(text, *, openmetrics):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-def test_captured_pages_mean_what_the_reference_says(path):
+def test_captured_pages_agree_with_the_reference(path):
     text = path.read_text()
     assert told(read(text)) == reference(text, openmetrics=False)
 
@@ -414,7 +414,7 @@ u{x="a b"} 3.0
 
 
 @pytest.mark.parametrize(("text", "openmetrics"), [(ODD_TEXT, False), (ODD_OPENMETRICS, True)])
-def test_odd_but_valid_pages_mean_what_the_reference_says(text, openmetrics):
+def test_odd_but_valid_pages_agree_with_the_reference(text, openmetrics):
     assert told(read(text, at=0, openmetrics=openmetrics)) == reference(text, openmetrics=openmetrics)
 
 
@@ -429,7 +429,7 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(st.lists(st.tuples(series, numbers), max_size=8, unique_by=lambda one: one[0][0]))
-def test_whatever_the_reference_writes_we_read(samples):
+def test_pages_written_by_the_reference_are_read(samples):
     pytest.importorskip("prometheus_client")
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import GaugeMetricFamily

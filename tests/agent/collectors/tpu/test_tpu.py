@@ -30,7 +30,7 @@ CAPTURE = (Path(__file__).parents[3] / "fixtures/tpu/tpu_info.txt").read_text()
 needs_grpc = pytest.mark.skipif(not importlib.util.find_spec("grpc"), reason="grpcio is not installed (extra tpu)")
 
 
-# -- the messages, written independently of the reader: tag and content -----------------------------------------
+# -- messages, encoded independently of the reader: tag and content -----------------------------------------
 
 
 def varint(value):
@@ -49,7 +49,7 @@ def field(number, content):
 
 
 def measured(index, value):
-    """Return a Metric: attribute (key, value), time stamp (which we do not need), gauge."""
+    """Return a Metric: attribute (key, value), timestamp (not needed), gauge."""
     number = field(1, index.encode()) if isinstance(index, str) else field(3, index)
     gauge = field(1, value) if isinstance(value, float) else field(2, value)
     attribute = field(1, b"device-id") + field(2, number)
@@ -75,7 +75,7 @@ def test_a_response_may_be_empty():
     assert decode(response([])) == {}
 
 
-def test_fields_that_are_not_known_are_passed_over():
+def test_unknown_fields_are_skipped():
     new = field(99, 7) + field(98, b"new") + field(97, 1.5) + varint(96 << 3 | 5) + b"abcd"
     metric = measured(3, 4) + new
     assert decode(new + field(1, new + field(3, metric) + new) + new) == {3: 4}
@@ -94,17 +94,17 @@ def test_fields_that_are_not_known_are_passed_over():
         field(1, 7) + field(3, 7),
     ],
 )
-def test_a_value_that_is_not_clear_is_refused(metric):
+def test_an_ambiguous_value_is_refused(metric):
     with pytest.raises(ValueError, match="a value without a device of its own, or a device without a value"):
         decode(field(1, field(3, metric)))
 
 
-def test_a_device_that_is_told_twice_is_refused():
+def test_a_repeated_device_is_refused():
     with pytest.raises(ValueError, match="of its own"):
         decode(response([(1, 5), (1, 6)]))
 
 
-def test_a_response_that_is_cut_anywhere_is_refused():
+def test_a_truncated_response_is_refused():
     whole = response([(0, 5), (1, 6.5)])
     for end in range(1, len(whole)):
         with pytest.raises(ValueError, match="not a message"):
@@ -121,7 +121,7 @@ def test_any_bytes_are_read_or_refused(data):
 
 
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1) | st.floats(), max_size=8))
-def test_what_is_written_is_read(values):
+def test_encoded_values_are_decoded(values):
     assert repr(decode(response(values.items()))) == repr(values)
 
 
@@ -138,7 +138,7 @@ def plug(sys_folder, address, vendor, device, subsystem=None):
 
 @pytest.fixture
 def host(tmp_path):
-    """A /sys with a virtual network card and a disk of the same vendor, and something else."""
+    """A /sys with a virtual network card and a disk of the same vendor, and another device."""
     plug(tmp_path, "0000:00:03.0", "0x1ae0", "0x0042")
     plug(tmp_path, "0000:00:04.0", "0x1ae0", "0x001f")
     plug(tmp_path, "0000:00:05.0", "0x10de", "0x0063")
@@ -146,19 +146,19 @@ def host(tmp_path):
 
 
 @pytest.mark.parametrize(("ids", "chip"), CHIPS.items())
-def test_every_kind_of_chip_is_known(host, ids, chip):
+def test_every_kind_of_chip_is_detected(host, ids, chip):
     plug(host, "0000:00:06.0", "0x1ae0", *ids)
     plug(host, "0000:00:07.0", "0x1AE0", *ids)
     assert find_chips(host / "bus/pci/devices") == (chip[0], 2, chip[1])
 
 
-def test_network_cards_of_the_vendor_are_no_tpus(host):
+def test_network_cards_of_the_vendor_are_not_tpus(host):
     assert find_chips(host / "bus/pci/devices") is None
     with pytest.raises(Unavailable, match=r"no TPU: no such device of vendor 0x1ae0 in .*/bus/pci/devices"):
         TpuCollector(TpuCollector.Config(sys=host)).open()
 
 
-def test_this_machine_can_be_looked_at():
+def test_the_bus_of_this_machine_can_be_read():
     folder = Path("/sys/bus/pci/devices")
     ids = {(d / "vendor").read_text().strip() for d in folder.glob("*")} if folder.exists() else set()
     assert find_chips(folder) is None or "0x1ae0" in ids
@@ -180,7 +180,7 @@ def test_this_machine_can_be_looked_at():
         ({}, [0, 1], 2, {}),
     ],
 )
-def test_the_duty_cycle_of_a_chip_is_that_of_its_devices(duty, devices, per_chip, expected):
+def test_the_duty_cycle_of_a_chip_applies_to_its_devices(duty, devices, per_chip, expected):
     assert fan_out(duty, devices, per_chip) == expected
 
 
@@ -188,7 +188,7 @@ def test_the_duty_cycle_of_a_chip_is_that_of_its_devices(duty, devices, per_chip
     ("duty", "devices", "per_chip"),
     [({0: 1.0}, [0, 1, 2, 3], 2), ({7: 1.0}, [8, 9], 1), ({0: 1.0, 1: 2.0}, [0], 2), ({0: 1.0}, [], 2), ({0: 1.0, 1: 1.0}, [0, 1, 2], 2)],
 )  # fmt: skip
-def test_numbers_that_do_not_fit_are_no_reason_to_guess(duty, devices, per_chip):
+def test_a_wrong_number_of_duty_cycles_is_refused(duty, devices, per_chip):
     with pytest.raises(ValueError, match="expected a value for each chip"):
         fan_out(duty, devices, per_chip)
 
@@ -197,7 +197,7 @@ def test_numbers_that_do_not_fit_are_no_reason_to_guess(duty, devices, per_chip)
 
 
 class Runtime:
-    """A gRPC server on the loopback that answers as the runtime in a training process does."""
+    """A gRPC server on loopback that answers as the runtime in a training process."""
 
     def __init__(self):
         self.answers, self.server, self.asked = {}, None, []
@@ -258,7 +258,7 @@ def tick(collector):
 
 
 def captured(part):
-    """Return used and total bytes, and duty cycle, by chip, of the table of tpu-info that is number `part`."""
+    """Return used and total bytes and duty cycle by chip, from table `part` of tpu-info."""
     table = CAPTURE.split("TPU Runtime Utilization")[part].split("TensorCore Utilization")[0]
     rows = re.findall(r"\| (\d+) +\| +([\d.]+) GiB / ([\d.]+) GiB +\| +([\d.]+)% \|", table)
     return {
@@ -288,7 +288,7 @@ def expected(values):
 
 @needs_grpc
 @pytest.mark.parametrize(("part", "chips"), [(1, [0, 1, 2, 3]), (2, [8, 9, 12, 13])])
-def test_what_a_workload_tells_is_read_over_grpc(v6e, service, part, chips):
+def test_values_of_a_workload_are_read_over_grpc(v6e, service, part, chips):
     values = captured(part)
     assert list(values) == chips
     service.answers = answers(values)
@@ -299,14 +299,14 @@ def test_what_a_workload_tells_is_read_over_grpc(v6e, service, part, chips):
 
 
 @needs_grpc
-def test_without_a_workload_there_is_no_value_and_nothing_wrong(v6e, service):
+def test_without_a_workload_there_are_no_values_and_no_problems(v6e, service):
     v6e.open()
     assert tick(v6e) == ({}, [])
     assert v6e.describe() == f"4 chips TPU v6e, 127.0.0.1:{service.port}, no workload so far"
 
 
 @needs_grpc
-def test_a_workload_may_come_and_go(v6e, service):
+def test_a_workload_may_start_and_end(v6e, service):
     values = captured(1)
     service.answers = answers(values)
     v6e.open()
@@ -319,7 +319,7 @@ def test_a_workload_may_come_and_go(v6e, service):
 
 
 @needs_grpc
-def test_lists_may_be_empty_while_a_workload_begins(v6e, service):
+def test_lists_may_be_empty_while_a_workload_starts(v6e, service):
     service.answers = dict.fromkeys((USAGE, TOTAL, DUTY), b"")
     service.start()
     v6e.open()
@@ -327,7 +327,7 @@ def test_lists_may_be_empty_while_a_workload_begins(v6e, service):
 
 
 @needs_grpc
-def test_a_metric_that_is_not_supported_costs_only_itself(v6e, service):
+def test_an_unsupported_metric_does_not_affect_the_others(v6e, service):
     values = captured(1)
     service.answers = answers(values)
     del service.answers[TOTAL]
@@ -348,7 +348,7 @@ NEWER = {
 
 
 @needs_grpc
-def test_what_newer_runtimes_have_is_told_from_detailed_on(v6e, service):
+def test_metrics_of_newer_runtimes_need_level_detailed(v6e, service):
     service.answers = answers(captured(1)) | {name: response(values) for name, (_, values) in NEWER.items()}
     service.start()
     told = {}
@@ -367,7 +367,7 @@ def test_what_newer_runtimes_have_is_told_from_detailed_on(v6e, service):
 
 
 @needs_grpc
-def test_what_an_older_runtime_lacks_is_absent_and_nothing_is_wrong(v6e, service):
+def test_metrics_that_an_older_runtime_lacks_are_absent_without_problems(v6e, service):
     service.answers = answers(captured(1))
     service.start()
     v6e.level = Level.ALL
@@ -377,7 +377,7 @@ def test_what_an_older_runtime_lacks_is_absent_and_nothing_is_wrong(v6e, service
 
 
 @needs_grpc
-def test_a_message_that_is_none_costs_only_itself(v6e, service):
+def test_a_malformed_message_does_not_affect_the_others(v6e, service):
     service.answers = answers(captured(1)) | {USAGE: b"\xff\xff"}
     service.start()
     v6e.open()
@@ -387,7 +387,7 @@ def test_a_message_that_is_none_costs_only_itself(v6e, service):
 
 
 @needs_grpc
-def test_a_runtime_that_hangs_is_waited_for_once_a_tick(v6e, service, monkeypatch):
+def test_a_runtime_that_hangs_costs_one_timeout_each_reading(v6e, service, monkeypatch):
     monkeypatch.setattr(runtime, "CALL_TIMEOUT", 0.05)
     freed = threading.Event()
     service.answers = answers(captured(1)) | {USAGE: lambda: freed.wait(20) and b""}
@@ -401,7 +401,7 @@ def test_a_runtime_that_hangs_is_waited_for_once_a_tick(v6e, service, monkeypatc
 
 
 @needs_grpc
-def test_another_service_on_the_port_is_no_value(v6e, service):
+def test_another_service_on_the_port_gives_no_values(v6e, service):
     with socket.create_server(("127.0.0.1", service.port)) as server:
 
         def serve():
@@ -420,7 +420,7 @@ def test_another_service_on_the_port_is_no_value(v6e, service):
 
 
 @needs_grpc
-def test_no_proxy_is_asked_for_this_machine(v6e, service, monkeypatch):
+def test_no_proxy_is_used(v6e, service, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:9")
     service.answers = answers(captured(1))
@@ -467,7 +467,7 @@ def test_the_contract_is_kept(v6e, service):
     assert len(check_collector(v6e)) == 48
 
 
-# -- the SDK, and neither ---------------------------------------------------------------------------------------
+# -- the SDK, and neither of both ---------------------------------------------------------------------------------------
 
 SDK = """
 DATA = {data!r}
@@ -486,7 +486,7 @@ class tpumonitoring:
 
 @pytest.fixture
 def sdk(tmp_path, monkeypatch):
-    """Make a libtpu that can be imported, where grpcio cannot unless that is said."""
+    """Create a libtpu that can be imported, without grpcio unless requested."""
 
     found = importlib.util.find_spec
 
@@ -506,7 +506,7 @@ def sdk(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_without_grpcio_the_sdk_of_the_user_is_asked(v6e, sdk):
+def test_without_grpcio_the_sdk_is_used(v6e, sdk):
     sdk({"hbm_capacity_usage": ["1024", "0"], "hbm_capacity_total": ["4096", "4096"], "duty_cycle_pct": ["50.00", "0.00"], "tensorcore_util": ["13.60", "0.0"]})  # fmt: skip
     v6e.level = Level.ALL
     v6e.open()
@@ -536,7 +536,7 @@ def test_without_grpcio_the_sdk_of_the_user_is_asked(v6e, sdk):
         (False, Level.ALL, {}),
     ],
 )
-def test_with_grpcio_the_sdk_is_asked_for_the_tensor_cores_where_that_is_wanted(v6e, sdk, wanted, level, told):
+def test_with_sdk_set_the_tensor_cores_are_read_beside_grpc(v6e, sdk, wanted, level, told):
     sdk({"tensorcore_util": ["13.60"]}, grpc=True)
     collector = TpuCollector(dataclasses.replace(v6e._config, sdk=wanted, port=1))
     collector.level = level
@@ -546,13 +546,13 @@ def test_with_grpcio_the_sdk_is_asked_for_the_tensor_cores_where_that_is_wanted(
     collector.close()
 
 
-def test_an_sdk_without_a_workload_has_no_value(v6e, sdk):
+def test_an_sdk_without_a_workload_has_no_values(v6e, sdk):
     sdk({name: [] for name in runtime.SDK_NAMES.values()})
     v6e.open()
     assert tick(v6e) == ({}, [])
 
 
-def test_an_sdk_that_says_something_else_costs_only_that(v6e, sdk):
+def test_an_invalid_value_of_the_sdk_does_not_affect_the_others(v6e, sdk):
     sdk({"hbm_capacity_usage": ["N/A"], "hbm_capacity_total": None, "duty_cycle_pct": ["7.5"]})
     v6e.open()
     assert tick(v6e) == (
@@ -571,7 +571,7 @@ def test_an_sdk_that_cannot_be_loaded_is_unavailable(v6e, sdk):
         v6e.open()
 
 
-def test_with_neither_it_says_what_to_install(v6e, monkeypatch):
+def test_without_grpcio_and_sdk_the_message_says_what_to_install(v6e, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         Unavailable, match=r"neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'"
@@ -579,13 +579,13 @@ def test_with_neither_it_says_what_to_install(v6e, monkeypatch):
         v6e.open()
 
 
-def test_libtpu_is_never_touched_where_there_is_no_tpu(host, sdk):
+def test_libtpu_is_never_loaded_without_a_tpu(host, sdk):
     sdk({}, error="raise SystemExit('it aborts here')")
     with pytest.raises(Unavailable, match="no TPU"):
         TpuCollector(TpuCollector.Config(sys=host)).open()
 
 
-def test_a_full_memory_is_100_percent_however_its_quotient_is_rounded():
+def test_the_utilization_of_a_full_memory_is_at_most_100():
     full = 449491064789.28864  # 100 * full / full is a little more than 100
     found = {name: {0: full} for name in (runtime.USED, runtime.TOTAL)}
     assert {m.name: v for m, _, v in readings(found, 1, [])}["tpu.memory.utilization"] == 100

@@ -1,9 +1,29 @@
+import os
+
 import pytest
 
-from agent.identity.kubernetes import VARIABLES, Kubernetes
+from agent.identity.local import KUBERNETES, Kubernetes, Slurm, Static
 
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.100.0.1", "HOSTNAME": "chipwatch-x7k2p"}
-ALL = list(VARIABLES)
+ALL = list(KUBERNETES)
+
+
+def test_the_host_name_is_stable_and_each_run_id_is_new():
+    first, second = Static().ask(["hostname"]), Static().ask(["run_id"])
+    assert first.words["hostname"].value == second.words["hostname"].value == os.uname().nodename
+    assert len({answer.words["run_id"].value for answer in (first, second)}) == 2
+    assert len(first.words["run_id"].value) == 12
+
+
+def test_a_job_has_its_id_and_rank():
+    answer = Slurm({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}).ask(["slurm_job"])
+    assert answer.words == {"slurm_job": ("4711", "SLURM_JOB_ID"), "slurm_rank": ("0", "SLURM_PROCID")}
+    assert answer.trouble == ""
+
+
+def test_outside_a_job_the_message_names_the_unset_variables():
+    assert Slurm({}).ask(["slurm_rank", "slurm_job"]) == ({}, "SLURM_JOB_ID, SLURM_PROCID not set", False)
+    assert Slurm({"SLURM_JOB_ID": "1"}).ask(["slurm_rank"]).trouble == "SLURM_PROCID not set"
 
 
 @pytest.fixture
@@ -22,7 +42,7 @@ def values(answer):
     return {word: found.value for word, found in answer.words.items()}
 
 
-def test_the_downward_api_tells_all(account):
+def test_the_downward_api_gives_all_values(account):
     env = INSIDE | {
         "K8S_CLUSTER_NAME": "gpu-1",
         "K8S_LOCATION": "us-west-2",
@@ -45,40 +65,40 @@ def test_the_downward_api_tells_all(account):
 
 
 @pytest.mark.parametrize("word", ALL)
-def test_every_variable_of_a_word_counts_and_the_first_wins(word, account):
-    for name in VARIABLES[word]:
+def test_every_variable_is_read_and_the_first_wins(word, account):
+    for name in KUBERNETES[word]:
         assert values(ask(INSIDE | {name: "it"}, account))[word] == "it"
-    names = VARIABLES[word]
+    names = KUBERNETES[word]
     assert values(ask(INSIDE | {name: name for name in reversed(names)}, account))[word] == names[0]
 
 
-def test_outside_a_pod_the_names_that_anybody_may_set_do_not_count(tmp_path):
+def test_outside_a_pod_generic_variables_are_ignored(tmp_path):
     env = {"NODE_NAME": "a", "CLUSTER_NAME": "b", "CLUSTER_LOCATION": "d", "HOSTNAME": "c"}
     answer = ask(env, tmp_path)
     assert values(answer) == {}
     assert answer.trouble == f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {tmp_path}/namespace"
 
 
-def test_outside_a_pod_our_own_names_count(tmp_path):
+def test_outside_a_pod_our_variables_are_read(tmp_path):
     assert values(ask({"K8S_CLUSTER_NAME": "edge", "CLUSTER_NAME": "x"}, tmp_path)) == {"k8s_cluster": "edge"}
 
 
-def test_the_namespace_is_in_the_service_account(account):
+def test_the_namespace_is_read_from_the_service_account(account):
     answer = ask({}, account)
     assert values(answer) == {"k8s_namespace": "training"}
     assert answer.words["k8s_namespace"].origin == str(account / "namespace")
 
 
-def test_the_environment_goes_before_the_service_account(account):
+def test_the_environment_wins_over_the_service_account(account):
     assert values(ask({"POD_NAMESPACE": "other"}, account))["k8s_namespace"] == "other"
 
 
-def test_a_namespace_that_is_no_text_is_none(account):
+def test_a_namespace_that_is_not_text_is_ignored(account):
     (account / "namespace").write_bytes(b"\xff\xfe")
     assert values(ask({}, account)) == {}
 
 
-def test_the_host_name_is_the_pods_name_where_nothing_else_tells_it(account):
+def test_the_host_name_is_the_last_resort_for_the_pods_name(account):
     answer = ask(INSIDE, account)
     assert values(answer)["k8s_pod"] == "chipwatch-x7k2p"
     assert answer.words["k8s_pod"].origin == "HOSTNAME"
@@ -90,16 +110,16 @@ def test_the_nodes_host_name_is_not_the_pods_name(account):
     assert "k8s_pod" not in values(ask(env | {"HOSTNAME": "ip-10-0-1-7"}, account))
 
 
-def test_a_host_name_that_may_have_been_cut_is_not_the_pods_name(account):
+def test_a_host_name_that_may_be_truncated_is_not_the_pods_name(account):
     assert "k8s_pod" not in values(ask(INSIDE | {"HOSTNAME": "x" * 63}, account))
     assert values(ask(INSIDE | {"HOSTNAME": "x" * 62}, account))["k8s_pod"] == "x" * 62
 
 
-def test_what_is_missing_is_said_as_a_pod_has_to_set_it(account):
+def test_the_message_names_the_variables_that_the_pod_must_set(account):
     assert ask({}, account, ["k8s_node", "k8s_namespace"]).trouble == (
         "the pod's environment lacks K8S_NODE_NAME (fieldRef spec.nodeName)"
     )
 
 
-def test_an_empty_variable_is_none(account):
+def test_an_empty_variable_is_ignored(account):
     assert values(ask({"K8S_NODE_NAME": " ", "NODE_NAME": "node"}, account))["k8s_node"] == "node"

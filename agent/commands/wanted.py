@@ -1,0 +1,92 @@
+"""What was asked for and is not there: places, processes, collectors, deliveries."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.config.convert import ConfigError
+from agent.config.load import Config, asked_collectors, required_collectors
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+PROC: Final = ("stat", "sys", "meminfo", "self", "mounts", "version", "cpuinfo", "net", "loadavg", "driver")
+"""Names of which each /proc has at least one."""
+SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev", "firmware")
+"""Names of which each /sys has at least one."""
+
+
+def check_places(config: Config) -> None:
+    """Raise ConfigError where `proc` or `sys` was set to another folder, or where no process has the number `pid`."""
+    for option, place, names in (("proc", config.proc, PROC), ("sys", config.sys, SYS)):
+        if place != Path("/", option) and not any((place / name).exists() for name in names):
+            why = "it has none of the files of" if place.is_dir() else "it is not a folder, so it cannot be"
+            raise ConfigError(f"--{option}: {place}: {why} the host's /{option}; mount that there, and name the place")
+    if config.pid is not None and not _is_there(config.pid, config.proc):
+        raise ConfigError(f"--pid: {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")
+
+
+def _is_there(pid: int, proc: Path) -> bool:
+    if sys.platform == "linux":
+        return (proc / str(pid)).is_dir()
+    import psutil  # noqa: PLC0415  # Linux does without
+
+    return psutil.pid_exists(pid)
+
+
+def absent(samplers: Mapping[str, Sampler], names: tuple[str, ...]) -> str | None:
+    """Return why none of the collectors `names` reads anything; None if one does, or has not answered yet."""
+    found = [samplers[name] for name in names if name in samplers]
+    if any(sampler.unavailable is None for sampler in found):
+        return None
+    return "; ".join(f"{sampler.name}: {sampler.unavailable}" for sampler in found) or None
+
+
+class Wanted:
+    """
+    Stops a run at its first tick where something that was asked for is not there.
+
+    In a run that ends by itself that is each collector that was asked for, in another one only those with `required`:
+    a driver that is installed after the boot must not make a unit restart for ever.
+    """
+
+    def __init__(self, config: Config, pipeline: Pipeline, *, brief: bool) -> None:
+        self._pipeline = pipeline
+        self._samplers = {sampler.name: sampler for sampler in pipeline.samplers}
+        asked, self._pending = asked_collectors(config), required_collectors(config)
+        if brief:
+            self._pending = asked
+        waited_for = {name for names in self._pending for name in names}
+        for name in {name for names in asked for name in names} - waited_for:
+            self._samplers[name].absence_level = logging.WARNING
+        self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
+        self.missing = False
+        """Whether something was not there."""
+
+    def look(self) -> None:
+        """Tell what is missing, and stop; call it after each tick."""
+        for names in [*self._pending]:
+            if why := absent(self._samplers, names):
+                log.error("%s", why)
+                self.missing = True
+                self._pipeline.stop()
+            if why or any(self._samplers[name].ok for name in names if name in self._samplers):
+                self._pending.remove(names)
+
+    def undelivered(self) -> Iterator[str]:
+        """Yield a sentence for each sink that got nothing since the start, unless its worker has logged why."""
+        for route in self._pipeline.routes:
+            ledger = route.spool.ledger
+            if ledger.sent > self._before[route.name] or route.worker.last_error:
+                continue
+            if ledger.collected:
+                yield f"{route.name}: nothing was delivered: {ledger}"
+            elif absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
+                yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `agent check`"
+            else:
+                yield f"{route.name}: nothing was delivered: no reading passes its level, include and exclude"

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import stat
+import tarfile
+
+import pytest
+
+from agent.commands.bundle import NotPacked, pack, scrub
+from agent.config.load import Config, load
+from agent.status.socket import serve
+
+PLANTED = {
+    "AKIAIOSFODNN7EXAMPLE": "an access key",
+    "wJalrXUtnFEMI_K7MDENG_bPxRfiCYEXAMPLEKEY": "a secret key",
+    "hunter2": "a password",
+    "gpu-node-7": "a host",
+    "10.1.2.3": "an address",
+    "fe80::1c2b:3dff:fe4e:5f60": "an address",
+    "2001:db8:0:0:1:0:0:1": "an address",
+    "02:42:ac:11:00:02": "an address",
+    "ada": "a user",
+    "123456789012": "an account",
+    "i-0123456789abcdef0": "an instance",
+    "metrics.example.org": "a host",
+    "s3cr3t-token": "a token",
+}
+LINES = [
+    "sink cloudwatch FAILED arn:aws:iam::123456789012:user/ada is not allowed on gpu-node-7",
+    "collector openmetrics ok http://ada:hunter2@metrics.example.org:9400/metrics?token=s3cr3t-token",
+    "peers 10.1.2.3, fe80::1c2b:3dff:fe4e:5f60, [2001:db8:0:0:1:0:0:1]:80 and 02:42:ac:11:00:02",
+    "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI_K7MDENG_bPxRfiCYEXAMPLEKEY in /home/ada/.aws/credentials of i-0123456789abcdef0",
+]
+
+
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setenv("CHIPWATCH_SINKS__CLOUDWATCH__PROFILE", "hunter2")
+    config = tmp_path / "chipwatch.toml"
+    config.write_text(
+        '[collectors.openmetrics.endpoints.a]\nurl = "http://metrics.example.org/m"\ntoken = "s3cr3t-token"\n'
+    )
+    (tmp_path / "run.log").write_text("first line lost\n" * 5000 + "\n".join(LINES) + "\n")
+    server = serve(
+        tmp_path,
+        {"status": lambda: {"sinks": {"cloudwatch": {"last_error": LINES[0]}}}, "log": lambda: {"lines": LINES}},
+    )
+    file = tmp_path / "bundle.tar.gz"
+    pack(file, load(config, {"spool": str(tmp_path)}), LINES, {"hostname": "gpu-node-7"})
+    server.close()
+    return file
+
+
+def read(file):
+    with tarfile.open(file) as archive:
+        return {entry.name: archive.extractfile(entry).read().decode() for entry in archive}
+
+
+@pytest.mark.parametrize("secret", PLANTED)
+def test_nothing_that_names_somebody_is_packed(packed, secret):
+    for name, text in read(packed).items():
+        assert secret not in text, f"{PLANTED[secret]} in {name}"
+
+
+def test_a_bundle_holds_what_a_ticket_needs(packed):
+    parts = read(packed)
+    assert stat.S_IMODE(packed.stat().st_mode) == 0o600
+    assert {"check.txt", "config.json", "log.txt", "log-run.log", "status.json", "versions.txt"} == {
+        name.removeprefix("chipwatch/") for name in parts
+    }
+    assert "chipwatch 0." in parts["chipwatch/versions.txt"]
+    assert "CHIPWATCH_SINKS__CLOUDWATCH__PROFILE" in parts["chipwatch/versions.txt"]
+    assert json.loads(parts["chipwatch/config.json"])["interval"] == 5
+    assert "is not allowed" in parts["chipwatch/status.json"]
+    assert "is not allowed" in parts["chipwatch/log.txt"]
+    assert len(parts["chipwatch/log-run.log"]) <= 64 << 10
+
+
+def test_a_file_that_is_there_is_not_overwritten(tmp_path):
+    file = tmp_path / "bundle.tar.gz"
+    file.write_text("mine")
+    with pytest.raises(NotPacked, match=r"--bundle: .*File exists"):
+        pack(file, Config(spool=tmp_path), [], {})
+    assert file.read_text() == "mine"
+
+
+def test_times_versions_and_counts_stay_readable():
+    text = "2026-11-22T10:00:05.123Z chipwatch 0.1.0: 2,825 points kept; Linux 6.18.44; series 12345"
+    assert scrub(text, {}) == text

@@ -1,0 +1,67 @@
+"""What was asked for and is not there, by the real command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conftest import ROOT
+
+NEURON = ROOT / "tests/fixtures/neuron/synthetic_trn2_v3d.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["--once", "--collector", "nvidia"], "no NVIDIA driver"),
+        (["--duration", "60", "--collector", "nvidia"], "no NVIDIA driver"),
+        (["--once", "--collector", "cpu", "--collector", "neuron"], "no neuron-monitor"),
+    ],
+)
+def test_a_collector_that_was_asked_for_and_is_not_there_is_one_line_and_exit_code_1(agent, tmp_path, words, cause):
+    done = agent.run(*words, env={"CHIPWATCH_COLLECTORS__NVIDIA__PROC": tmp_path, "PATH": tmp_path})
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert cause in line
+
+
+def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, tmp_path):
+    env = {"CHIPWATCH_COLLECTORS__NVIDIA__PROC": tmp_path, "CHIPWATCH_COLLECTORS__NVIDIA__REQUIRED": "true"}
+    done = agent.run(env=env)
+    assert done.returncode == 1
+    assert "no NVIDIA driver" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(["--pid", "99999999"], "--pid"), (["--proc", "{}"], "--proc"), (["--sys", "{}"], "--sys"),
+     (["--sys", "{}/no"], "--sys")],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [[], ["--once"], ["check"]])
+def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(agent, tmp_path, command, words, option):
+    done = agent.run(*command, *(word.format(tmp_path) for word in words))
+    assert done.returncode == 2
+    assert f"{option}: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--once"], []])
+def test_standard_input_without_a_record_is_an_error(agent, words):
+    done = agent.run("--stdin", "neuron", *words, stdin=None, input="")
+    assert done.returncode == 1
+    assert "before its first record" in done.stderr
+
+
+def test_one_record_on_standard_input_is_read_by_once(agent):
+    done = agent.run("--stdin", "neuron", "--once", stdin=None, input=NEURON.read_text().splitlines()[0] + "\n")
+    assert done.returncode == 0, done.stderr
+    points = [json.loads(line) for line in done.stdout.splitlines()]
+    completed = [p for p in points if p["name"] == "neuron.execution.outcomes" and p["dims"]["outcome"] == "completed"]
+    assert [p["increase"] for p in completed] == [10]
+
+
+def test_a_run_that_delivered_nothing_says_why_and_ends_with_1(agent):
+    done = agent.run("--once", env={"CHIPWATCH_SINKS__STDOUT__INCLUDE": "no.such.metric"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "stdout: nothing was delivered" in done.stderr
