@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.logs.text import MAX_LENGTH, is_address, one_line, without_secrets
+from agent.logs.text import MAX_LENGTH, duration, is_address, one_line, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,18 @@ def test_an_address_that_libraries_would_stumble_over_is_none(text):
 )
 def test_an_address_of_http_is_one(text):
     assert is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (1500, "25 min"),
+        (3690, "1 h 1 min"),
+        (86_400 * 3 + 14_400, "3 d 4 h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds, text):
+    assert duration(seconds) == text
