@@ -28,6 +28,8 @@ TAIL: Final = 25
 """First and last lines of a traceback that are logged."""
 WIDTH: Final = 200
 """Longest line of a traceback."""
+OURS: Final = ("agent.", "sinks.", "chipwatch.")
+"""What the names of our own loggers begin with."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
 
@@ -121,10 +123,17 @@ class Handler(logging.StreamHandler[TextIO]):
 
 
 def to_stderr(level: str, log_format: str = "text") -> None:
-    """Log records from `level` up to standard error, and exceptions that end a thread or the program."""
+    """
+    Log records from `level` up to standard error, and exceptions that end a thread or the program.
+
+    Libraries are heard from `warning` up, with `debug` whatever they log.
+    """
     logging.raiseExceptions = False
     stream = sys.stderr or io.StringIO()
-    logging.basicConfig(level=level.upper(), handlers=[Handler(stream, style_of(log_format, stream))], force=True)
+    handler = Handler(stream, style_of(log_format, stream))
+    if level != "debug":
+        handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(OURS))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     sys.excepthook = lambda *bug: log.critical("bug: the program ends", exc_info=bug, extra={"who": "agent"})
     threading.excepthook = _thread_ended
 

@@ -205,6 +205,15 @@ def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
     assert "S3CRET" not in "".join(lines)
 
 
+def test_libraries_are_heard_when_something_is_wrong_or_with_debug(hooked):
+    for level, heard in (("info", ["ours", "odd"]), ("debug", ["ours", "found", "odd"])):
+        to_stderr(level)
+        logging.getLogger("agent.part").info("ours")
+        logging.getLogger("library.credentials").info("found")
+        logging.getLogger("library.credentials").warning("odd")
+        assert [line.split()[-1] for line in hooked.readouterr().err.splitlines()] == heard
+
+
 def test_debugging_has_no_bound(logged):
     log, lines = logged
     for _ in range(5 * BURST):
@@ -240,7 +249,8 @@ def test_a_collector_that_fails_in_a_new_way_each_tick_does_not_fill_the_log(age
     others.add("their_noise", NOISY, collectors=[("noisy", "Noisy")])
     words = ("--collector", "noisy", "--interval", "0.1", "--duration", "4")
     done = agent.run(*words, env={"PYTHONPATH": others.folder})
-    records = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
+    *records, last = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
+    assert "stdout: nothing was delivered" in last
     assert 1 < len(records) <= BURST + 1
     assert all(
         re.match(r"\d{4}-.*Z chipwatch: collector noisy: failed: text \d+\\nforged \\x1b", line) for line in records
