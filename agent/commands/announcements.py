@@ -75,4 +75,4 @@ def _named(sampler: Sampler) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return duration(seconds) if seconds >= 60 else f"{seconds:g} s"
+    return duration(seconds, 2) if seconds >= 60 else f"{seconds:g} s"

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,14 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.commands.announcements import Announcements
 from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
+from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places
-from agent.commands.wrapped import FORWARDED, WrappedCommand
+from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.convert import ConfigError
 from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
+from agent.datapoint import Level
 from agent.errors import text_of
 from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.file import to_file
 from agent.logs.formats import to_stderr
 from agent.logs.recent import Recent
 from agent.logs.text import one_line
@@ -41,6 +45,8 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
+LOG_NAME: Final = "command.log"
+"""File in the state folder with what is logged while a command has the terminal."""
 
 
 @dataclasses.dataclass
@@ -59,6 +65,7 @@ def run(
     *,
     once: bool = False,
     duration: float | None = None,
+    tell: Callable[[str], None] = log.info,
     load: Callable[[], Config] | None = None,
 ) -> int:
     """
@@ -68,24 +75,18 @@ def run(
     configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
     where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
     were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+
+    The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
     check_places(config)
-    if command and config.pid is not None:
-        raise ConfigError("pid: --pid and a command after -- exclude each other")
-    if command and config.stdin:
-        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
     brief = once or duration is not None
     _log_to_stderr(config, quiet=brief or bool(command))
-    current = _Run(config, identify(config, SETTLE if once else 0.0))
     if command:
-        validate(config)  # first of all, so that a wrong option does not cost a training run
+        _check_command(config)  # first of all, so that a wrong option does not cost a training run
+    current = _Run(config, identify(config, SETTLE if once else 0.0))
     _serve_health(current)  # nor a port that is taken
     if command:
-        with WrappedCommand(command) as watched:
-            handle(FORWARDED, watched.forward)
-            current.config = dataclasses.replace(config, pid=watched.pid)
-            _collect(current, on_start=lambda pipeline: watched.on_end(pipeline.stop), duration=duration, once=once)
-        return watched.code()
+        return _run_command(current, command, once=once, duration=duration, tell=tell)
     can_renew = load is not None and not brief and not config.stdin
     signals = Signals(lambda: _renewed(current, load()) if load else None) if can_renew else Signals[_Run](None)
     whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
@@ -96,6 +97,47 @@ def run(
             _serve_health(current)
         whole = _collect(current, on_start=signals.watch)
     return 0 if whole else 1
+
+
+def _run_command(
+    this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
+) -> int:
+    """Collect while `command` runs; return its exit code."""
+    config, lines = this.config, []
+    watched = WrappedCommand(command)
+    logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
+    summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
+
+    def on_start(pipeline: Pipeline) -> None:
+        if summary:
+            summary.listen(pipeline)
+        watched.on_end(pipeline.stop)
+
+    with watched:
+        handle(FORWARDED, watched.forward)
+        this.config = dataclasses.replace(config, pid=watched.pid)
+        _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
+    with watched:
+        if summary:
+            lines = [*summary.lines(watched)]
+    for line in (*lines, *logs.trouble(only_errors=config.quiet)):
+        tell(line)
+    return watched.code()
+
+
+def _check_command(config: Config) -> None:
+    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    if config.pid is not None:
+        raise ConfigError("pid: --pid and a command after -- exclude each other")
+    if config.stdin:
+        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    for name, sink in build_sinks(config).items():
+        if sink.uses_stdout:
+            raise ConfigError(
+                f"sinks.{name}: standard output belongs to the command after --; write to a file with"
+                f" [sinks.{name}] path = FILE, or choose another sink"
+            )
+    validate(config)
 
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
@@ -119,12 +161,23 @@ def _renewed(old: _Run, config: Config) -> _Run | None:
 
 
 def _collect(
-    this: _Run, *, on_start: Callable[[Pipeline], None], duration: float | None = None, once: bool = False
+    this: _Run,
+    *,
+    on_start: Callable[[Pipeline], None],
+    duration: float | None = None,
+    once: bool = False,
+    watched: WrappedCommand | None = None,
+    with_details: bool = False,
 ) -> bool:
-    """Run a pipeline to its end; return whether all went well. `on_start` is called with it before it starts."""
+    """
+    Run a pipeline to its end; return whether all went well.
+
+    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
+    """
     config, common, brief = this.config, this.common, once or duration is not None
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None)
+    least = Level.DETAILED if with_details else Level.BASIC
+    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
     alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
     wanted = Wanted(config, pipeline, brief=brief)
@@ -136,12 +189,15 @@ def _collect(
         pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
     else:
         pipeline.run(duration)
+    if watched and watched.has_ended:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     pipeline.close()
     common.close()
     if this.health:
         this.health.close()
     alive.close()
-    announcements.end()
+    if not watched:
+        announcements.end()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
     for text in wanted.undelivered() if brief and not wanted.missing else ():
         log.error("%s", text)

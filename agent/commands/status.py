@@ -85,7 +85,7 @@ def as_json(answer: Mapping[str, Any]) -> str:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
@@ -96,7 +96,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last)} ago"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
         yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from agent.logs.text import one_line, without_secrets
 
@@ -93,14 +93,14 @@ def _lines(traceback: str) -> list[str]:
     return [f"{' ' * min(4, len(line) - len(line.lstrip()))}{one_line(line, WIDTH)}" for line in lines]
 
 
-class Handler(logging.StreamHandler[TextIO]):
+class Handler(logging.StreamHandler[Any]):
     """
     Limits records from `info` up for each source: the plugin in the record's `who`, else the logger's name.
 
     Records above the limit are counted, and the next logged record shows the count.
     """
 
-    def __init__(self, stream: TextIO, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: Any, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
         """Write to `stream` in `style`."""
         super().__init__(stream)
         self.setFormatter(Formatter(style))

@@ -52,7 +52,7 @@ class DeliveryLog:
         self._attempts += 1
         if self._attempts == 1 and wait < BLIP and not (is_last or traceback):
             return
-        past = f" for {duration(now - self._since)}" if now - self._since >= 60 else ""
+        past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
         text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan} ({text})"
@@ -64,7 +64,7 @@ class DeliveryLog:
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
             self._sent = self._before
-            points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since)
+            points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._failures = ThrottledLogger(log, self._name, self._clock)
             self._began, self._next_progress = now, PROGRESS
@@ -78,14 +78,14 @@ class DeliveryLog:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2
-            left = duration((now - self._began) * ledger.spooled / max(done, 1))
+            left = duration((now - self._began) * ledger.spooled / max(done, 1), 2)
             self._info(f"catching up: {count(done)} sent, {count(ledger.spooled)} kept, about {left} left")
 
     def drained(self) -> None:
         """Log that no points wait any more, if they were behind."""
         if self._began is not None:
             points = self._ledger.sent - self._sent
-            self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began)}")
+            self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began, 2)}")
             self._began = None
 
     @property

@@ -82,9 +82,9 @@ def test_an_outage_is_said_at_its_beginning_and_at_its_end(start, cloud, until):
     cloud.listen()
     wait_for(until, running, "caught up")
     _, _, again, first, caught_up = [line for line in said(running) if line != trouble]
-    assert re.fullmatch(r"cloudwatch: sending again after \d+ s; \d+ points kept, 0 lost", again)
+    assert re.fullmatch(r"cloudwatch: sending again after [\d.]+ s; \d+ points kept, 0 lost", again)
     assert first.startswith("cloudwatch: first ")
-    assert re.fullmatch(r"cloudwatch: caught up: \d+ points in \d+ s", caught_up)
+    assert re.fullmatch(r"cloudwatch: caught up: \d+ points in [\d.]+ s", caught_up)
 
 
 def test_what_waits_at_the_end_is_said_and_again_at_the_next_start(start, cloud, until):

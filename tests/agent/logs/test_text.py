@@ -87,15 +87,11 @@ def test_an_address_of_http_is_one(text):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("seconds", "units", "text"),
     [
-        (0.4, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (1500, "25 min"),
-        (3690, "1 h 1 min"),
-        (86_400 * 3 + 14_400, "3 d 4 h"),
+        (0.04, 4, "0.0 s"), (8.31, 4, "8.3 s"), (9.96, 4, "10 s"), (59.4, 4, "59 s"), (60, 4, "1 min"), (1500, 2, "25 min"),
+        (4328, 4, "1 h 12 min 8 s"), (3690, 2, "1 h 1 min"), (3608, 4, "1 h 8 s"), (86_400 * 3 + 14_401, 2, "3 d 4 h"),
     ],
-)
-def test_a_duration_has_its_two_largest_units(seconds, text):
-    assert duration(seconds) == text
+)  # fmt: skip
+def test_a_duration_has_its_largest_units(seconds, units, text):
+    assert duration(seconds, units) == text

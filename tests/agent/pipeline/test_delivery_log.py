@@ -120,14 +120,14 @@ def test_an_outage_ends_with_how_long_it_was_and_how_many_points_were_kept_and_l
     b.fail()
     assert len(b.lines()) == 1
     b.collect(2830)
-    b.ledger.book({"dropped:too old": 5})
+    b.ledger.add({"dropped:too old": 5})
     b.ledger.spooled -= 5
     b.now += 25 * MINUTE
     b.deliver(1000)
     assert b.lines() == ["cloud: sending again after 25 min; 2,825 points kept, 5 lost"]
     b.now += 4.0
     b.deliver(1825)
-    assert b.lines() == ["cloud: caught up: 2,825 points in 4 s"]
+    assert b.lines() == ["cloud: caught up: 2,825 points in 4.0 s"]
     b.fail()
     b.fail()
     assert len(b.lines()) == 1, "the next outage is said anew"
@@ -155,4 +155,7 @@ def test_what_was_kept_over_a_restart_is_caught_up_with(bench):
     b.deliver(1000)
     b.now += 2.0
     b.deliver(1000)
-    assert b.lines() == ["cloud: first 1,000 points accepted; see the console", "cloud: caught up: 2,000 points in 2 s"]
+    assert b.lines() == [
+        "cloud: first 1,000 points accepted; see the console",
+        "cloud: caught up: 2,000 points in 2.0 s",
+    ]
