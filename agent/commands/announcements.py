@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path
 
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.logs.text import duration, one_line
 from agent.pipeline.build import window_length
 from agent.pipeline.clock import Pipeline

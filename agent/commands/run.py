@@ -21,11 +21,10 @@ from agent.commands.status import snapshot
 from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
-from agent.config.convert import ConfigError
 from agent.config.instances import build_sinks, hints
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.datapoint import Level
-from agent.errors import text_of
+from agent.errors import ConfigError, text_of
 from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
-from agent.config.convert import ConfigError
-from agent.config.instances import NotLoaded
-from agent.identity.resolver import UnknownIdentity
+from agent.errors import CommandError
 from agent.pipeline.clock import Pipeline
 
 log = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ class Signals(Generic[T]):
         with self._lock:
             try:
                 self._next = renew()
-            except (ConfigError, NotLoaded, UnknownIdentity) as problem:
+            except CommandError as problem:
                 log.error("the configuration is not read anew, the old one goes on: %s", problem)  # noqa: TRY400
                 return
             if self._next is None:

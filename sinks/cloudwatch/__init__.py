@@ -13,6 +13,7 @@ from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
+from sinks.cloudwatch.regions import region_fault
 from sinks.cloudwatch.wire import Encoder, body
 from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
@@ -69,6 +70,11 @@ class CloudwatchSink(Sink):
         """External id that the role requires."""
         timeout: float = 10.0
         """Seconds to wait for an answer."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for a region that does not exist."""
+            if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
+                raise ValueError(f"region: {fault}")
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK

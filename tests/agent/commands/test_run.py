@@ -227,13 +227,13 @@ def test_the_code_is_known_also_where_a_parent_ignores_the_end_of_its_children(a
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
     done = agent.run("--", "/no/such/command")
     assert (done.returncode, done.stdout) == (127, "")
-    assert done.stderr == "agent: /no/such/command: command not found\n"
+    assert done.stderr == "chipwatch: /no/such/command: command not found\n"
 
 
 def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
-    assert done.stderr == f"agent: {tmp_path}: Permission denied\n"
+    assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"
 
 
 @pytest.mark.parametrize("words", [["--sink", "stdout"], ["--format", "json"]], ids=lambda words: words[0])
@@ -241,7 +241,7 @@ def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_re
     done = agent.run(*words, "--", "touch", tmp_path / "begun")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "agent: sinks.stdout: standard output belongs to the command after --; write to a file with"
+        "chipwatch: sinks.stdout: standard output belongs to the command after --; write to a file with"
         " [sinks.stdout] path = FILE, or choose another sink\n"
     )
     assert not (tmp_path / "begun").exists()
@@ -362,7 +362,7 @@ def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
         number = taken.getsockname()[1]
         done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
-    assert done.stderr == f"agent: health: {number}: Address already in use\n"
+    assert done.stderr == f"chipwatch: health: {number}: Address already in use\n"
     assert not started.exists()
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from agent.commands.run import identify
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.identity.autoscaling import TAGS
 from agent.identity.ec2 import DOCUMENT, ENDPOINT
 from agent.identity.ecs import VARIABLE
@@ -115,7 +115,7 @@ def test_without_the_platform_the_agent_exits_with_1_and_one_line_within_five_se
     took = seconds_since(begun)
     assert (done.returncode, done.stdout) == (1, "")
     assert took < 5
-    assert done.stderr.startswith("agent: --common-dims: no value found for instance_id, instance_type (DMI: ")
+    assert done.stderr.startswith("chipwatch: --common-dims: no value found for instance_id, instance_type (DMI: ")
     assert done.stderr.endswith("; set it with --dim instance_id=VALUE, or leave it out\n")
     assert done.stderr.count("\n") == 1
 
