@@ -17,7 +17,9 @@ from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
 
 ROOT = Path(__file__).parents[2]
-NO_COMMANDS = re.compile(r'collector\.collect|[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) ')
+NO_COMMANDS = re.compile(
+    r'collector\.collect|[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) '
+)
 """How a block begins that holds no commands: a configuration, Terraform, JSON, what a command prints."""
 ASSIGNED = re.compile(r"\w+=.*")
 ELSEWHERE = {
