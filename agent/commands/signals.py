@@ -71,10 +71,10 @@ class Signals(Generic[T]):
             try:
                 self._next = renew()
             except CommandError as problem:
-                log.error("the configuration is not read anew, the old one goes on: %s", problem)  # noqa: TRY400
+                log.error("the new configuration is refused, the old one goes on: %s", problem)  # noqa: TRY400
                 return
             if self._next is None:
                 log.info("the configuration has not changed")
             elif self._pipeline:
-                log.info("the configuration is read anew")
+                log.info("the configuration has changed; the new one starts")
                 self._pipeline.stop()
