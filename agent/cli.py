@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -155,13 +156,14 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     from agent.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
-    config = load(getattr(given, "config", None), flags(given), wraps=bool(command))
-    formats.to_stderr(config.log_level)
+    read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command))
+    config = read()
+    formats.to_stderr(config.log_level or "warning", config.log_format)
     if given.command == "run":
         from agent.commands import run  # noqa: PLC0415
 
         duration = getattr(given, "duration", None)
-        return run.run(config, command, once=hasattr(given, "once"), duration=duration, tell=_tell)
+        return run.run(config, command, once=hasattr(given, "once"), duration=duration, tell=_tell, load=read)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
 
 

@@ -20,6 +20,7 @@ def script(shell: str) -> str:
         "sink": sinks, "cloud": sinks, "collector": families, "no_collector": families, "families": families,
         "stdin": collectors, "name": sorted({*collectors, *sinks}), "common_dims": WORDS, "names": [*PROFILES],
         "level": ("basic", "detailed", "all"), "log_level": ("debug", "info", "warning", "error"),
+        "log_format": ("text", "json"),
     }  # fmt: skip
     top = parser((*OPTIONS, *RUN))  # `run` may be left out
     for made in (top, *top.commands.values()):
@@ -33,7 +34,8 @@ def script(shell: str) -> str:
 
 def _complete(action: Any, choices: dict[str, Any]) -> None:
     """Set how the value of an option is completed: by its choices, as a file or as a folder."""
-    action.choices = action.choices or choices.get(action.dest)
+    if action.nargs != 0:
+        action.choices = action.choices or choices.get(action.dest)
     if action.metavar in ("FILE", "DIR"):
         action.complete = shtab.FILE if action.metavar == "FILE" else shtab.DIRECTORY
     if isinstance(action.metavar, str):

@@ -46,7 +46,9 @@ EVERYDAY: Final[Sequence[Row]] = (
 RUN: Final[Sequence[Row]] = (
     ("--once", "", "read everything once, then end"),
     ("--duration", "TIME", "end after this time", {"type": seconds}),
-)
+    ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
+     {"action": "store_const", "const": "info", "dest": "log_level"}),
+)  # fmt: skip
 OPTIONS: Final[Sequence[Row]] = (
     *EVERYDAY,
     ("--processor", "NAME,...", "what to derive (all)"),
@@ -66,7 +68,8 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--sys", "DIR", "where the host's /sys is mounted"),
     ("--root", "DIR", "where the host's / is mounted"),
     ("--quiet", "", "print no summary when the command after -- has ended"),
-    ("--log-level", "LEVEL", "debug, info, warning or error (warning)"),
+    ("--log-level", "LEVEL", "debug, info, warning or error (info; warning in scripts)"),
+    ("--log-format", "FORM", "form of the log: text or json (text)"),
 )
 """Options of the configuration: `load` converts them, and names them in its errors."""
 MACHINES: Final[Sequence[Row]] = (

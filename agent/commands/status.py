@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agent.commands.amounts import duration
+from agent.logs.text import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source

@@ -108,8 +108,11 @@ class Config:
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
     quiet: bool = False
     """Print no summary when the command after -- has ended."""
-    log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    """What is logged to standard error; with -- COMMAND to command.log in the state folder."""
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """What is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set: info; warning
+    with --once, --duration, -- COMMAND, or points on standard output that is no terminal."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log: text, which suits a terminal, journald or a file; or json, an object a line."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

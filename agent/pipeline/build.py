@@ -36,9 +36,10 @@ log = logging.getLogger(__name__)
 
 RETRY_ASKED: Final = 60.0
 """Seconds after which a collector that was asked for and finds nothing to read is tried again."""
-
-FIRST_WINDOW: Final = 10.0
-"""Seconds after which the very first window ends, so that the first points arrive early."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
 
 
 def view(
@@ -224,6 +225,7 @@ def build_route(
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
+        first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
     window = Window(

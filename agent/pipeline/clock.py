@@ -103,7 +103,7 @@ class Pipeline:
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
-        for call in self.after_tick:
+        for call in [*self.after_tick]:
             self._survive("after the tick", call)
 
     def run(self, duration: float | None = None) -> None:

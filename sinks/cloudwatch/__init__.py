@@ -134,6 +134,12 @@ class CloudwatchSink(Sink):
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
         return found | ({"region": region} if region else {})
 
+    def find(self, dims: Sequence[str]) -> str:
+        """Return the path in CloudWatch's console, which groups metrics by their dimensions."""
+        return (
+            f"CloudWatch > All metrics > {self._config.namespace} > {', '.join(dims) or 'Metrics with no dimensions'}"
+        )
+
     def describe(self) -> str:
         """Return the namespace and the endpoint."""
         endpoint = self._client and self._client.endpoint

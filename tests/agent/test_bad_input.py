@@ -283,7 +283,10 @@ def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(
     with FULL.open("w") as full:
         done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
     assert done.returncode == 1
-    assert [line.split()[2] for line in done.stderr.splitlines()] == ["WARNING", "ERROR"]
+    cannot, lost, ledger = done.stderr.splitlines()
+    assert re.search(r"stdout: cannot send, \d+ points? kept \(standard output: .*No space left on device\)", cannot)
+    assert "points are lost, they were not sent" in lost
+    assert "stopping: collected" in ledger
     with FULL.open("w") as full:
         assert agent.run("--bogus", stdout=full, stderr=full, capture_output=False).returncode == 2
 
