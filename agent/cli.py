@@ -93,7 +93,10 @@ def parser() -> Parser:
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     _add_options(options)
     run = _add(
-        commands, "run", "collect and send until stopped; `-- COMMAND` runs a command and reads its processes", options
+        commands,
+        "run",
+        "collect and send until stopped; `-- COMMAND` runs a command, reads its processes, and prints a summary",
+        options,
     )
     run.add_argument("--once", action="store_true", help="read everything once, then end")
     run.add_argument("--duration", type=arguments.seconds, metavar="S", help="end after S seconds")
@@ -126,7 +129,9 @@ def _add(commands: Any, name: str, text: str, options: Parser | None) -> Parser:
 
 
 def _add_options(to: Parser) -> None:
-    to.add_argument("--sink", action="append", metavar="NAME", help="where to send; may be repeated (stdout)")
+    to.add_argument(
+        "--sink", action="append", metavar="NAME", help="where to send; may be repeated (stdout; none with -- COMMAND)"
+    )
     to.add_argument(
         "--collector", action="append", metavar="NAME", help="what to read; may be repeated (all that find something)"
     )
@@ -163,6 +168,7 @@ def _add_options(to: Parser) -> None:
     to.add_argument("--proc", type=Path, metavar="DIR", help="where the host's /proc is mounted")
     to.add_argument("--sys", type=Path, metavar="DIR", help="where the host's /sys is mounted")
     to.add_argument("--root", type=Path, metavar="DIR", help="where the host's / is mounted")
+    to.add_argument("--quiet", action="store_true", help="print no summary when the command after -- has ended")
     to.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (warning)")
 
 
@@ -286,10 +292,10 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
             _print(_text(given))
             return OK
         formats.to_stderr("warning")
-        loaded = config.load(getattr(given, "config", None), flags(given))
+        loaded = config.load(getattr(given, "config", None), flags(given), wraps=bool(command))
         formats.to_stderr(loaded.log_level)
         if given.command == "run":
-            return run.run(loaded, command, once=given.once, duration=given.duration)
+            return run.run(loaded, command, once=given.once, duration=given.duration, tell=_tell)
         return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](loaded, given)
     except convert.ConfigError as problem:
         return _report(problem, USAGE)
@@ -300,10 +306,15 @@ def _work(given: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _report(problem: Exception | str, code: int) -> int:
+    _tell(f"agent: {one_line(str(problem))}")
+    return code
+
+
+def _tell(line: str) -> None:
+    """Print a line on standard error, if it exists."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(f"agent: {one_line(str(problem))}", file=sys.stderr)
-    return code
+            print(line, file=sys.stderr)
 
 
 def _health(given: argparse.Namespace) -> int:

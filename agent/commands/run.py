@@ -16,14 +16,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
+from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places
-from agent.commands.wrapped import FORWARDED, WrappedCommand
+from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.convert import ConfigError
-from agent.config.instances import hints
+from agent.config.instances import build_sinks, hints
 from agent.config.load import Config
+from agent.datapoint import Level
 from agent.errors import text_of
 from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.file import to_file
 from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
@@ -39,61 +42,113 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
+LOG_NAME: Final = "command.log"
+"""File in the state folder with what is logged while a command has the terminal."""
 STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
-def run(config: Config, command: Sequence[str], *, once: bool = False, duration: float | None = None) -> int:
+def run(
+    config: Config,
+    command: Sequence[str],
+    *,
+    once: bool = False,
+    duration: float | None = None,
+    tell: Callable[[str], None] = log.info,
+) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
     With `once` or `duration` nothing is left on disk unless the configuration names a spool. Return the exit code: 0,
     that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
     where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+
+    The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
     check_places(config)
-    if command and config.pid is not None:
-        raise ConfigError("pid: --pid and a command after -- exclude each other")
-    if command and config.stdin:
-        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
-    brief = once or duration is not None
-    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
+    if command:
+        _check_command(config)  # first of all, so that a wrong option does not cost a training run
     common = identify(config, SETTLE if once else 0.0)
-    pipeline: Pipeline | None = None
-    watched: WrappedCommand | None = None
-    if command:
-        validate(config)  # first of all, so that a wrong option does not cost a training run
-    health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
-    if command:
-        watched = WrappedCommand(command)
-    with watched or contextlib.nullcontext():
-        if watched:
-            _handle(FORWARDED, watched.forward)
-            config = dataclasses.replace(config, pid=watched.pid)
-        pipeline = assemble(config, common.known, common.offer, folder if keep else None)
-        if watched:
-            watched.on_end(pipeline.stop)
-        else:
-            _handle(STOPPING, partial(_stop, pipeline))
-        alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
-        wanted = Wanted(config, pipeline, brief=brief)
-        pipeline.after_tick.append(wanted.look)
-        pipeline.start()
-        gc.freeze()  # what is made by now stays: the collector need not look at it again
-        if once:
-            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
-        else:
-            pipeline.run(duration)
-        pipeline.close()
-        common.close()
-        if health:
-            health.close()
-        alive.close()
-        lost = brief and any(route.spool.lost for route in pipeline.routes)
-        for text in wanted.undelivered() if brief and not wanted.missing else ():
-            log.error("%s", text)
-            lost = True
-        whole = _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
-    return watched.code() if watched else 0 if whole else 1
+    pipelines: list[Pipeline] = []  # one, once it is there
+    health = _serve_health(config, pipelines, common)  # nor a port that is taken
+    collect = partial(_collect, pipelines=pipelines, common=common, health=health, once=once, duration=duration)
+    if not command:
+        return 0 if collect(config) else 1
+    log_path, summary, lines = heartbeat.state_folder(config.spool, os.environ) / LOG_NAME, None, []
+    watched = WrappedCommand(command)
+    logs = to_file(config.log_level, log_path)
+    if not config.quiet and is_first_rank(os.environ):
+        summary = Summary()
+    with watched:
+        _handle(FORWARDED, watched.forward)
+        collect(dataclasses.replace(config, pid=watched.pid), watched=watched, summary=summary)
+    with watched:
+        if summary:
+            lines = [*summary.lines(watched)]
+    for line in (*lines, *logs.trouble(only_errors=config.quiet)):
+        tell(line)
+    return watched.code()
+
+
+def _check_command(config: Config) -> None:
+    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    if config.pid is not None:
+        raise ConfigError("pid: --pid and a command after -- exclude each other")
+    if config.stdin:
+        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    for name, sink in build_sinks(config).items():
+        if sink.uses_stdout:
+            raise ConfigError(
+                f"sinks.{name}: standard output belongs to the command after --; write to a file with"
+                f" [sinks.{name}] path = FILE, or choose another sink"
+            )
+    validate(config)
+
+
+def _collect(
+    config: Config,
+    *,
+    pipelines: list[Pipeline],
+    common: Identity,
+    health: Health | None,
+    once: bool,
+    duration: float | None,
+    watched: WrappedCommand | None = None,
+    summary: Summary | None = None,
+) -> bool:
+    """Run a pipeline to its end; tell whether all went well."""
+    brief = once or duration is not None
+    keep = not brief or config.spool is not None
+    folder = heartbeat.state_folder(config.spool, os.environ)
+    least = Level.DETAILED if summary else Level.BASIC
+    pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
+    pipelines.append(pipeline)
+    if summary:
+        summary.listen(pipeline)
+    if watched:
+        watched.on_end(pipeline.stop)
+    else:
+        _handle(STOPPING, partial(_stop, pipeline))
+    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    wanted = Wanted(config, pipeline, brief=brief)
+    pipeline.after_tick.append(wanted.look)
+    pipeline.start()
+    gc.freeze()  # what is made by now stays: the collector need not look at it again
+    if once:
+        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+    else:
+        pipeline.run(duration)
+    if watched and watched.has_ended:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
+    pipeline.close()
+    common.close()
+    if health:
+        health.close()
+    alive.close()
+    lost = brief and any(route.spool.lost for route in pipeline.routes)
+    for text in wanted.undelivered() if brief and not wanted.missing else ():
+        log.error("%s", text)
+        lost = True
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
 
 
 def _owes(pipeline: Pipeline) -> bool:
@@ -167,7 +222,7 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
 
-def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
+def _serve_health(config: Config, pipelines: Sequence[Pipeline], common: Identity) -> Health | None:
     if config.health is None:
         return None
     from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
@@ -176,13 +231,12 @@ def _serve_health(config: Config, running: Callable[[], Pipeline | None], common
     late = heartbeat.tick_timeout(config.interval)
 
     def healthy() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        since = None if pipeline is None or pipeline.ticked is None else time.monotonic() - pipeline.ticked
+        ticked = pipelines[0].ticked if pipelines else None
+        since = None if ticked is None else time.monotonic() - ticked
         return since is not None and since < late, {"seconds_since_tick": since}
 
     def ready() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        routes = pipeline.routes if pipeline else ()
+        routes = pipelines[0].routes if pipelines else ()
         refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
         owed = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}

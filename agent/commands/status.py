@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from agent.commands.amounts import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Derivation, Sampler
@@ -84,7 +85,7 @@ def as_json(answer: Mapping[str, Any]) -> str:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_duration(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
@@ -95,7 +96,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        delivery = "nothing delivered yet" if last is None else f"last delivery {_duration(last)} ago"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
         yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
@@ -106,12 +107,3 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
             f": {one['error']}" if one["error"] else ""
         )
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration such as 3 d 4 h."""
-    whole = round(seconds)
-    for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // {'h': 3600, 'min': 60, 's': 1}[below]} {below}"
-    return f"{whole} s"

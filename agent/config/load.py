@@ -65,7 +65,7 @@ class Config:
 
     sink: tuple[str, ...] = ()
     """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
-    else standard output."""
+    else standard output; with -- COMMAND nowhere, since standard output is the command's."""
     collector: tuple[str, ...] = ()
     """What to read: names of collectors; all that find something to read unless set."""
     no_collector: tuple[str, ...] = ()
@@ -120,8 +120,10 @@ class Config:
     """Project to write to, for every sink that has one; the environment's, else the machine's own, unless set."""
     endpoint_url: str | None = None
     """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
+    quiet: bool = False
+    """Print no summary when the command after -- has ended."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
-    """What is logged to standard error."""
+    """What is logged to standard error; with -- COMMAND to command.log in the state folder."""
     collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -188,8 +190,14 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Config:
-    """Return the configuration: flags over the environment over `file`; raise ConfigError."""
+def load(
+    file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None, *, wraps: bool = False
+) -> Config:
+    """
+    Return the configuration: flags over the environment over `file`; raise ConfigError.
+
+    `wraps` says that standard output belongs to a command: then it is the default sink only if it has options.
+    """
     env = os.environ if env is None else env
     for name, text in env.items():
         if name.startswith(PREFIX) and not is_utf8(name + text):
@@ -211,7 +219,9 @@ def load(file: Path | None, flags: Mapping[str, Any], env: Mapping[str, str] | N
     for word in config.common_dims:
         if word not in WORDS:
             raise ConfigError(f"common_dims: no such word {word!r}{nearest(word, WORDS)}")
-    sink = config.sink or tuple(tables.get("sinks", ())) or (DEFAULT_SINK,)
+    has_options = config.format or any(name.startswith(_variables("sinks", DEFAULT_SINK)) for name in env)
+    default = () if wraps and not has_options else (DEFAULT_SINK,)
+    sink = config.sink or tuple(tables.get("sinks", ())) or default
     interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
     return dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
 

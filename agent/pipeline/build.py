@@ -64,9 +64,9 @@ def view(
     return common
 
 
-def level_wanted(config: Config) -> Level:
-    """Return the highest level that any sink wants."""
-    return max(level_of(sink_options(name, config).level or config.level) for name in config.sink)
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
+    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
 
 
 def build_sources(
@@ -74,9 +74,10 @@ def build_sources(
     processors: Mapping[str, Processor],
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
-    level, readings = level_wanted(config), queue.SimpleQueue[Reading]()
+    level, readings = level_wanted(config, least), queue.SimpleQueue[Reading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():
@@ -228,13 +229,15 @@ def assemble(
     common: Callable[[], Dimensions | None],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     folder: Path | None = None,
+    least: Level = Level.BASIC,
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory. The pipeline stops when the
-    destination of every sink has closed for good.
+    say of them. Points of durable sinks are kept in `folder`, without it in memory. Collectors read the metrics of
+    level `least`, and of any higher level that a sink wants. The pipeline stops when the destination of every sink has
+    closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
@@ -246,7 +249,7 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
-    samplers, derivations, readings = build_sources(collectors, processors, config, learn)
+    samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 
     def closed(name: str) -> None:

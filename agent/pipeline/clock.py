@@ -55,6 +55,8 @@ class Pipeline:
         """When the last tick ended (monotonic seconds), or None."""
         self.after_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
+        self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
+        """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
 
     def start(self) -> None:
         """Start every thread."""
@@ -83,6 +85,8 @@ class Pipeline:
             waiting -= reading.at == at
         for derivation in self.derivations:
             points += derivation.run(tuple(points), at)
+        for listener in self.listeners:
+            self._survive("listener", listener, points, at)
         return points
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:

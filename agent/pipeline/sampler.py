@@ -204,7 +204,7 @@ class Sampler(Source):
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and (words := self.collector.identity()) is not self._learned:
+        if self._open and (words := self.collector.identity()) != self._learned:
             self._learned = words
             self._learn(words)
 

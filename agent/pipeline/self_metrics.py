@@ -79,7 +79,9 @@ class AgentCollector(Collector):
         """Do nothing."""
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the current counts."""
+        """Yield the current counts; nothing below level `detailed`."""
+        if self.level < LEVEL:
+            return
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         pipeline = self._pipeline

@@ -14,7 +14,7 @@ import pytest
 from agent import cli
 from agent.config import plugins
 from agent.config.convert import ConfigError, convert
-from agent.config.load import Config, SinkOptions, load, plugin_config, sink_options
+from agent.config.load import CollectorOptions, Config, SinkOptions, load, plugin_config, sink_options
 from agent.naming.profiles import PROFILES
 from agent.version import __version__
 
@@ -309,7 +309,10 @@ def test_the_sample_as_printed_sets_nothing(sample, agent):
 def test_the_sample_has_every_option(sample):
     tables = tomllib.loads(uncommented(sample))
     assert set(tables) | {"processors"} == set(Config.__dataclass_fields__)  # none is installed with the agent
-    for group, shared in (("collectors", ()), ("sinks", SinkOptions.__dataclass_fields__)):
+    for group, shared in (
+        ("collectors", CollectorOptions.__dataclass_fields__),
+        ("sinks", SinkOptions.__dataclass_fields__),
+    ):
         assert {name: set(table) for name, table in tables[group].items()} == {
             name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
         }

@@ -281,11 +281,15 @@ def test_whatever_a_plugin_does_to_the_agent_the_command_is_waited_for_and_gets_
         "time.sleep(60)\n"
     )
     running = agent.start("--collector", "breaking", "--", sys.executable, "-c", program,
-                          env={"PYTHONPATH": plugins_folder.folder})  # fmt: skip
-    until(lambda: ready.exists() and "goes on without metrics" in running.errors())
+                          env={"PYTHONPATH": plugins_folder.folder, "STATE_DIRECTORY": tmp_path})  # fmt: skip
+    log = tmp_path / "command.log"
+    until(lambda: ready.exists() and log.exists() and "goes on without metrics" in log.read_text())
     assert running.process.poll() is None
+    assert running.errors() == ""
     code, _ = running.stop(signal.SIGTERM)
     assert code == 7
+    assert running.errors().splitlines()[-1] == f"chipwatch: 1 error logged in {log}"
+    assert " ended with 7 after " in running.errors()
 
 
 def test_all_of_them_at_once_cost_nobody_else_anything(start, until):

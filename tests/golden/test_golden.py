@@ -39,7 +39,7 @@ def test_every_promise_of_the_catalogue_is_kept_to_the_letter(catalogue):
         for metric in metrics
     }
     promised = {p.name: (p.kind, p.unit, p.dims, p.level) for p in catalogue if not p.name.startswith("gpu.process.")}
-    assert len(promised) == 43
+    assert len(promised) == 44
     assert {name: found.get(name) for name in promised} == promised
 
 

@@ -231,7 +231,7 @@ def test_a_closed_stream_is_refused_at_the_start_and_gone_later():
     sink = sink_on(stream)
     stream.close()
 
-    with pytest.raises(SinkClosed, match="the reader of standard output has gone"):
+    with pytest.raises(SinkClosed, match="the reader of standard output has closed it"):
         sink.write([CPU.point(AT, 1.0)])
     with pytest.raises(Refused):
         sink_on(stream)
@@ -332,7 +332,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format
         complaint = child.stderr.read().decode()
 
         assert child.wait(timeout=30) == 0
-    assert complaint == "gone: the reader of standard output has gone"
+    assert complaint == "gone: the reader of standard output has closed it"
 
 
 @pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])

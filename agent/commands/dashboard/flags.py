@@ -1,4 +1,4 @@
-"""The flags of `agent dashboard` beside those that every command takes."""
+"""The flags of `agent dashboard` besides those of every command."""
 
 from __future__ import annotations
 
@@ -15,41 +15,22 @@ OPTIONS: Final = (
 
 def add_options(to: argparse.ArgumentParser) -> None:
     """Add the options of `agent dashboard`."""
-    to.add_argument("--cloud", required=True, metavar="SINK", help="whose dashboard: the name of the sink")
-    to.add_argument("--alarms", action="store_true", help="print the alarms instead")
-    to.add_argument(
-        "--for",
-        dest="families",
-        type=words,
-        metavar="WORDS",
-        help="for machines with these: host, gpu, any collectors; or all (this machine, and --collector)",
-    )
-    to.add_argument("--devices", type=count, metavar="N", help="accelerators a machine, where names hold them (8)")
-    to.add_argument("--prefix", metavar="NAME", help="name of the dashboard, beginning of alarms' names (chipwatch)")
-    to.add_argument("--period", type=count, metavar="S", help="seconds of one dot (the sink's window, at least 60)")
-    to.add_argument("--dims-as", metavar="TEXT", help="write this for the common dimensions: a template's variable")
-    to.add_argument("--notify", action="append", metavar="WHOM", help="topic or channel; may be repeated")
-    to.add_argument("--hosts", type=count, metavar="N", help="machines that should send, for the alarm agent-silent")
-    to.add_argument(
-        "--autoscaling-group",
-        dest="groups",
-        action="append",
-        metavar="NAME",
-        help="its instances in service should send; may be repeated",
-    )
-    to.add_argument(
-        "--resource-type",
-        dest="resources",
-        action="append",
-        metavar="TYPE",
-        help="monitored resource that sends, for alarms; may be repeated (the sink's)",
-    )
-    to.add_argument(
-        "--threshold",
-        dest="thresholds",
-        type=pair,
-        action="append",
-        metavar="ALARM=N",
-        help="of an alarm: gpu-idle=10; may be repeated",
-    )
-    to.add_argument("--minutes", type=pair, action="append", metavar="ALARM=N", help="that an alarm waits; likewise")
+    add = to.add_argument
+    add("--cloud", required=True, metavar="SINK", help="name of the sink whose dashboard is printed")
+    add("--alarms", action="store_true", help="print the alarms instead")
+    which = "kinds of machines: host, gpu, names of collectors, or all (this machine, and --collector)"
+    add("--for", dest="families", type=words, metavar="WORDS", help=which)
+    add("--devices", type=count, metavar="N", help="accelerators of a machine, if names contain their numbers (8)")
+    add("--prefix", metavar="NAME", help="name of the dashboard, and start of the names of alarms (chipwatch)")
+    add("--period", type=count, metavar="S", help="seconds of one dot (the sink's window, at least 60)")
+    add("--dims-as", metavar="TEXT", help="write this for the common dimensions: a variable of a template")
+    add("--notify", action="append", metavar="WHOM", help="topic or channel for alarms; may be repeated")
+    add("--hosts", type=count, metavar="N", help="machines that should send, for the alarm agent-silent")
+    group = "an Auto Scaling group whose instances in service should send; may be repeated"
+    add("--autoscaling-group", dest="groups", action="append", metavar="NAME", help=group)
+    resource = "monitored resource that sends, for alarms; may be repeated (the sink's)"
+    add("--resource-type", dest="resources", action="append", metavar="TYPE", help=resource)
+    threshold = "threshold of an alarm, such as gpu-idle=10; may be repeated"
+    add("--threshold", dest="thresholds", type=pair, action="append", metavar="ALARM=N", help=threshold)
+    minutes = "minutes before an alarm, such as gpu-idle=30; may be repeated"
+    add("--minutes", type=pair, action="append", metavar="ALARM=N", help=minutes)

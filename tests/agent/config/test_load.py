@@ -96,6 +96,20 @@ def test_the_environment_speaks_in_the_types_of_the_options():
     assert config.proc == Path("/host/proc")
 
 
+@pytest.mark.parametrize(
+    ("flags", "env", "sinks"),
+    [
+        ({}, {}, ()),
+        ({"sink": ["stdout"]}, {}, ("stdout",)),
+        ({"format": "json"}, {}, ("stdout",)),
+        ({}, {"CHIPWATCH_SINKS__STDOUT__PATH": "run.jsonl"}, ("stdout",)),
+    ],
+)
+def test_beside_a_command_standard_output_is_a_sink_only_where_it_is_asked_for(flags, env, sinks):
+    assert load(None, flags, env, wraps=True).sink == sinks
+    assert load(None, flags, env).sink == ("stdout",)
+
+
 def test_an_empty_variable_is_as_good_as_none():
     env = {"CHIPWATCH_PID": "", "CHIPWATCH_LEVEL": "", "CHIPWATCH_SINK": "", "CHIPWATCH_CONFIG": ""}
     assert load(None, {}, env) == load(None, {}, NOTHING)

@@ -124,7 +124,7 @@ def test_without_the_platform_the_agent_exits_with_1_and_one_line_within_five_se
 def test_a_watched_command_is_not_started_without_an_identity(agent, imds, elsewhere, beside, tmp_path):
     imds.close()
     made = tmp_path / "made"
-    words = (*QUICK, "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
+    words = ("--collector", "memory", "--sys", elsewhere, "--common-dims", "region", "--", "touch", made)
     assert agent.run(*words, env=beside(imds)).returncode == 1
     assert not made.exists()
 

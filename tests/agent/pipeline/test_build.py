@@ -221,6 +221,7 @@ def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, se
 def test_the_level_is_the_highest_that_any_sink_wants(installed):
     assert level_wanted(config(sink=["brief"])) is Level.BASIC
     assert level_wanted(config(sink=["brief"], level="detailed")) is Level.DETAILED
+    assert level_wanted(config(sink=["brief"]), Level.DETAILED) is Level.DETAILED
     both = config(sink=["brief", "kept"], sinks={"kept": {"level": "all"}})
     assert level_wanted(both) is Level.ALL
     lower = config(sink=["brief"], level="all", sinks={"brief": {"level": "basic"}})

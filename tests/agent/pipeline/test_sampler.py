@@ -315,7 +315,7 @@ def test_what_readings_tell_of_the_machine_is_passed_on_when_it_changes(bench):
         made.read()
     made.read()
 
-    assert told == [{}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
+    assert told == [{"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
 
 
 class Wordless(Exception):

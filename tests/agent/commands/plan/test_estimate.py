@@ -395,7 +395,7 @@ def test_collectors_without_anything_to_read_are_named_and_add_nothing():
     assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
     assert plan.sinks[0].metrics == {"fake.basic": 3}
     text = plan_text.as_text(plan)
-    assert "Not on this machine, so not in these numbers; plan on one of the fleet's that has it:" in text
+    assert "Not on this machine, so not in these numbers; run the plan on a machine that has it:" in text
     assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
 
 
@@ -512,8 +512,8 @@ requests, each thousand    8,760.000          0.01     87.60
 total                                               3,287.60
 
 Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's.
-An account's free tier, 10 metrics and 1,000,000 requests a month, is taken off only with
-  --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests.
+An account's free tier, 10 metrics and 1,000,000 requests a month, is subtracted only with
+  --free-tier. For your own prices: --price-per-metric, --price-per-1000-requests.
 High resolution costs requests; a metric costs the same.
 
 what if                            series  requests/month  requests/s  dollars/month
@@ -528,9 +528,9 @@ as configured                      12,000       8,760,000        3.33       3,28
 --high-resolution-metrics          12,000      52,560,000          20       3,725.60
 --common-dims without instance_id      60       8,760,000        3.33         105.60
 
-A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as
-  instance_id gives each host series of its own.
-No host sends more than 500 series here: max_series of [sinks.cloudwatch].
+A dimension such as instance_type adds no series: hosts of one type share them. A dimension such as
+  instance_id gives each host its own series.
+A host sends at most 500 series: max_series of [sinks.cloudwatch].
 """
 
 
@@ -555,7 +555,7 @@ fake.detailed       2
 One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
   points a month.
 200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
-  whatever the words.
+  whatever the dimensions are.
 62 active series of the 200,000 that a monitored resource may have.
 2 metrics of the 10,000 that a project may have.
 3.33 requests/s of the 500 that a project has by default: enough for 30,000 such hosts.
@@ -571,9 +571,8 @@ total                                                   1,069.07
 That is 5.35 dollars a host.
 Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
   has today's.
-A point counts as 8 bytes. A billing account's first 150 MiB a month are free, and taken off only
-  with --free-tier. To read the points again, in dashboards and alerts, may cost too; that is not
-  counted.
+A point counts as 8 bytes. A billing account's first 150 MiB a month are free; only --free-tier
+  subtracts them. Reading the points in dashboards and alerts may cost more; that is not counted.
 
 what if                 series   MiB/month  requests/s  dollars/month
 ---------------------------------------------------------------------
@@ -586,12 +585,12 @@ as configured           12,400   4,143.677        3.33       1,069.07
 --window 120            12,400   2,071.838        1.67         534.53
 --window 300            12,400     828.735       0.667         213.81
 
-Points are what is charged: words and labels cost nothing, half the points are half the bill. A
-  window twice as long does that (--window 120), and so does half the series: a lower level, include
-  and exclude of [sinks.google].
-Most of the series: fake.basic 97 %, fake.detailed 3 %.
+Points are charged, dimensions are not: half the points cost half as much. A window twice as long
+  halves them (--window 120); so does half the series: a lower level, include and exclude of
+  [sinks.google].
+Most series: fake.basic 97 %, fake.detailed 3 %.
 Two points of a series must be 10 s apart, so no window is shorter.
-No host sends more than 500 series here: max_series of [sinks.google].
+A host sends at most 500 series: max_series of [sinks.google].
 """
 
 
