@@ -277,6 +277,24 @@ def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(
     spool.close()
 
 
+def test_points_spooled_for_another_destination_are_not_sent(start, tmp_path):
+    class Elsewhere(Sink):
+        def destination(self):
+            return {"region": "b"}
+
+    path, sink = tmp_path / "mem.db", Elsewhere()
+    with closing(Spool("mem", path, destination={"region": "a"})) as spool:
+        spool.append(points(range(3)))
+    with closing(Spool("mem", path)) as spool:
+        worker = start(sink, spool=spool)
+        spool.append(points([7]))
+        worker.wake()
+        until(lambda: spool.ledger.sent)
+        worker.stop()
+        assert worker.join(LONG)
+        assert (sink.got, spool.ledger.spooled) == ([7], 3)
+
+
 def test_points_keep_all_else_when_they_are_dressed_and_renamed(start):
     sent = counter("net.sent", "By", "Bytes sent.")
     point = sent.point(7, 5.0, start_time=3)._replace(window_start=4, increase=2.0)
