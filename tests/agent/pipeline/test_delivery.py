@@ -625,6 +625,38 @@ def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start
     assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
 
 
+def test_a_wire_that_fails_while_doubted_points_are_tried_again_loses_none_of_them(start):
+    class Moody(Sink):
+        """Refuses the points 1 and 2 when each first comes alone, and loses the next answer for 2."""
+
+        def write(self, batch):
+            found, before = ids(batch), self.asked.count(ids(batch))
+            if {1, 2} & set(found) and (len(found) > 1 or not before):
+                self.asked.append(found)
+                raise BadBatch("something is wrong")
+            if found == [2] and before == 1:
+                self.asked.append(found)
+                raise Retryable("no answer")
+            return super().write(batch)
+
+    sink = Moody()
+    worker = start(sink, 8)
+    idle(worker)
+    assert sorted(sink.got) == list(range(8))
+    assert (worker.spool.ledger.sent, worker.counts) == (8, {"retried": 1})
+
+
+def test_how_long_the_last_write_took_is_known(start):
+    class Slow(Sink):
+        def write(self, batch):
+            time.sleep(0.01)
+            return super().write(batch)
+
+    worker = start(Slow(), 1)
+    idle(worker)
+    assert worker.seconds >= 0.01
+
+
 def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):
     class Mute(Exception):
         def __str__(self):
