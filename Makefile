@@ -9,8 +9,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: run check test proof lint tools unit test-deploy faults bench golden constraints dist image clean
 
+# A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
-	@$(BIN)/agent $(or $(ARGS),--interval 1)
+	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
 
 # Every check that needs no other program's server but moto: six minutes on two cores.
 test: lint tools unit
@@ -23,7 +24,7 @@ proof: $(VENV)/dev.stamp tools
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
   spool/test_codec.py spool/test_ledger.py host/test_counters.py test_datapoint.py) \
-  tests/chipwatch tests/docs tests/golden tests/sinks/test_stdout.py
+  tests/chipwatch $(filter-out %/test_commands.py %/test_screens.py,$(wildcard tests/docs/test_*.py)) tests/golden tests/sinks/test_stdout.py
 check: lint
 	$(BIN)/pytest -n 2 --quiet $(QUICK) $$($(BIN)/python tests/changed.py) $(PYTEST_ARGS)
 

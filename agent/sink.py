@@ -112,6 +112,11 @@ class Sink(Protocol):
         """
         return {}
 
+    def find(self, dims: Sequence[str]) -> str:
+        """Return how a person finds points with these dimensions, such as the path in a console; asked after `open`."""
+        del dims
+        return ""
+
     def describe(self) -> str:
         """Say in a few words where the points go; asked by `agent check`."""
         return ""

@@ -11,19 +11,6 @@ def binary(number: float) -> str:
     return f"{number / 1024**power:.1f} {'KMGT'[power - 1]}iB"
 
 
-def duration(seconds: float, units: int = 4) -> str:
-    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    left = round(seconds)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, size)
-        if number or parts:
-            parts.append(f"{number} {unit}")
-    return " ".join(parts[:units])
-
-
 def clock(seconds: float) -> str:
     """Return seconds as 1:02:03."""
     minutes, second = divmod(round(seconds), 60)

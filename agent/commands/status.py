@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agent.commands.amounts import duration
+from agent.logs.text import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Derivation, Sampler
+from agent.pipeline.sampler import Sampler, Source
 from agent.version import __version__
 
 
@@ -31,28 +31,19 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "ticks": pipeline.ticks,
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
-        "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
-        "processors": {derivation.name: _processor(derivation) for derivation in pipeline.derivations},
+        "collectors": {sampler.name: _source(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _source(derivation) for derivation in pipeline.derivations},
         "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
 
-def _collector(sampler: Sampler) -> dict[str, Any]:
-    state = "absent" if sampler.unavailable else {True: "ok", False: "failing", None: "starting"}[sampler.ok]
+def _source(one: Source) -> dict[str, Any]:
+    absent = one.unavailable if isinstance(one, Sampler) else None
     return {
-        "state": state,
-        "points": sampler.yielded,
-        "seconds": round(sampler.seconds, 6),
-        "error": sampler.unavailable or sampler.trouble,
-    }
-
-
-def _processor(derivation: Derivation) -> dict[str, Any]:
-    return {
-        "state": {True: "ok", False: "failing", None: "starting"}[derivation.ok],
-        "points": derivation.yielded,
-        "seconds": round(derivation.seconds, 6),
-        "error": derivation.trouble,
+        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[one.ok],
+        "points": one.yielded,
+        "seconds": round(one.seconds, 6),
+        "error": absent or one.trouble,
     }
 
 
@@ -104,6 +95,5 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'':<{width}}   last error: {sink['last_error']}"
     for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
-        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
-            f": {one['error']}" if one["error"] else ""
-        )
+        error = f": {one['error']}" if one["error"] else ""
+        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}{error}"

@@ -15,7 +15,7 @@ from agent.commands import amounts
 from agent.commands.accelerators import ROLES, Accelerators
 from agent.commands.wrapped import WrappedCommand
 from agent.datapoint import Datapoint, Metric
-from agent.logs.text import one_line
+from agent.logs.text import duration, one_line
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.window import Window
@@ -63,7 +63,7 @@ class Summary:
         """Yield the lines; call it after the command has ended and the pipeline is closed."""
         code, words = command.code(), takewhile(lambda word: not word.startswith("-"), command.command)
         shown = shlex.join(words)
-        ran = amounts.duration(command.seconds)
+        ran = duration(command.seconds)
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from agent.errors import text_of
+from agent.errors import CommandError, text_of
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK")
 """The number of this process among those of its job on this machine, as Slurm's srun and PyTorch's torchrun set it."""
 
 
-class NotStarted(Exception):
+class NotStarted(CommandError):
     """The command could not be started; `code` is a shell's exit code (127 not found, 126 not executable)."""
 
     def __init__(self, message: str, code: int) -> None:

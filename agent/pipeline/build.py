@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from agent.collector import Collector
 from agent.config import plugins
-from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import Config, SinkOptions, asked_collectors, collector_options, level_of, sink_options
+from agent.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
+from agent.config.options import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
+from agent.errors import ConfigError
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.clock import Pipeline
@@ -35,9 +36,10 @@ log = logging.getLogger(__name__)
 
 RETRY_ASKED: Final = 60.0
 """Seconds after which a collector that was asked for and finds nothing to read is tried again."""
-
-FIRST_WINDOW: Final = 10.0
-"""Seconds after which the very first window ends, so that the first points arrive early."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
 
 
 def view(
@@ -94,7 +96,9 @@ def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
 def validate(config: Config, *, with_refusals: bool = True) -> None:
     """Build every plugin; raise ConfigError, with `with_refusals` also where a sink would reject every point."""
     _check_dims(config)
-    metrics = declared(build_collectors(config), build_processors(config))
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
         if with_refusals:
@@ -106,6 +110,18 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
     """Return all metrics that these may yield."""
     sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
     return [metric for source in sources for metric in source.metrics]
+
+
+def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
+    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    if any(collector.dynamic for collector in collectors.values()):
+        return  # its names are not known yet
+    metrics = [*declared(collectors, processors), *AgentCollector.metrics]
+    for name in config.sink:
+        options = sink_options(name, config)
+        level = level_of(options.level or config.level)
+        if fault := preflight.include_fault(options.include, level, metrics):
+            raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
@@ -171,8 +187,9 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     length = limits.window if wanted is None else wanted
     if length < limits.spacing:
         why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        label = label_of(config, "sinks", name, "window")
         raise ConfigError(
-            f"sinks.{name}.window: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f"{label}: {length:g} s is too short{why}; {name} takes two points of a series only if they"
             f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
         )
     return length
@@ -208,6 +225,7 @@ def build_route(
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
+        first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
     window = Window(
@@ -243,6 +261,7 @@ def assemble(
     born = time.time_ns()
     own = AgentCollector(start_time=born)
     collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    check_includes(config, collectors, processors)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
         for refusal in refusals(name, sink, config, declared(collectors, processors)):

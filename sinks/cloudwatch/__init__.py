@@ -13,6 +13,7 @@ from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
+from sinks.cloudwatch.regions import region_fault
 from sinks.cloudwatch.wire import Encoder, body
 from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
@@ -69,6 +70,11 @@ class CloudwatchSink(Sink):
         """External id that the role requires."""
         timeout: float = 10.0
         """Seconds to wait for an answer."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for a region that does not exist."""
+            if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
+                raise ValueError(f"region: {fault}")
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK
@@ -127,6 +133,12 @@ class CloudwatchSink(Sink):
         found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
         return found | ({"region": region} if region else {})
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return the path in CloudWatch's console, which groups metrics by their dimensions."""
+        return (
+            f"CloudWatch > All metrics > {self._config.namespace} > {', '.join(dims) or 'Metrics with no dimensions'}"
+        )
 
     def describe(self) -> str:
         """Return the namespace and the endpoint."""

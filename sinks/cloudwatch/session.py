@@ -23,6 +23,7 @@ from urllib3.exceptions import HTTPError
 
 from agent.errors import Refused, Retryable
 from sinks.cloudwatch.answers import Answer, Stale
+from sinks.cloudwatch.regions import region_fault
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
@@ -96,6 +97,8 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
     session = botocore.session.Session(profile=config.profile)
     session.register_component("data_loader", _SmallLoader())
     region = config.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    if region and not config.endpoint_url and (fault := region_fault(region)):
+        raise Refused(f"AWS_REGION, or the profile's region: {fault}")
     region = region or _region_of_instance(session)
     if not region:
         raise Refused(NO_REGION)

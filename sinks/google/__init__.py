@@ -216,6 +216,11 @@ class GoogleSink(Sink):
         project = config.project or given
         return found | ({"project": project} if project else {})
 
+    def find(self, dims: Sequence[str]) -> str:
+        """Return where Metrics Explorer has the metrics."""
+        del dims
+        return f"Monitoring > Metrics Explorer > {self._config.prefix}"
+
     def describe(self) -> str:
         """Return the project, the prefix and the endpoint."""
         project = self._client.project if self._client else self._config.project

@@ -12,8 +12,9 @@ import msgspec
 from agent.advice import Alarm, Rule, Sent
 from agent.commands.dashboard.charts import LISTS
 from agent.commands.dashboard.options import Options
-from agent.config.convert import ConfigError, nearest
+from agent.config.convert import nearest
 from agent.datapoint import Kind
+from agent.errors import ConfigError
 
 
 def _rule(key: str, row: Mapping[str, Any]) -> Rule:
@@ -35,9 +36,10 @@ def alarms(sent: Sequence[Sent], options: Options, *, count: bool) -> tuple[list
 
     With `count`, silent hosts are found by counting those that send.
     """
-    for key in (*options.thresholds, *options.minutes):
-        if key not in KEYS:
-            raise ConfigError(f"no such alarm {key!r}{nearest(key, KEYS)}")
+    for flag, keys in (("--threshold", options.thresholds), ("--minutes", options.minutes)):
+        for key in keys:
+            if key not in KEYS:
+                raise ConfigError(f"{flag} {key}: no such alarm{nearest(key, KEYS)}")
     made: list[Alarm] = []
     notes: list[str] = []
     for rule in RULES:

@@ -11,8 +11,9 @@ from agent.commands.dashboard.charts import charts
 from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import find
 from agent.config import plugins
-from agent.config.convert import ConfigError
-from agent.config.load import Config, sink_type
+from agent.config.load import sink_type
+from agent.config.options import Config
+from agent.errors import ConfigError
 
 
 class Made(NamedTuple):

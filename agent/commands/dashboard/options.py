@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from agent.advice import Scope
-from agent.commands.dashboard.flags import OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +29,7 @@ class Options(Scope):
 
 def options(given: argparse.Namespace) -> Options:
     """Return the options of the command line."""
-    found = {key: getattr(given, key) for key in OPTIONS if getattr(given, key, None) is not None}
+    found = {one.name: getattr(given, one.name) for one in fields(Options) if hasattr(given, one.name)}
     found |= {key: tuple(found[key]) for key in ("notify", "groups", "resources") if key in found}
-    return Options(**found | {key: dict(found[key]) for key in ("thresholds", "minutes") if key in found})
+    found |= {key: dict(found[key]) for key in ("thresholds", "minutes") if key in found}
+    return Options(**found | {"window": Options.window})  # of the sink, not of --window

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from agent.advice import Sent
-from agent.commands.dashboard.charts import LISTS, TABLES
 from agent.commands.dashboard.options import Options
-from agent.commands.discovery import discover
+from agent.commands.discovery import SOME_TIME, UNKNOWN, assumed, discover, of_machines
 from agent.config import plugins
-from agent.config.convert import ConfigError, nearest
-from agent.config.instances import build_plugin
-from agent.config.load import Config, plugin_config, sink_options, sink_type
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.config.load import chosen, plugin_config, sink_options, sink_type
+from agent.config.options import Config
+from agent.datapoint import Datapoint, Dimensions, Kind
+from agent.errors import ConfigError
 from agent.identity.names import OF_POINTS
 from agent.naming.profiles import MACHINE, NONE
 from agent.naming.rename import renamer
 from agent.pipeline.build import build_filter
-from agent.pipeline.self_metrics import AgentCollector
-
-FAMILIES: Final[Mapping[str, tuple[str, ...]]] = TABLES["families"]
-"""Words of --for that stand for several collectors; the name of a collector stands for itself."""
-VALUES: Final[Mapping[str, Sequence[str]]] = TABLES["values"]
-OF_PROCESSES: Final = "gpu.process."
-"""Metrics of GPU collectors that are sent only if processes are watched."""
-UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
-"""Stands for a value that only the machine knows."""
-SOME_TIME: Final = 1_800_000_000 * 10**9
-"""Time of the points that stand for what is sent (ns since the epoch)."""
 
 
 class Found(NamedTuple):
@@ -54,14 +42,15 @@ def find(config: Config, name: str, options: Options, *, by_name: bool = False) 
     with plugins.blamed(plugins.SINKS, name, "it cannot be built"):
         limits = sink(plugin_config(sink, "sinks", name, config)).limits
     own = sink_options(name, config)
-    chosen = build_filter(own, limits, config)
+    filtered = build_filter(own, limits, config)
     window = limits.window if own.window is None else own.window
     words = [*(word for word in config.common_dims if word not in OF_POINTS), *config.dims]
     names = MACHINE.get(config.names, NONE)
     machine = tuple(sorted({names.get(word, word) for word in words}))
     notes: list[str] = []
-    points = _declared(config, options) if options.families else _here(config, options, notes)
-    wanted = (point for point in points if chosen.wants(point.metric))
+    config = of_machines(config, options.families)
+    points = chain(*assumed(config, options.devices).values()) if options.families else _here(config, options, notes)
+    wanted = (point for point in points if filtered.wants(point.metric))
     sent = sorted(_renamed(wanted, config, Dimensions(dict.fromkeys(words, "x")), machine, notes), key=_order)
     assert config.interval is not None
     return Found(tuple(_merged(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
@@ -85,51 +74,12 @@ def _order(sent: Sent) -> tuple[str, str, tuple[str, ...]]:
     return sent.metric.name, sent.name, sent.dims
 
 
-def _here(config: Config, options: Options, notes: list[str]) -> list[Datapoint]:
+def _here(config: Config, options: Options, notes: list[str]) -> Iterable[Datapoint]:
     """Return the points of this machine, and those that other configured collectors would yield."""
     machine = discover(config, {})
     notes += [f"{name} is left out, it failed: {why}" for name, why in machine.failed.items()]
-    absent = [name for name in config.collector if name in machine.absent]
-    return [*machine.points, *_all_of(absent, config, options), *_stand_ins(AgentCollector.metrics, options)]
-
-
-def _declared(config: Config, options: Options) -> list[Datapoint]:
-    """Return the points that the collectors of --for would yield."""
-    installed = plugins.installed(plugins.COLLECTORS)
-    known = {*FAMILIES, *installed, "all"}
-    names: dict[str, None] = {}
-    for word in options.families:
-        if word not in known:
-            raise ConfigError(f"--for: no such family {word!r}{nearest(word, known)}")
-        names |= dict.fromkeys(installed if word == "all" else FAMILIES.get(word, (word,)))
-    points = _all_of([name for name in names if name not in config.no_collector], config, options)
-    watches = "process" in names or config.pid is not None
-    sent = (point for point in points if watches or not point.metric.name.startswith(OF_PROCESSES))
-    return [*sent, *_stand_ins(AgentCollector.metrics, options)]
-
-
-def _all_of(names: Iterable[str], config: Config, options: Options) -> Iterator[Datapoint]:
-    for name in names:
-        yield from _stand_ins(build_plugin(plugins.COLLECTORS, name, config).metrics, options)
-
-
-def _stand_ins(metrics: Iterable[Metric], options: Options) -> Iterator[Datapoint]:
-    """Yield a point for each combination of values that the dimensions of each metric may have."""
-    for metric in metrics:
-        for values in product(*_values(metric, options)):
-            dims = Dimensions(dict(zip(metric.dims, values, strict=True)))
-            yield metric.point(SOME_TIME, 1.0, dims, start_time=SOME_TIME)
-
-
-def _values(metric: Metric, options: Options) -> Iterator[Sequence[str]]:
-    """Yield the values of each dimension; of two numbers, such as core and device, only the first varies."""
-    numbers = [str(n) for n in range(options.devices)]
-    for key in metric.dims:
-        if key in LISTS["indexes"]:
-            yield numbers
-            numbers = ["0"]
-        else:
-            yield VALUES.get(f"{metric.name} {key}") or VALUES.get(key) or (UNKNOWN,)
+    absent = [name for name in chosen("collectors", config) if name in machine.absent and config.collector]
+    return chain(machine.points, *assumed(config, options.devices, absent).values())
 
 
 def _renamed(

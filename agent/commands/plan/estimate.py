@@ -6,18 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, NamedTuple, get_args
 
 from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
-from agent.commands.discovery import Discovery, discover
+from agent.commands.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_plugin, build_processors, build_sinks
-from agent.config.load import Config, LevelName, sink_options
+from agent.config.load import sink_options
+from agent.config.options import Config, LevelName
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
-from agent.pipeline.build import build_filter, declared, faults, window_length
+from agent.pipeline.build import build_filter, check_includes, declared, faults, window_length
 from agent.pipeline.window import Window
 from agent.sink import Sink
 
@@ -27,8 +29,6 @@ MAX_SAMPLES: Final = 600
 """Limit of samples of a series in the window whose bytes are counted."""
 MAX_SIZED: Final = 1000
 """Limit of series whose bytes are counted; the mean stands for all."""
-SOME_TIME: Final = 1_800_000_000 * 10**9
-"""Time of that window (ns since the epoch)."""
 
 
 class Cadence(NamedTuple):
@@ -120,20 +120,52 @@ class Plan:
     absent: dict[str, str]
     failed: dict[str, str]
     sinks: tuple[SinkPlan, ...]
+    families: tuple[str, ...] = ()
+    """What the machines are assumed to have; nothing was read if this is set."""
+    devices: int = 0
+    """Accelerators that each is assumed to have."""
 
 
-def make(config: Config, hosts: int = 1, terms: Terms = Terms()) -> Plan:  # noqa: B008  # a constant
-    """Return the plan for `config`, without network; raise ConfigError or NotLoaded."""
+def make(
+    config: Config,
+    hosts: int = 1,
+    terms: Terms = Terms(),  # noqa: B008  # a constant
+    *,
+    families: Sequence[str] = (),
+    devices: int = 8,
+) -> Plan:
+    """
+    Return the plan for machines like this one, or with `families`, without network.
+
+    Raise ConfigError or NotLoaded.
+    """
+    config = of_machines(config, families)
     sinks = build_sinks(config)
-    metrics = declared(build_collectors(config), build_processors(config))
-    rejected = {name: faults(name, sink, config, metrics) for name, sink in sinks.items()}
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    rejected = {name: faults(name, sink, config, declared(collectors, processors)) for name, sink in sinks.items()}
     advisors = {name: advisor_of(name, config, terms) for name in sinks}
-    machine = discover(config, sinks)
+    machine = _assumed(config, devices) if families else discover(config, sinks)
     plans = tuple(
         _Planner(name, sink, config, advisors[name], machine, hosts=hosts).plan(tuple(f.text for f in rejected[name]))
         for name, sink in sinks.items()
     )
-    return Plan(hosts, MONTH, machine.series, machine.absent, machine.failed, plans)
+    read = machine.series, machine.absent, machine.failed
+    return Plan(hosts, MONTH, *read, plans, tuple(families), devices if families else 0)
+
+
+def _assumed(config: Config, devices: int) -> Discovery:
+    """Return what such machines would give, each series once; a metric that may be split further is taken whole."""
+    found = assumed(config, devices)
+    points = sorted(chain(*found.values()), key=lambda point: (len(point.dims), -point.metric.level))
+    least: dict[str, int] = {}
+    series = {
+        (point.metric.name, point.dims): point
+        for point in points
+        if least.setdefault(point.metric.name, len(point.dims)) == len(point.dims)
+    }
+    once = [*series.values()]
+    return Discovery(once, once, {name: len(of) for name, of in found.items()}, {}, {})
 
 
 class _Planner:

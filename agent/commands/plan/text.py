@@ -40,6 +40,13 @@ def as_text(plan: Plan) -> str:
 
 
 def _machine(plan: Plan) -> Iterator[str]:
+    if plan.families:
+        yield from _wrap(
+            f"Plan for {_times(plan.hosts, 'host')} with {', '.join(plan.families)}; a month is {MONTH // 3600} hours."
+            f" Nothing was read: {plan.devices} devices of each kind are assumed, {plan.devices} CPUs, and one disk,"
+            " interface and file system. A family has all metrics of its collectors; name one for less."
+        )
+        return
     hosts = "this host" if plan.hosts == 1 else f"{plan.hosts:,} hosts like this one"
     yield from _wrap(f"Plan for {hosts}, after two readings; a month is {MONTH // 3600} hours. No network was used.")
     read = ", ".join(f"{name} {series}" for name, series in plan.collectors.items())

@@ -87,7 +87,7 @@ def test_nothing_but_datapoints_is_on_standard_output(agent):
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_time_with_0_and_with_the_last_sample(agent, until, number):
     running = agent.start("--interval", "60", *FEW)
     until(running.points)
@@ -114,7 +114,7 @@ def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, unti
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGHUP, signal.SIGTERM)],
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGHUP)],
 )
 def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folder, first, second):
     plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
@@ -164,9 +164,10 @@ def test_a_closed_standard_output_is_told_with_what_is_lost_and_no_traceback(age
         ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
     )
     assert "Traceback" not in done.stderr
-    refused, lost = done.stderr.splitlines()
+    refused, lost, ledger = done.stderr.splitlines()
     assert "standard output is closed" in refused
     assert "points are lost, they were not sent" in lost
+    assert re.search(r"stopping: collected (\d+), sent 0, rejected 0, dropped \1, kept 0$", ledger)
 
 
 def test_a_sink_that_refuses_a_single_reading_is_not_silent(agent):
@@ -226,13 +227,13 @@ def test_the_code_is_known_also_where_a_parent_ignores_the_end_of_its_children(a
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
     done = agent.run("--", "/no/such/command")
     assert (done.returncode, done.stdout) == (127, "")
-    assert done.stderr == "agent: /no/such/command: command not found\n"
+    assert done.stderr == "chipwatch: /no/such/command: command not found\n"
 
 
 def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
-    assert done.stderr == f"agent: {tmp_path}: Permission denied\n"
+    assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"
 
 
 @pytest.mark.parametrize("words", [["--sink", "stdout"], ["--format", "json"]], ids=lambda words: words[0])
@@ -240,7 +241,7 @@ def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_re
     done = agent.run(*words, "--", "touch", tmp_path / "begun")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "agent: sinks.stdout: standard output belongs to the command after --; write to a file with"
+        "chipwatch: sinks.stdout: standard output belongs to the command after --; write to a file with"
         " [sinks.stdout] path = FILE, or choose another sink\n"
     )
     assert not (tmp_path / "begun").exists()
@@ -361,7 +362,7 @@ def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
         number = taken.getsockname()[1]
         done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
-    assert done.stderr == f"agent: health: {number}: Address already in use\n"
+    assert done.stderr == f"chipwatch: health: {number}: Address already in use\n"
     assert not started.exists()
 
 

@@ -29,8 +29,8 @@ def test_warnings_and_errors_are_in_a_file_for_its_owner_alone_and_counted(path,
     log.warning("odd")
     log.error("lost")
     log.error("lost again")
-    assert [line.split(" ", 2)[2] for line in path.read_text().splitlines()] == [
-        "WARNING odd", "ERROR lost", "ERROR lost again"
+    assert [line.split(" ", 1)[1] for line in path.read_text().splitlines()] == [
+        "chipwatch: odd", "chipwatch: lost", "chipwatch: lost again"
     ]  # fmt: skip
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert logs.trouble(only_errors=False) == [f"chipwatch: 2 errors and 1 warning logged in {path}"]
@@ -52,7 +52,7 @@ def test_what_cannot_be_written_is_shown_at_the_end(tmp_path):
     first, *lines = logs.trouble(only_errors=False)
     assert first == f"chipwatch: 25 errors logged in {tmp_path}/state/command.log, which cannot be written:"
     assert len(lines) == file.MAX_LINES
-    assert lines[-1].endswith("ERROR lost 24")
+    assert lines[-1].endswith("chipwatch: lost 24")
 
 
 def test_the_file_and_the_one_before_it_are_limited(path, monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.openmetrics.endpoint import Answer, Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.commands.check import catalogue as installed
+from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from agent.naming import rename as names
 from agent.naming.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS

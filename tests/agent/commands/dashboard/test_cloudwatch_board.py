@@ -9,7 +9,7 @@ from botocore.exceptions import ParamValidationError
 from moto import mock_aws
 
 from agent.collectors.network import SENT
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.alarms import KEYS, RULES
 from agent.config.convert import ConfigError
 from agent.pipeline.window import Window

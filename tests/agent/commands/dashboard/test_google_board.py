@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.alarms import KEYS
 from agent.config.convert import ConfigError
 from agent.datapoint import Kind

@@ -104,8 +104,9 @@ def planned(**flags):
     return sink
 
 
-def whole(*, hosts=1, terms=None, **flags):
-    return make(load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags), hosts, terms or Terms())
+def whole(*, hosts=1, terms=None, families=(), devices=8, **flags):
+    config = load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags)
+    return make(config, hosts, terms or Terms(), families=families, devices=devices)
 
 
 def cloudwatch(**flags):
@@ -170,7 +171,6 @@ def test_what_max_series_keeps_back_is_not_billed():
         (5, {"window": 300.0}, {}, 1, 300.0),  # what is not there is not sent
         (5, {"flush": 0.0}, {}, 1, 60.0),
         (5, {"window": 0.0}, {}, 6, 60.0),  # each sample is a point: 5 x 12
-        (5, {"window": 1.0, "flush": 0.0}, {}, 1, 5.0),  # no window is shorter than the interval
         (5, {"window": 10.0}, {"max_points": 1000, "one_per_series": True}, 6, 60.0),
         (8, {}, {"max_points": 1000, "max_bytes": 880}, 2, 60.0),  # 12 samples make 220 bytes: 4 points fit
         (8, {"window": 0.0, "flush": 5.0}, {"max_points": 1000, "max_bytes": 880}, 1, 5.0),  # a sample 100 bytes
@@ -258,7 +258,7 @@ def test_the_region_is_the_flags_the_tables_or_the_environments(variable, monkey
     monkeypatch.setenv(variable, "ap-southeast-1")
     assert planned(sink=["cloudwatch"]).service.endswith("ap-southeast-1")
     assert planned(sink=["cloudwatch"], region="us-west-1").service.endswith("us-west-1")
-    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "x"}}).service.endswith(", x")
+    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "eu-west-1"}}).service.endswith(", eu-west-1")
 
 
 # -- Google: bytes are what is charged --------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_to_google_a_window_twice_as_long_is_half_the_bill():
 def test_to_google_nothing_is_planned_that_it_would_refuse():
     assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
     for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
-        with pytest.raises(ConfigError, match=r"sinks\.google\.window: \d s is too short"):
+        with pytest.raises(ConfigError, match=r"window: \d s is too short"):
             google(**flags)
 
 
@@ -628,15 +628,14 @@ def test_a_plan_in_which_series_are_missing_is_no_success(capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--hosts", "0"], "--hosts: expected a whole number from 1 to 1000000, got '0'"),
-        (["--hosts", "-3"], "--hosts: expected a whole number from 1 to 1000000, got '-3'"),
-        (["--hosts", "many"], "--hosts: expected a whole number, got 'many'"),
-        (["--price-per-metric", "-0.1"], "--price-per-metric: expected a number of dollars, got '-0.1'"),
-        (["--price-per-metric", "nan"], "--price-per-metric: expected a number of dollars, got 'nan'"),
-        (["--price-per-1000-requests", "x"], "--price-per-1000-requests: expected a number of dollars, got 'x'"),
-        (["--format", "xml"], "format"),
-        (["--sink", "clodwatch"], "sinks.clodwatch: no such sink; did you mean cloudwatch"),
-        (["--", "true"], "plan takes no command after --"),
+        (["--hosts", "-3"], "--hosts -3: expected a whole number from 1 to 1000000"),
+        (["--hosts", "many"], "--hosts many: expected a whole number from 1 to 1000000"),
+        (["--price-per-metric", "-0.1"], "--price-per-metric -0.1: expected a number of dollars"),
+        (["--price-per-metric", "nan"], "--price-per-metric nan: expected a number of dollars"),
+        (["--price-per-1000-requests", "x"], "--price-per-1000-requests x: expected a number of dollars"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: text, json, emf"),
+        (["--sink", "clodwatch"], "--sink clodwatch: no such sink; did you mean cloudwatch"),
+        (["--", "true"], "plan: takes no command after --"),
     ],
 )
 def test_wrong_usage_is_one_line_and_2(words, line, capsys):
@@ -652,3 +651,30 @@ def test_the_real_command_plans_for_this_machine(agent):
     done = agent.run("plan", "--sink", "stdout", "--level", "detailed", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["sinks"][0]["metrics"]["cpu.utilization"] == 1
+
+
+# -- machines that are not here ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_for_other_machines_reads_nothing_and_counts_each_device():
+    made = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=4)
+    (sink,) = made.sinks
+    assert (made.families, made.devices, made.absent, made.failed) == (("nvidia",), 4, {}, {})
+    assert {*made.collectors} == {"nvidia", "agent"}
+    assert sink.metrics["gpu.utilization"] == 4
+    assert not [name for name in sink.metrics if name.startswith(("fake.", "cpu.", "gpu.process."))]
+    assert "gpu.process.memory.used" in whole(families=("nvidia",), pid=1, devices=4).sinks[0].metrics
+    twice = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=8).sinks[0]
+    assert twice.metrics["gpu.utilization"] == 8
+
+
+def test_a_family_counts_each_series_once():
+    alone, family = (whole(families=words, level="all").sinks[0].metrics for words in (("nvidia",), ("gpu", "nvidia")))
+    assert family["gpu.utilization"] == alone["gpu.utilization"] == 8
+    assert {*alone} < {*family}
+
+
+def test_the_text_says_that_nothing_was_read():
+    text = plan_text.as_text(whole(families=("gpu",), devices=2, hosts=3))
+    assert text.startswith("Plan for 3 hosts with gpu; a month is 730 hours. Nothing was read: 2 devices of each kind")
+    assert "Read here" not in text
