@@ -87,7 +87,7 @@ class PageServer:
         self,
         address: tuple[str, int],
         answer: Answer,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         *,
         connections: int = MAX_CONNECTIONS,
         seconds: float = REQUEST_SECONDS,
@@ -95,7 +95,7 @@ class PageServer:
         """
         Bind and serve `address`; raise OSError.
 
-        `tls` returns the context of a new connection; `seconds` are those for a request, and again for its answer.
+        `tls` returns the context of a new connection, or None. A request may take `seconds`, and its answer as many.
         """
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -151,13 +151,13 @@ class PageServer:
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is not None:
+        if context := self._tls():
             try:
-                sock = self._tls().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            except (OSError, ValueError):
+                sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except OSError:
                 sock.close()
                 return
-        connection = _Connection(sock, time.monotonic() + self._seconds, secured=self._tls is None)
+        connection = _Connection(sock, time.monotonic() + self._seconds, secured=context is None)
         self._open[connection] = None
         self._selector.register(sock, selectors.EVENT_READ, connection)
 

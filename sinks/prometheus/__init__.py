@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,14 @@ from pathlib import Path
 
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import Refused
-from agent.net.address import parse_address
+from agent.net.address import is_loopback, parse_address
 from agent.net.page_server import PageServer
 from agent.sink import Limits, Rejected, Sink
 from sinks.prometheus.answer import Answers
 from sinks.prometheus.page import Page
+from sinks.prometheus.web import Web, WebError
+
+log = logging.getLogger(__name__)
 
 
 class PrometheusSink(Sink):
@@ -50,6 +54,7 @@ class PrometheusSink(Sink):
         self._config = config
         self._page = Page(machine_labels=config.machine_labels, timestamps=config.timestamps)
         self._answers = Answers(self._page)
+        self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
@@ -59,11 +64,17 @@ class PrometheusSink(Sink):
     def open(self) -> None:
         """Listen; raise Refused if that fails."""
         self.close()
+        address = parse_address(self._config.listen)
         try:
-            self._server = PageServer(parse_address(self._config.listen), self._answers)
+            self._web.load()
+            self._server = PageServer(address, self._web.guard(self._answers), self._web.context)
+        except WebError as problem:
+            raise Refused(str(problem)) from problem
         except OSError as problem:
             why = os.strerror(problem.errno) if problem.errno else str(problem)
             raise Refused(f"cannot listen on {self._config.listen}: {why}; set listen to another address") from problem
+        if not (self._web.encrypts or self._web.protects or is_loopback(address[0])):
+            log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Make the batch, a tick's points, the page."""
@@ -85,7 +96,8 @@ class PrometheusSink(Sink):
         host, port = parse_address(self._config.listen)
         if self._server is not None:
             port = self._server.port
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        scheme = "https" if self._web.encrypts else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def close(self) -> None:
         """Stop listening."""
