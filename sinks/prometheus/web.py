@@ -102,12 +102,8 @@ class Web:
         stamps = {self._path: _stamp(self._path)}
         file = _parse(self._path)
         tls = file.tls_server_config
-        named = (
-            [self._path.parent / name for name in (tls.cert_file, tls.key_file, tls.client_ca_file) if name]
-            if tls
-            else []
-        )
-        stamps = {path: _stamp(path) for path in (self._path, *named)}
+        names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
+        stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
         _check_rights(self._path, secret=bool(file.basic_auth_users))
         if tls:
             _check_rights(self._path.parent / tls.key_file, secret=True)
@@ -282,7 +278,7 @@ def _context(tls: _Tls, folder: Path) -> ssl.SSLContext:
 
 
 def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty for TLS 1.3, which has all."""
+    """Return OpenSSL's name of a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty for one of TLS 1.3."""
     if "_WITH_" not in suite:
         return ""
     name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "-")
