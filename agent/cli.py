@@ -153,7 +153,7 @@ def _add_options(to: Parser) -> None:
     to.add_argument(
         "--names",
         metavar="PROFILE",
-        help="naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus",
+        help="naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node",
     )
     to.add_argument("--spool", type=Path, metavar="DIR", help="folder for points that are not sent yet")
     to.add_argument(

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from agent.naming.profiles import COPIES, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
+from agent.naming.profiles import COPIES, CUMULATIVE, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
 
 MOST: Final = 100_000
 """Series that are known at once; beyond that those are forgotten that did not come while as many others did."""
@@ -65,13 +65,21 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that the profile lacks keeps its own.
 
-    Counters begin at 0 with this agent, as they do in the tools whose names these are, but for what was scraped: what
-    a window saw them rise counts, what they read before does not. Used by one thread, which may bring a point again.
+    Counters begin at 0 with this agent, as they do in the tools whose names these are, but for what was scraped and
+    with `cumulative`: what a window saw them rise counts, what they read before does not. Used by one thread, which may
+    bring a point again.
     """
 
-    def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE, scraped: str = "") -> None:
+    def __init__(
+        self,
+        profile: Mapping[str, Name],
+        machine: Mapping[str, str] = NONE,
+        scraped: str = "",
+        *,
+        cumulative: bool = False,
+    ) -> None:
         """Take a profile of PROFILES, and what it calls the dimensions of the machine and what was scraped."""
-        self._profile, self._machine, self._scraped = profile, machine, scraped
+        self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -132,7 +140,8 @@ class Renamer:
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._machines(left, old), **own)
-        return _Series(metric, dims, name.factor, [_begin(point, point.value)] if old.kind is Kind.COUNTER else None)
+        begins = old.kind is Kind.COUNTER and not self._cumulative
+        return _Series(metric, dims, name.factor, [_begin(point, point.value)] if begins else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
         """Give what was scraped the next number of its name on its page; its labels stay."""
@@ -179,6 +188,8 @@ class Copier:
         self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
+        self._counts: dict[tuple[str, Dimensions], float] = {}
+        self._last: dict[tuple[str, Dimensions], str] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return what is to be sent beside the points of a tick or a window."""
@@ -187,14 +198,30 @@ class Copier:
         for point, copy in self._look(points):
             if copy.limited not in (None, self._limited):
                 continue
-            if copy.mean_over:
-                rest = _without(point.dims, copy.mean_over)
+            if over := copy.mean_over or copy.last_of:
+                rest = _without(point.dims, over)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
                 made.append(self._rename(point))
         for (name, rest, _), group in groups.items():
-            made.append(self._rename(_mean(group, self._copies[name].mean_over, rest)))
+            copy = self._copies[name]
+            one = _mean(group, copy.mean_over, rest) if copy.mean_over else self._latest(group, copy.last_of, rest)
+            made.append(self._rename(one))
         return made
+
+    def _latest(self, counters: Sequence[Datapoint], key: str, rest: Dimensions) -> Datapoint:
+        """Return a gauge with the value of the dimension `key` of the counter that rose last."""
+        first = counters[0]
+        series = (first.metric.name, rest)
+        for point in counters:
+            before = self._counts.get((point.metric.name, point.dims), 0.0)
+            self._counts[point.metric.name, point.dims] = point.value
+            if point.value > before:
+                self._last[series] = point.dims[key]
+        metric = replace(
+            first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(of for of in first.metric.dims if of != key)
+        )
+        return metric.point(first.at, float(self._last.get(series, 0)), rest)
 
     def _look(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
         """Return what has a copy in the table; note what decides whether it is made."""
@@ -230,7 +257,10 @@ def renamer(profile: str) -> Renamer | None:
     if profile not in PROFILES:
         raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
     table = PROFILES[profile]
-    return Renamer(table, MACHINE.get(profile, NONE), SCRAPED.get(profile, "")) if table else None
+    if not table:
+        return None
+    machine, scraped = MACHINE.get(profile, NONE), SCRAPED.get(profile, "")
+    return Renamer(table, machine, scraped, cumulative=profile in CUMULATIVE)
 
 
 def copier(profile: str) -> Copier | None:
