@@ -70,6 +70,7 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield ""
     if sink.kind == "free":
         yield from _wrap(f"{sink.now.points:,.0f} points a month. Nothing is charged for this sink.")
+        yield from _volume(sink, hosts)
         return
     yield from _fleet(sink, hosts)
     if sink.kind == "unknown":
@@ -82,6 +83,15 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield from _point_hints(sink) if sink.charges_for == "points" else _series_hints()
     if sink.max_series:
         yield from _wrap(f"No host sends more than {sink.max_series:,} series here: max_series of [sinks.{sink.sink}].")
+
+
+def _volume(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    """Say how much a free sink has of one host, where its bytes are known."""
+    if sink.now.bytes and sink.now.points:
+        rate, size = sink.now.points / hosts / MONTH, sink.now.bytes / sink.now.points * sink.series
+        yield from _wrap(f"One host: {sink.series:,} series, {rate:,.1f} samples a second, {size:,.0f} bytes a tick.")
+    for note in sink.notes:
+        yield from _wrap(note)
 
 
 def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:
