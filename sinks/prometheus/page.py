@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, repeat
 from typing import Final
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
@@ -34,15 +35,15 @@ class _Series:
     """A series with its texts, its last value, and the ticks at which it came."""
 
     metric: Metric
+    dims: Dimensions
     family: Family
     labels: str
     own: tuple[str, ...]
     """The values of the metric's own dimensions, in their order."""
     fault: str
     """Why it is rejected; empty: it is not."""
-    value: float = 0.0
-    at: int = 0
-    start_time: int | None = None
+    point: Datapoint
+    """The last one."""
     seen: int = 0
     gap: int = 1
     """Ticks between the last two times that it came."""
@@ -66,6 +67,7 @@ class Page:
         self._machine: dict[str, str] = {}
         self._shown: list[_Series] = []
         self._families: list[tuple[Family, list[_Series]]] = []
+        self._order: list[_Series] = []  # of the points of the last tick, as a rule also of the next one
         self._tick = 1  # the tick 0 is that of a series which has not come yet
         self._written: dict[tuple[Format, bool], bytes] = {}
 
@@ -92,29 +94,48 @@ class Page:
         with self._lock:
             self._tick = now = self._tick + 1
             self._written.clear()
-            known, rejected, last, joined = self._known, [], now - 1, False
-            for point in tick:
-                metric, value, dims, at, start_time, _, _, _ = point
-                series = known.get((metric.name, dims))
-                if series is None or (series.metric is not metric and series.metric != metric):
-                    found, series = series, self._learn(metric, dims)
-                    if found is None or not series.fault:
-                        known[metric.name, dims] = series
+            rejected, last, joined, strayed, fresh = list[Rejected](), now - 1, False, False, 0
+            for point, expected in zip(tick, chain(self._order, repeat(None)), strict=False):
+                if (
+                    expected is not None
+                    and expected.dims is point[2]
+                    and expected.metric is point[0]
+                    and expected.seen == last
+                    and expected.stays == 1
+                ):
+                    expected.point, expected.seen = point, now
+                    fresh += 1
+                    continue
+                strayed = True
+                series = self._find(point)
                 if series.fault:
                     rejected.append(Rejected(point, series.fault))
                     continue
                 seen = series.seen
-                if seen != last or series.stays != 1:
-                    if seen == now and at < series.at:
-                        continue
-                    joined |= not seen or now - seen >= series.stays
-                    self._note(series, now)
-                series.value, series.at, series.start_time, series.seen = value, at, start_time, now
+                if seen == now and point.at < series.point.at:
+                    continue
+                fresh += seen != now
+                joined |= not seen or now - seen >= series.stays
+                self._note(series, now)
+                series.point, series.seen = point, now
             if tick:
                 self._machine = _machine(tick[-1])
-            if joined or any(now - of.seen >= of.stays for of in self._shown):
+            if strayed or len(tick) != len(self._order):
+                self._order = [self._known[point.metric.name, point.dims] for point in tick]
+            if joined or (fresh < len(self._shown) and any(now - of.seen >= of.stays for of in self._shown)):
                 self._lay_out()
             return rejected
+
+    def _find(self, point: Datapoint) -> _Series:
+        """Return the series of a point; the first metric of a name and its dimensions has it."""
+        metric, dims = point.metric, point.dims
+        known = self._known.get((metric.name, dims))
+        if known is not None and (known.metric is metric or known.metric == metric):
+            return known
+        learned = self._learn(point)
+        if known is None or not learned.fault:
+            self._known[metric.name, dims] = learned
+        return learned
 
     @staticmethod
     def _note(series: _Series, now: int) -> None:
@@ -122,12 +143,13 @@ class Page:
         if gap:
             series.stays, series.gap = min(gap, series.gap), gap
 
-    def _learn(self, metric: Metric, dims: Dimensions) -> _Series:
+    def _learn(self, point: Datapoint) -> _Series:
+        metric, dims = point.metric, point.dims
         wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in metric.dims]
         texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
         text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
         own = tuple(dims[key] for key in metric.dims if key in dims)
-        return _Series(metric, family_of(metric), text and f"{{{text}}}", own, self.fault(metric, dims))
+        return _Series(metric, dims, family_of(metric), text and f"{{{text}}}", own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
         """Find what is on the page, and group it by families; forget what is not, once it is too much."""
@@ -139,7 +161,7 @@ class Page:
                 name: (of.metric.name, of.family.kind, of.family.unit) for of in shown for name in of.family.reserved
             }
         # A machine that got another dimension has its series twice for a moment.
-        newest = {(of.family.name, of.labels): of for of in sorted(shown, key=lambda of: of.at)}
+        newest = {(of.family.name, of.labels): of for of in sorted(shown, key=lambda of: of.point.at)}
         self._shown = [of for of in shown if newest[of.family.name, of.labels] is of]
         families: dict[str, tuple[Family, list[_Series]]] = {}
         for of in self._shown:
@@ -177,15 +199,16 @@ class Page:
         is_open = form is Format.OPENMETRICS
         with_start = is_open and family.kind is COUNTER and name != family.base
         if not (self._timestamps or with_start):
-            return [f"{name}{of.labels} {of.value * times / over!r}\n" for of in series]
+            if times == over:
+                return [f"{name}{of.labels} {+of.point[1]!r}\n" for of in series]
+            return [f"{name}{of.labels} {of.point[1] * times / over!r}\n" for of in series]
         lines = []
         for of in series:
-            time = (
-                (f" {of.at // 1_000_000 / 1e3!r}" if is_open else f" {of.at // 1_000_000}") if self._timestamps else ""
-            )
-            lines.append(f"{name}{of.labels} {of.value * times / over!r}{time}\n")
-            if with_start and of.start_time is not None:
-                lines.append(f"{family.base}_created{of.labels} {of.start_time // 1_000_000 / 1e3!r}\n")
+            ms, since = of.point.at // 1_000_000, of.point.start_time
+            time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
+            lines.append(f"{name}{of.labels} {of.point.value * times / over!r}{time}\n")
+            if with_start and since is not None:
+                lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}\n")
         return lines
 
     def _flat(self) -> Iterator[str]:
@@ -197,7 +220,7 @@ class Page:
                 if name not in used:
                     used.add(name)
                     kind = "counter" if family.kind is COUNTER else "gauge"
-                    yield f"# TYPE {name} {kind}\n{name} {of.value * family.times / family.over!r}\n"
+                    yield f"# TYPE {name} {kind}\n{name} {of.point.value * family.times / family.over!r}\n"
 
 
 def _machine(point: Datapoint) -> dict[str, str]:

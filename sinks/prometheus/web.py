@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import logging
 import os
 import stat
@@ -148,7 +147,9 @@ class Web:
             user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             return False
-        key = hashlib.sha256(given.encode()).digest()
+        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL, only with passwords
+
+        key = sha256(given.encode()).digest()
         if (right := self._checked.get(key)) is None:
             from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
 

@@ -172,7 +172,7 @@ def test_the_page_for_prometheus_has_these_names_unchanged(profile):
     assert {name.removesuffix("_total") for name in found} == {name.removesuffix("_total") for name in sent_names}
     for point in points:
         assert re.search(
-            rf"^{point.metric.name}(?:{{.*}})? {float(point.value)!r}$",
+            rf"^{point.metric.name}(?:{{.*}})? {re.escape(repr(point.value))}$",
             page.body(Format.TEXT, zipped=False).decode(),
             re.MULTILINE,
         )

@@ -70,9 +70,9 @@ def test_help_type_and_unit_are_told_as_each_format_has_them():
     page.take([SENT.point(AT, 7, start_time=BORN), POWER.point(AT, 1, gpu(0)), POWER.point(AT, 2, gpu(1))])
     assert text(page) == (
         '# HELP network_sent_bytes_total Bytes "sent" \\\\ by all.\n# TYPE network_sent_bytes_total counter\n'
-        "network_sent_bytes_total 7.0\n"
+        "network_sent_bytes_total 7\n"
         "# HELP gpu_power_watts Power.\n# TYPE gpu_power_watts gauge\n"
-        'gpu_power_watts{gpu="0"} 1.0\ngpu_power_watts{gpu="1"} 2.0\n'
+        'gpu_power_watts{gpu="0"} 1\ngpu_power_watts{gpu="1"} 2\n'
     )
     families = openmetrics_parser.text_string_to_metric_families(page.body(Format.OPENMETRICS, zipped=False).decode())
     assert [(of.name, of.type, of.unit, of.documentation) for of in families] == [
@@ -85,7 +85,7 @@ def test_a_name_of_another_tool_stays_with_its_value():
     page = Page()
     page.take([FOREIGN.point(AT, 12_000, gpu(0), start_time=BORN)])
     assert "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n" in text(page)
-    assert 'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"} 12000.0\n' in text(page)
+    assert 'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"} 12000\n' in text(page)
     assert samples(page, Format.OPENMETRICS) == {(FOREIGN.name, (("gpu", "0"),)): 12_000}
 
 
@@ -212,6 +212,22 @@ def test_every_metric_of_ours_has_a_name_of_its_own_and_both_parsers_take_it():
     for form in (Format.TEXT, Format.OPENMETRICS):
         found = {(name, tuple(sorted(key for key, _ in pairs))) for name, pairs in samples(page, form)}
         assert {of for of in found if not of[0].endswith("_created")} == expected
+
+
+def test_a_truth_value_is_a_number():
+    page = Page()
+    page.take([POWER.point(AT, True, gpu(0))])
+    assert samples(page)["gpu_power_watts", (("gpu", "0"),)] == 1
+
+
+def test_points_in_another_order_are_the_same_page():
+    page = Page()
+    points = [POWER.point(AT, n, gpu(n)) for n in range(9)]
+    for turn in (points, points[::-1], points[3:] + points[:3], points):
+        page.take(turn)
+        assert samples(page) == {("gpu_power_watts", (("gpu", str(n)),)): n for n in range(9)}
+    page.take(points[::2])
+    assert page.series == 5
 
 
 def test_every_unit_of_ours_has_a_base_unit_or_counts_things():

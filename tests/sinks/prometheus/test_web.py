@@ -100,7 +100,7 @@ def test_a_large_page_comes_whole_over_tls(configured, made):
     sink.write(many)
     body = get(sink, made)[1]
     assert len(body) > 3_000_000
-    assert body.endswith(b"a_b2999 2999.0\n")
+    assert body.endswith(b"a_b2999 2999\n")
 
 
 def test_a_handshake_that_does_not_go_on_hinders_nobody(configured, made):
