@@ -9,8 +9,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: run check test proof lint tools unit test-deploy faults bench golden constraints dist image clean
 
+# A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
-	@$(BIN)/agent $(or $(ARGS),--interval 1)
+	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
 
 # Every check that needs no other program's server but moto: six minutes on two cores.
 test: lint tools unit

@@ -9,35 +9,32 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from agent.datapoint import Datapoint, Metric
 
 MONTH: Final = 730 * 3600
-"""Seconds of a month, as AWS's own calculator has it."""
+"""Seconds of a month in AWS's own calculator."""
 Statistic = Literal["mean", "min", "max", "sum", "rate", "absent"]
-"""Of a period: of a gauge's values; how far a counter rose, or its rise a second; or that nothing comes."""
+"""Of a gauge's values in a period; of a counter its increase (sum) or rate; or whether there are no data."""
 Drawn = Literal["mean", "peaks", "rate", "increase"]
-"""Of a gauge its mean, or its peaks as well; of a counter its rise a second, or its rise for each dot."""
-
-
-# -- what it costs ------------------------------------------------------------------------------------------------
+"""Of a gauge its mean, or its peaks too; of a counter its rate, or its increase for each dot."""
 
 
 class Terms(NamedTuple):
-    """What users say of their prices, in dollars; None: the list price."""
+    """The user's prices in dollars; None: the list price."""
 
     price_per_metric: float | None = None
     price_per_1000_requests: float | None = None
     free_tier: bool = False
-    """Take the account's free tier off."""
+    """Subtract the account's free tier."""
 
 
 class Load(NamedTuple):
-    """What a sink is sent in a month, by all hosts."""
+    """What all hosts send to a sink in a month."""
 
     series: int = 0
     metrics: int = 0
-    """Different names."""
+    """Distinct names."""
     points: float = 0.0
     requests: float = 0.0
     bytes: float | None = None
-    """As `Advisor.measure` counts them; None where it does not."""
+    """As `Advisor.measure` counts them; None if it does not."""
     hosts: int = 1
 
 
@@ -51,7 +48,7 @@ class Cost:
     """In dollars; None: not known, which is not 0."""
     per: int = 1
     unit: str = ""
-    """Of the amount, where it is a volume, such as GB: the plan then shows the month's volume beside each choice."""
+    """Unit of an amount that is a volume, such as GB: the plan then shows the volume of each choice."""
     as_of: str = ""
     """When and where the price was read."""
     dollars: float | None = field(init=False)
@@ -64,7 +61,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of what a service allows is used."""
+    """A limit of the service, and how much of it is used."""
 
     what: str
     """In the plural, such as `active series`."""
@@ -76,11 +73,8 @@ class Quota:
     """All hosts together use it."""
 
 
-# -- dashboards and alarms ----------------------------------------------------------------------------------------
-
-
 class Sent(NamedTuple):
-    """A metric as a sink sends it: all series of one name and one set of dimensions."""
+    """A metric as a sink sends it: all series with one name and one set of dimensions."""
 
     metric: Metric
     """Before it is renamed."""
@@ -88,11 +82,11 @@ class Sent(NamedTuple):
     """As it is sent."""
     unit: str
     factor: float
-    """What the naming profile multiplies values by."""
+    """Factor of the naming profile for values."""
     dims: tuple[str, ...]
-    """The keys of its own dimensions, as they are sent, sorted; the machine's come on top."""
+    """The keys of its own dimensions, as they are sent, sorted; the machine's are added to these."""
     held: tuple[tuple[str, str], ...]
-    """Dimensions of the metric that the name holds, and their values."""
+    """Dimensions of the metric whose values are part of the name."""
     drawn: Drawn = "mean"
 
 
@@ -103,38 +97,38 @@ class Chart(NamedTuple):
     title: str
     series: tuple[Sent, ...]
     label: str
-    """Of its axis."""
+    """Label of its axis."""
     top: float | None
-    """Where the axis ends; None: where the values do."""
+    """End of the axis; None: by the values."""
     bottom: float | None
-    """Where it begins."""
+    """Start of the axis; None: by the values."""
 
 
 class Rule(NamedTuple):
-    """What is wrong with a metric, before it is known how the metric is sent."""
+    """A condition on a metric, independent of how the metric is sent."""
 
     key: str
-    """Its name; a promise for ever."""
+    """Its name, which never changes."""
     metric: str
     statistic: Statistic
     below: bool
-    """It is wrong to be below the threshold, not above."""
+    """The alarm is for values below the threshold, not above."""
     threshold: float
-    """In the metric's unit; of a counter of seconds: seconds a second."""
+    """In the metric's unit; of a counter of seconds: seconds per second."""
     minutes: float
-    """For how long."""
+    """How long the condition must hold."""
     severity: Literal["warning", "critical"]
     per: Literal["series", "host", "fleet"]
-    """What is judged by itself: each series, each host (is it silent?), or all hosts as one."""
+    """What has a state of its own: each series, each host (is it silent?), or all hosts together."""
     title: str
     text: str
     """What it means, and what to do."""
     but: tuple[tuple[str, str], ...] = ()
-    """Dimensions and values of series that are of no interest."""
+    """Dimensions and values of series to exclude."""
 
 
 class Alarm(NamedTuple):
-    """A rule about a metric as it is sent."""
+    """A rule for a metric as it is sent."""
 
     name: str
     rule: Rule
@@ -145,35 +139,32 @@ class Alarm(NamedTuple):
 
     @property
     def but(self) -> list[tuple[str, str]]:
-        """Dimensions and values, as they are sent, of series that are of no interest."""
+        """Dimensions and values, as they are sent, of series to exclude."""
         return [(key, value) for key, value in self.rule.but if key in self.sent.dims]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What dashboards and alarms are about, and what is wanted of them."""
+    """The machines and options of dashboards and alarms."""
 
     machine: tuple[str, ...] = ()
     """The keys of the machine's dimensions, as they are sent, sorted."""
     window: float = 60.0
     """Seconds of one point of a series."""
     prefix: str = "chipwatch"
-    """What the dashboard is called, and what the names of alarms begin with."""
+    """Name of the dashboard, and start of the names of alarms."""
     period: int | None = None
-    """Seconds that one dot of a graph stands for; the window, and a minute at least, unless set."""
+    """Seconds of one dot of a graph; unless set, the window, and a minute at least."""
     dims_as: str | None = None
-    """What to write in place of the common dimensions: a template's variable."""
+    """Text in place of the common dimensions: a variable of a template."""
     notify: tuple[str, ...] = ()
-    """Whom an alarm tells."""
+    """Topics or channels for alarms."""
     hosts: int = 0
     """Machines that should send."""
     groups: tuple[str, ...] = ()
-    """Groups of machines, each scaled by itself, whose members should send besides those."""
+    """Groups of machines with automatic scaling, whose members should send in addition to `hosts`."""
     resources: tuple[str, ...] = ()
-    """Monitored resources that send; the configured one unless set."""
-
-
-# -- the advisor --------------------------------------------------------------------------------------------------
+    """Monitored resources that send; unless set, the configured one."""
 
 
 class Advisor(Protocol):
@@ -184,37 +175,37 @@ class Advisor(Protocol):
     applies. Register the class in the entry point group `agent.advisors` under the name of the sink. It is loaded by
     `agent plan`, `agent dashboard` and `agent check` only.
 
-    All of it is pure: no file, no network. Raise Refused with what to do where the service cannot do what is asked.
+    All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
     """
 
     service: str = ""
-    """Whose prices these are."""
+    """The service that has these prices."""
     charges_for: Literal["series", "points"] = "series"
     apart: str = ""
-    """Why each host has series of its own whatever the dimensions are; empty: the dimensions decide."""
+    """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str = "cost until their hour ends"
-    """What becomes of series that have ended."""
+    """What happens to series that have ended."""
     max_lines: int = 0
-    """Lines that a graph may have; 0: this sink has no dashboards and no alarms."""
+    """Limit of lines of a graph; 0: this sink has no dashboards and no alarms."""
     by_name: bool = False
     """A query finds all series of a name, whatever their dimensions are."""
     counts_hosts: bool = False
-    """A series that has ended cannot be watched: silent hosts are found by counting the others."""
+    """A series that has ended cannot be watched: silent hosts are found by counting those that send."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
         """Take the sink's Config and the user's prices."""
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
-        """Return the bytes that are charged for one window of one host; None: bytes do not matter."""
+        """Return the bytes that are charged for one window of one host; None: bytes are not charged."""
         del window
         return None
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Return the bill for a month; nothing where nothing is charged."""
+        """Return the bill for a month; nothing if nothing is charged."""
         ...
 
     def quotas(self, load: Load) -> Iterable[Quota]:
-        """Return what the service allows, and how much of it is used."""
+        """Return the limits of the service, and how much of them is used."""
         del load
         return ()
 
@@ -223,11 +214,11 @@ class Advisor(Protocol):
         return ()
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
-        """Return the documents of a dashboard with these graphs: several where a limit splits them."""
+        """Return the documents of a dashboard with these graphs: several if a limit requires it."""
         del charts, scope
         return ()
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
-        """Return the documents that make these alarms."""
+        """Return the documents of these alarms."""
         del alarms, scope
         return ()

@@ -13,6 +13,18 @@ def text_of(problem: BaseException) -> str:
     return "its __str__ raises"
 
 
+class CommandError(Exception):
+    """The command cannot do what is asked: the message says what is wrong and what to do; `code` is the exit code."""
+
+    code = 1
+
+
+class ConfigError(CommandError):
+    """An option, variable or file is wrong: one line that names it, the value, and what would be right."""
+
+    code = 2
+
+
 class Unavailable(Exception):
     """
     The host has no such thing; say what is missing and where you looked.

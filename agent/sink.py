@@ -68,6 +68,8 @@ class Sink(Protocol):
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """
+    uses_stdout: bool = False
+    """Whether it writes to standard output: then it cannot run beside a wrapped command, to which that belongs."""
     needs: Sequence[str] = ()
     """Modules of libraries that `open` imports: asked for before the sink is built to run."""
 
@@ -109,6 +111,11 @@ class Sink(Protocol):
         not set is empty; nothing may be asked of a service, and nothing secret may stand there.
         """
         return {}
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return how a person finds points with these dimensions, such as the path in a console; asked after `open`."""
+        del dims
+        return ""
 
     def describe(self) -> str:
         """Say in a few words where the points go; asked by `agent check`."""

@@ -17,57 +17,34 @@ from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from agent.advice import Advisor as Advisor
-    from agent.advice import Alarm as Alarm
-    from agent.advice import Chart as Chart
-    from agent.advice import Cost as Cost
-    from agent.advice import Load as Load
-    from agent.advice import Quota as Quota
-    from agent.advice import Scope as Scope
-    from agent.advice import Terms as Terms
-    from agent.collector import Collector as Collector
-    from agent.datapoint import Datapoint as Datapoint
-    from agent.datapoint import Dimensions as Dimensions
-    from agent.datapoint import Kind as Kind
-    from agent.datapoint import Level as Level
-    from agent.datapoint import Metric as Metric
-    from agent.datapoint import Summary as Summary
-    from agent.datapoint import counter as counter
-    from agent.datapoint import gauge as gauge
-    from agent.errors import BadBatch as BadBatch
-    from agent.errors import InputEnded as InputEnded
-    from agent.errors import PartlyCollected as PartlyCollected
-    from agent.errors import Refused as Refused
-    from agent.errors import Retryable as Retryable
-    from agent.errors import SinkClosed as SinkClosed
-    from agent.errors import Unavailable as Unavailable
-    from agent.net.trusted_clock import TRUSTED_CLOCK as TRUSTED_CLOCK
-    from agent.processor import Processor as Processor
-    from agent.sink import Limits as Limits
-    from agent.sink import Rejected as Rejected
-    from agent.sink import Sink as Sink
-    from agent.testing import check_collector as check_collector
-    from agent.testing import check_sink as check_sink
+    from agent.advice import Advisor, Alarm, Chart, Cost, Load, Quota, Scope, Terms
+    from agent.collector import Collector
+    from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+    from agent.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
+    from agent.net.trusted_clock import TRUSTED_CLOCK
+    from agent.processor import Processor
+    from agent.sink import Limits, Rejected, Sink
+    from agent.testing import check_collector, check_sink
 
+__all__ = [
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "Dimensions",
+    "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor", "Quota", "Refused",
+    "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable", "check_collector",
+    "check_sink", "counter", "gauge",
+]  # fmt: skip
 HOMES: Final = {
     "agent.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
     "agent.collector": ("Collector",),
-    "agent.datapoint": (
-        "Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge",
-    ),
-    "agent.errors": (
-        "BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable",
-    ),
+    "agent.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
+    "agent.errors": ("BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable"),
     "agent.net.trusted_clock": ("TRUSTED_CLOCK",),
     "agent.processor": ("Processor",),
     "agent.sink": ("Limits", "Rejected", "Sink"),
     "agent.testing": ("check_collector", "check_sink"),
-}  # fmt: skip
+}
 """Module -> the names that it gives to this package."""
 MODULES: Final = {name: module for module, names in HOMES.items() for name in names}
 PACKAGES: Final = ("agent", "sinks")
-
-__all__ = sorted(MODULES)  # noqa: PLE0605  # the table above is the list
 
 
 def claim_packages() -> None:

@@ -19,6 +19,9 @@ from agent.host.psutil_tree import PsutilTree
 CPU_UTILIZATION: Final = gauge(
     "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
 )
+CPU_LIMIT: Final = gauge(
+    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
+)
 THREADS: Final = gauge("process.threads", "{thread}", "Threads of the process tree.")
 RSS: Final = gauge(
     "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process."
@@ -43,7 +46,7 @@ DENIED: Final = "{}: permission denied for a process of the tree; run the agent 
 class ProcessCollector(Collector):
     """Reads the process tree."""
 
-    metrics = (CPU_UTILIZATION, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
+    metrics = (CPU_UTILIZATION, CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -84,6 +87,8 @@ class ProcessCollector(Collector):
         self._count = reading.processes
         if (share := self._share(now, reading.cpu, tree.second)) is not None:
             yield CPU_UTILIZATION.point(at, share)
+        if self._limits.cpus:
+            yield CPU_LIMIT.point(at, self._limits.cpus)
         yield THREADS.point(at, reading.threads)
         yield RSS.point(at, reading.rss)
         if self._limits.memory:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from agent.advice import Advisor, Terms
 from agent.config import plugins
-from agent.config.convert import ConfigError
-from agent.config.load import Config, plugin_config, sink_type
-from agent.errors import Refused
+from agent.config.load import plugin_config, sink_type
+from agent.config.options import Config
+from agent.errors import ConfigError, Refused
 
 
 def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | None:  # noqa: B008  # a constant

@@ -1,35 +1,48 @@
-"""Converters of command-line arguments; each raises ArgumentTypeError with the expected form and the given text."""
+"""Converters of command-line arguments; each raises ArgumentTypeError with the given text and the expected form."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import Final
+
+from agent.config import duration
 
 MAX_SECONDS: Final = 1e9
 """Longest duration, 31 years: the system's clocks can wait as long."""
-MAX_HOSTS: Final = 1_000_000
-MAX_COUNT: Final = 86_400
 
 
-def hosts(text: str) -> int:
-    """Return a number of hosts."""
-    if not 1 <= (number := whole(text)) <= MAX_HOSTS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_HOSTS}, got {text!r}")
-    return number
+def _wrong(text: str, expected: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{text or repr(text)}: expected {expected}")
+
+
+def whole(most: int) -> Callable[[str], int]:
+    """Return a converter to a whole number from 1 to `most`."""
+
+    def convert(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
+            raise _wrong(text, f"a whole number from 1 to {most}")
+        return int(text)
+
+    return convert
 
 
 def price(text: str) -> float:
     """Return dollars."""
     if not 0 <= (number := _number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of dollars, got {text!r}")
+        raise _wrong(text, "a number of dollars")
     return number
 
 
 def seconds(text: str) -> float:
     """Return seconds."""
-    if not 0 <= (number := _number(text)) <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+    try:
+        number = duration.seconds(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= MAX_SECONDS:
+        raise _wrong(text, "a time such as 5, 500ms, 5s or 1m")
     return number
 
 
@@ -40,33 +53,16 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def whole(text: str) -> int:
-    """Return a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
-
-
-def count(text: str) -> int:
-    """Return a whole number from 1 to MAX_COUNT."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_COUNT):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_COUNT}, got {text!r}")
-    return int(text)
-
-
 def words(text: str) -> tuple[str, ...]:
     """Return words separated by commas."""
-    found = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected words separated by commas, got {text!r}")
+    if not (found := tuple(filter(None, map(str.strip, text.split(","))))):
+        raise _wrong(text, "words separated by commas")
     return found
 
 
 def pair(text: str) -> tuple[str, float]:
     """Return the name and the number of ALARM=NUMBER."""
-    name, equals, number = text.partition("=")
-    value = _number(number)
-    if not (name and equals and 0 <= value < math.inf):
-        raise argparse.ArgumentTypeError(f"expected ALARM=NUMBER, got {text!r}")
+    name, _, number = text.partition("=")
+    if not (name and 0 <= (value := _number(number)) < math.inf):
+        raise _wrong(text, "ALARM=NUMBER")
     return name, value

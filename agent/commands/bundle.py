@@ -17,7 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from agent.config.load import PREFIX, Config
+from agent.config.layers import PREFIX
+from agent.config.options import Config
+from agent.errors import CommandError
 from agent.logs.text import without_secrets
 from agent.status.heartbeat import state_folder
 from agent.status.socket import NoAnswer, ask
@@ -48,7 +50,7 @@ PATTERNS: Final = (
 """What a text is searched for, in this order, and what takes its place."""
 
 
-class NotPacked(Exception):
+class NotPacked(CommandError):
     """The file cannot be written; the message says why."""
 
 

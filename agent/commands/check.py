@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import inspect
-import json
-import logging
 import os
 import sqlite3
 import stat
-import textwrap
 import time
-import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.commands.advisors import advisor_of
 from agent.commands.wanted import absent, check_places
 from agent.config import plugins
-from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import SHARED, TABLES, CollectorOptions, Config, SinkOptions, asked_collectors
-from agent.datapoint import Dimensions, Metric, gauge
-from agent.errors import BadBatch, Refused, Retryable
+from agent.config.load import asked_collectors
+from agent.config.options import Config
+from agent.datapoint import Dimensions, gauge
+from agent.errors import BadBatch, ConfigError, Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
-from agent.logs.text import one_line
 from agent.pipeline import preflight
 from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Derivation, Sampler
-from agent.pipeline.self_metrics import AgentCollector
 from agent.sink import Sink
 from agent.spool.chunk import fits, shown
 from agent.spool.ledger import Ledger
@@ -42,16 +32,11 @@ from agent.spool.lock_file import verified
 from agent.spool.sqlite import refuse_links
 from agent.status.heartbeat import state_folder
 
-log = logging.getLogger(__name__)
-
 TIMEOUT: Final = 8.0
 """Seconds to wait for the identity."""
 PAUSE: Final = 0.3
 """Seconds between the two readings of a check."""
 CHECK: Final = gauge("agent.check", "1", "The test point of `agent check --send`; always 1.")
-
-
-# -- check ------------------------------------------------------------------------------------------------------
 
 
 def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[tuple[bool, str]]:
@@ -218,131 +203,3 @@ def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, 
     else:
         common = {key: known[key] for key in known if key in {*config.common_dims, *config.dims}}
         yield True, f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}"
-
-
-# -- list -------------------------------------------------------------------------------------------------------
-
-
-def catalogue() -> dict[str, list[Metric]]:
-    """Return the metrics of every installed collector and processor by its name, with or without the hardware."""
-    found: dict[str, list[Metric]] = {}
-    for group in ("collectors", "processors"):
-        for name, cls, problem in _loaded(group):
-            if cls is None:
-                log.warning("%s.%s is left out: %s", group, name, problem)
-            else:
-                found[name] = [*found.get(name, ()), *cls.metrics]
-    return {**found, "agent": list(AgentCollector.metrics)}
-
-
-def _loaded(group: str) -> Iterator[tuple[str, Any, str]]:
-    """Iterate over the plugins of a group: name, class and "", or name, None and why it cannot be loaded."""
-    for name in plugins.installed(f"agent.{group}"):
-        try:
-            plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name))
-            yield name, cls, ""
-        except (ImportError, ConfigError) as problem:
-            yield name, None, f"it cannot be loaded: {one_line(str(problem))}"
-
-
-def rows(metrics: dict[str, list[Metric]]) -> list[tuple[str, ...]]:
-    """Return name, kind, unit, level, dimensions, collector and help of each metric, as text."""
-    return [
-        (m.name, m.kind.value, m.unit, m.level.name.lower(), ",".join(m.dims), collector, m.help)
-        for collector, of in metrics.items()
-        for m in of
-    ]
-
-
-HEADS: Final = ("name", "kind", "unit", "level", "dimensions", "collector", "help")
-
-
-def listing(form: str) -> str:
-    """Return the catalogue as `text`, `markdown` or `json`."""
-    table = rows(catalogue())
-    if form == "json":
-        return json.dumps([dict(zip(HEADS, row, strict=True)) for row in table], indent=1)
-    if form == "markdown":
-        body = "\n".join(f"| {' | '.join(row)} |" for row in table)
-        return f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n{body}"
-    return columns([HEADS, *table])
-
-
-def columns(table: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as aligned text; the last column is not padded."""
-    table = list(table)
-    widths = [max(len(row[n]) for row in table) for n in range(len(table[0]) - 1)] + [0]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    )
-
-
-# -- sample-config ----------------------------------------------------------------------------------------------
-
-
-def sample_config() -> str:
-    """Return a TOML file with every option of the installed plugins, commented out, at its default."""
-    parts = ["# chipwatch: every option at its default. Flags beat the environment, which beats this file.\n"]
-    parts += _options(Config, skip=TABLES)
-    for group, shared in (("collectors", CollectorOptions), ("processors", None), ("sinks", SinkOptions)):
-        for name, cls, problem in _loaded(group):
-            if cls is None:
-                parts.append(f"\n# {group}.{name} is left out: {problem}")
-                continue
-            parts.append(f"\n# [{group}.{name}]")
-            parts += _options(cls.Config)
-            if shared is not None:
-                parts += _options(shared)
-            parts += _tables(cls.Config, f"{group}.{name}")
-    return "\n".join(parts)
-
-
-def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
-    general = {name: text for name, text in field_docs(Config).items() if name in SHARED}
-    docs = general | field_docs(shape)
-    for option in dataclasses.fields(shape):
-        if option.name in skip:
-            continue
-        for line in textwrap.wrap(docs.get(option.name, ""), 110):
-            yield f"#   {line}"
-        default = option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
-        yield f"# {option.name} = {'  # must be set' if default is dataclasses.MISSING else _toml(default)}"
-
-
-def _tables(shape: type, where: str) -> Iterator[str]:
-    """Yield the options of nested tables, which may occur any number of times, as comments."""
-    for field, hint in typing.get_type_hints(shape).items():
-        kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
-        for kind in kinds:
-            yield f"#\n#   [{where}.{field}.NAME]"
-            for line in _options(kind):
-                yield f"#   # {line[4:]}" if line.startswith("#   ") else f"#   {line[2:]}"
-
-
-def field_docs(shape: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
-    except (OSError, TypeError, SyntaxError):
-        return {}
-    docs: dict[str, str] = {}
-    statements = getattr(body, "body", [])
-    for field, below in pairwise(statements):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            assert isinstance(field.target, ast.Name)
-            docs[field.target.id] = " ".join(str(below.value.value).split())
-    return docs
-
-
-def _toml(value: Any) -> str:
-    if value is None:
-        return '""  # not set'
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(v)}" for key, v in value.items()) + "}"
-    if isinstance(value, tuple | list | frozenset):
-        return f"[{', '.join(_toml(v) for v in value)}]"
-    return json.dumps(str(value))

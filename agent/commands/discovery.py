@@ -1,15 +1,22 @@
-"""Reads every collector twice, without sinks, to find the series of this machine."""
+"""Finds the series of this machine by reading twice, or those of machines that are only described."""
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
-from agent.config.instances import build_collectors, build_processors
-from agent.config.load import Config
-from agent.datapoint import Datapoint, Dimensions, Level
+from agent.commands.dashboard.charts import LISTS, TABLES
+from agent.config import plugins
+from agent.config.convert import nearest
+from agent.config.instances import build_collectors, build_plugin, build_processors
+from agent.config.load import chosen
+from agent.config.options import Config
+from agent.datapoint import Datapoint, Dimensions, Level, Metric
+from agent.errors import ConfigError
 from agent.pipeline.clock import FIRST_READING, Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import Filter, Route
@@ -21,6 +28,10 @@ from agent.spool.queue import Spool
 
 PAUSE: Final = 0.3
 """Seconds between the two readings: a rate needs two."""
+UNKNOWN: Final = "\N{REPLACEMENT CHARACTER}"
+"""Stands for a value that only the machine knows."""
+SOME_TIME: Final = 1_800_000_000 * 10**9
+"""Time of points that stand for what is sent (ns since the epoch)."""
 
 
 class Discovery(NamedTuple):
@@ -67,3 +78,41 @@ def _idle_route(name: str, sink: Sink) -> Route:
     spool.ledger.add({"collected": 1, "sent": 1})
     worker = Worker(name, sink, spool)
     return Route(Filter(Level.ALL), Window(0, born=0), spool, worker, Dimensions)
+
+
+def of_machines(config: Config, words: Sequence[str]) -> Config:
+    """Return `config` with the collectors and families of --for as its collectors; raise ConfigError."""
+    known = {*plugins.FAMILIES, *plugins.installed(plugins.COLLECTORS), "all"}
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"--for {word}: no such collector or family{nearest(word, known)}")
+    return dataclasses.replace(config, collector=tuple(words) or config.collector)
+
+
+def assumed(config: Config, devices: int, names: Sequence[str] | None = None) -> dict[str, list[Datapoint]]:
+    """Return for these collectors, else the configured ones, and the agent a point of each series; nothing is read."""
+    names = chosen("collectors", config) if names is None else names
+    metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
+    if "process" not in names and config.pid is None:
+        metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
+    metrics["agent"] = list(AgentCollector.metrics)
+    return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
+
+
+def _stand_ins(metric: Metric, devices: int) -> Iterator[Datapoint]:
+    """Yield a point for each combination of values that the dimensions of a metric may have."""
+    for values in product(*_values(metric, devices)):
+        yield metric.point(
+            SOME_TIME, 1.0, Dimensions(dict(zip(metric.dims, values, strict=True))), start_time=SOME_TIME
+        )
+
+
+def _values(metric: Metric, devices: int) -> Iterable[Sequence[str]]:
+    """Yield what each dimension may hold; of two numbers, such as core and device, the first tells them apart."""
+    numbers = [str(n) for n in range(devices)]
+    for key in metric.dims:
+        if key in LISTS["indexes"]:
+            yield numbers
+            numbers = ["0"]
+        else:
+            yield TABLES["values"].get(f"{metric.name} {key}") or TABLES["values"].get(key) or (UNKNOWN,)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import ConfigError
 from agent.logs.text import is_utf8
 from agent.net.address import parse_address
 from agent.status.heartbeat import NAME, is_held, state_folder
@@ -21,35 +22,23 @@ MAX_BYTES: Final = 1 << 17
 PREFIX: Final = "CHIPWATCH_"
 
 
-class WrongUsage(Exception):
-    """An option, variable or configuration file is invalid; the message says what is wrong."""
-
-
 class NoHeartbeat(Exception):
     """No running agent holds the heartbeat file; the message names it."""
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    """Add the options of `agent health`."""
-    to.add_argument("--ready", action="store_true", help="check whether it sends too, not only whether its clock ticks")
-    to.add_argument("--url", metavar="URL", help="ask this server (http://HOST:PORT), as `--health` made it")
-    to.add_argument("--spool", type=Path, metavar="DIR", help="the agent's own --spool")
-    to.add_argument("--health", metavar="[HOST:]PORT", help="the agent's own --health")
-    to.add_argument("--config", type=Path, metavar="FILE", help="the agent's own configuration file")
-
-
 def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
     """
-    Return whether the agent is healthy, and a line with the result; raise WrongUsage.
+    Return whether the agent is healthy, and a line with the result; raise ConfigError.
 
     Checks the server of `--url`, else the heartbeat file, else, if no running agent holds that, the server of the
     configuration.
     """
-    if given.url:
-        return _ask_server(*_server(given.url), ready=given.ready)
+    ready = hasattr(given, "ready")
+    if url := getattr(given, "url", None):
+        return _ask_server(*_server(url), ready=ready)
     folder, health = _place(given, env)
     try:
-        return _judge(_record(folder / NAME), ready=given.ready)
+        return _judge(_record(folder / NAME), ready=ready)
     except NoHeartbeat as problem:
         if not health:
             return False, (
@@ -59,12 +48,12 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     try:
         address = parse_address(str(health))
     except ValueError as problem:
-        raise WrongUsage(f"health: {problem}") from problem
-    return _ask_server(*address, ready=given.ready)
+        raise ConfigError(f"health: {problem}") from problem
+    return _ask_server(*address, ready=ready)
 
 
 def status(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the status of the running agent; raise NoAnswer, WrongUsage."""
+    """Return the status of the running agent; raise NoAnswer, ConfigError."""
     from agent.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
     return ask(_place(given, env)[0], "status")
@@ -74,30 +63,24 @@ def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any
     """Return the state folder and the server's address from options, environment and configuration file."""
     for key in ("CONFIG", "SPOOL", "HEALTH"):
         if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
-            raise WrongUsage(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
-    file = _file(given.config or (env.get(f"{PREFIX}CONFIG") or None))
-    spool = given.spool or env.get(f"{PREFIX}SPOOL") or file.get("spool") or None
-    health = getattr(given, "health", None) or env.get(f"{PREFIX}HEALTH") or file.get("health") or None
+            raise ConfigError(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
+    file = _file(getattr(given, "config", None) or env.get(f"{PREFIX}CONFIG"))
+    spool, health = (
+        getattr(given, key, None) or env.get(f"{PREFIX}{key.upper()}") or file.get(key) for key in ("spool", "health")
+    )
     return state_folder(spool and Path(spool), env), health
 
 
-def _file(path: str | Path | None) -> dict[str, Any]:
+def _file(path: str | None) -> dict[str, Any]:
     """Return the configuration file's content; only `spool` is validated."""
-    if path is None:
+    if not path:
         return {}
-    import tomllib  # noqa: PLC0415  # needed only for a file
+    from agent.config.file import read_file  # noqa: PLC0415  # needed only for a file
 
-    try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise WrongUsage(f"{path}: {problem.strerror or problem}") from problem
-    except ValueError as problem:
-        raise WrongUsage(f"{path}: not TOML: {problem}") from problem
-    except RecursionError:
-        raise WrongUsage(f"{path}: not a configuration: its values are nested too deep") from None
+    tables = read_file(Path(path))
     spool = tables.get("spool", "")
     if not isinstance(spool, str) or "\0" in spool:
-        raise WrongUsage(f"spool: expected a path, got {spool!r}")
+        raise ConfigError(f"{path}: spool: expected a path, got {spool!r}")
     return tables
 
 
@@ -115,7 +98,7 @@ def _record(path: Path) -> dict[str, Any]:
         at = None if record["at"] is None else float(record["at"])
         return {"at": at, "late": float(record["late"]), "why": record.get("why"), "pid": int(record["pid"])}
     except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
-        raise NoHeartbeat(f"no heartbeat of an agent: {path}: not a record") from problem
+        raise NoHeartbeat(f"{path} is not a heartbeat of an agent") from problem
 
 
 def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:
@@ -136,9 +119,9 @@ def _server(url: str) -> tuple[str, int]:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as problem:
-        raise WrongUsage(f"--url: {problem}: {url!r}") from problem
+        raise ConfigError(f"--url: {problem}: {url!r}") from problem
     if parts.scheme != "http" or not host or parts.path not in {"", "/", "/healthz", "/readyz"}:
-        raise WrongUsage(f"--url: expected http://HOST:PORT, got {url!r}")
+        raise ConfigError(f"--url: expected http://HOST:PORT, got {url!r}")
     return host, port or 80
 
 

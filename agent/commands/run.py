@@ -8,22 +8,27 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.commands.announcements import Announcements
+from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
+from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places
-from agent.commands.wrapped import FORWARDED, WrappedCommand
-from agent.config.convert import ConfigError
-from agent.config.instances import hints
-from agent.config.load import Config
-from agent.errors import text_of
+from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
+from agent.config.instances import build_sinks, hints
+from agent.config.options import Config
+from agent.datapoint import Level
+from agent.errors import ConfigError, text_of
 from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
+from agent.logs.file import to_file
+from agent.logs.formats import to_stderr
 from agent.logs.recent import Recent
 from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
@@ -39,61 +44,164 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+LOG_NAME: Final = "command.log"
+"""File in the state folder with what is logged while a command has the terminal."""
 
 
-def run(config: Config, command: Sequence[str], *, once: bool = False, duration: float | None = None) -> int:
+@dataclasses.dataclass
+class _Run:
+    """A configuration at work."""
+
+    config: Config
+    common: Identity
+    pipeline: Pipeline | None = None
+    health: Health | None = None
+
+
+def run(
+    config: Config,
+    command: Sequence[str],
+    *,
+    once: bool = False,
+    duration: float | None = None,
+    tell: Callable[[str], None] = log.info,
+    load: Callable[[], Config] | None = None,
+) -> int:
     """
     Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
 
-    With `once` or `duration` nothing is left on disk unless the configuration names a spool. Return the exit code: 0,
-    that of `command`, or 1 where an input ended within a record, where the points of `once` were not delivered, or
-    where those of `duration` were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+    With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
+    configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
+    where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
+    were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+
+    The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
     check_places(config)
-    if command and config.pid is not None:
-        raise ConfigError("pid: --pid and a command after -- exclude each other")
-    if command and config.stdin:
-        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
     brief = once or duration is not None
+    _log_to_stderr(config, quiet=brief or bool(command))
+    if command:
+        _check_command(config)  # first of all, so that a wrong option does not cost a training run
+    current = _Run(config, identify(config, SETTLE if once else 0.0))
+    _serve_health(current)  # nor a port that is taken
+    if command:
+        return _run_command(current, command, once=once, duration=duration, tell=tell)
+    can_renew = load is not None and not brief and not config.stdin
+    signals = Signals(lambda: _renewed(current, load()) if load else None) if can_renew else Signals[_Run](None)
+    whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
+    while following := signals.take_next():
+        current = following
+        _log_to_stderr(current.config, quiet=False)
+        if not current.health:
+            _serve_health(current)
+        whole = _collect(current, on_start=signals.watch)
+    return 0 if whole else 1
+
+
+def _run_command(
+    this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
+) -> int:
+    """Collect while `command` runs; return its exit code."""
+    config, lines = this.config, []
+    watched = WrappedCommand(command)
+    logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
+    summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
+
+    def on_start(pipeline: Pipeline) -> None:
+        if summary:
+            summary.listen(pipeline)
+        watched.on_end(pipeline.stop)
+
+    with watched:
+        handle(FORWARDED, watched.forward)
+        this.config = dataclasses.replace(config, pid=watched.pid)
+        _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
+    with watched:
+        if summary:
+            lines = [*summary.lines(watched)]
+    for line in (*lines, *logs.trouble(only_errors=config.quiet)):
+        tell(line)
+    return watched.code()
+
+
+def _check_command(config: Config) -> None:
+    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    if config.pid is not None:
+        raise ConfigError("pid: --pid and a command after -- exclude each other")
+    if config.stdin:
+        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+    for name, sink in build_sinks(config).items():
+        if sink.uses_stdout:
+            raise ConfigError(
+                f"sinks.{name}: standard output belongs to the command after --; write to a file with"
+                f" [sinks.{name}] path = FILE, or choose another sink"
+            )
+    validate(config)
+
+
+def _log_to_stderr(config: Config, *, quiet: bool) -> None:
+    """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
+    for_script = all(getattr(sink, "uses_stdout", False) for sink in build_sinks(config).values()) and not (
+        sys.stdout and sys.stdout.isatty()
+    )
+    to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
+
+
+def _renewed(old: _Run, config: Config) -> _Run | None:
+    """Return the run of a new configuration, or None if nothing changed; raise like `run`."""
+    if config == old.config:
+        return None
+    check_places(config)
+    validate(config)
+    new = _Run(config, identify(config, 0.0))
+    if config.health != old.config.health:
+        _serve_health(new)
+    return new
+
+
+def _collect(
+    this: _Run,
+    *,
+    on_start: Callable[[Pipeline], None],
+    duration: float | None = None,
+    once: bool = False,
+    watched: WrappedCommand | None = None,
+    with_details: bool = False,
+) -> bool:
+    """
+    Run a pipeline to its end; return whether all went well.
+
+    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
+    """
+    config, common, brief = this.config, this.common, once or duration is not None
     keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
-    common = identify(config, SETTLE if once else 0.0)
-    pipeline: Pipeline | None = None
-    watched: WrappedCommand | None = None
-    if command:
-        validate(config)  # first of all, so that a wrong option does not cost a training run
-    health = _serve_health(config, lambda: pipeline, common)  # nor a port that is taken
-    if command:
-        watched = WrappedCommand(command)
-    with watched or contextlib.nullcontext():
-        if watched:
-            _handle(FORWARDED, watched.forward)
-            config = dataclasses.replace(config, pid=watched.pid)
-        pipeline = assemble(config, common.known, common.offer, folder if keep else None)
-        if watched:
-            watched.on_end(pipeline.stop)
-        else:
-            _handle(STOPPING, partial(_stop, pipeline))
-        alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
-        wanted = Wanted(config, pipeline, brief=brief)
-        pipeline.after_tick.append(wanted.look)
-        pipeline.start()
-        gc.freeze()  # what is made by now stays: the collector need not look at it again
-        if once:
-            pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
-        else:
-            pipeline.run(duration)
-        pipeline.close()
-        common.close()
-        if health:
-            health.close()
-        alive.close()
-        lost = brief and any(route.spool.lost for route in pipeline.routes)
-        for text in wanted.undelivered() if brief and not wanted.missing else ():
-            log.error("%s", text)
-            lost = True
-        whole = _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
-    return watched.code() if watched else 0 if whole else 1
+    least = Level.DETAILED if with_details else Level.BASIC
+    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
+    on_start(pipeline)
+    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    wanted = Wanted(config, pipeline, brief=brief)
+    pipeline.after_tick.append(wanted.look)
+    announcements = Announcements(config, pipeline, folder if keep else None)
+    pipeline.start()
+    gc.freeze()  # what is made by now stays: the collector need not look at it again
+    if once:
+        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+    else:
+        pipeline.run(duration)
+    if watched and watched.has_ended:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
+    pipeline.close()
+    common.close()
+    if this.health:
+        this.health.close()
+    alive.close()
+    if not watched:
+        announcements.end()
+    lost = brief and any(route.spool.lost for route in pipeline.routes)
+    for text in wanted.undelivered() if brief and not wanted.missing else ():
+        log.error("%s", text)
+        lost = True
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
 
 
 def _owes(pipeline: Pipeline) -> bool:
@@ -122,18 +230,6 @@ def identify(config: Config, acknowledge: float) -> Identity:
         found.close()
         raise found.unknown()
     return found
-
-
-def _handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    for number in signals:
-        signal.signal(number, handler)
-
-
-def _stop(pipeline: Pipeline, number: int, frame: FrameType | None) -> None:
-    """Stop; a second signal, of whatever kind, ends the process at once."""
-    del number, frame
-    _handle(STOPPING, signal.SIG_DFL)
-    pipeline.stop()
 
 
 def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
@@ -167,34 +263,34 @@ def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
     return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
 
 
-def _serve_health(config: Config, running: Callable[[], Pipeline | None], common: Identity) -> Health | None:
+def _serve_health(this: _Run) -> None:
+    """Start the server of /healthz and /readyz if the configuration wants it; raise ConfigError."""
+    config = this.config
     if config.health is None:
-        return None
+        return
     from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)
 
     def healthy() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        since = None if pipeline is None or pipeline.ticked is None else time.monotonic() - pipeline.ticked
+        ticked = this.pipeline.ticked if this.pipeline else None
+        since = None if ticked is None else time.monotonic() - ticked
         return since is not None and since < late, {"seconds_since_tick": since}
 
     def ready() -> tuple[bool, dict[str, Any]]:
-        pipeline = running()
-        routes = pipeline.routes if pipeline else ()
+        routes = this.pipeline.routes if this.pipeline else ()
         refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
-        owed = {o.name: o.spool.ledger.spooled for o in routes}
+        kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = common.known() is not None
+        known = this.common.known() is not None
         good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": owed, "identified": known}
+        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
 
     try:
-        server = Health(config.health, healthy, ready)
+        this.health = Health(config.health, healthy, ready)
     except OSError as problem:
         raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
     except ValueError as problem:
         raise ConfigError(f"health: {problem}") from problem
-    log.info("health: http://%s:%d/healthz and /readyz", server.host, server.port)
-    return server
+    log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from agent.logs.text import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
-from agent.pipeline.sampler import Derivation, Sampler
+from agent.pipeline.sampler import Sampler, Source
 from agent.version import __version__
 
 
@@ -30,28 +31,19 @@ def snapshot(pipeline: Pipeline, started: float, why_not_ready: Callable[[], str
         "ticks": pipeline.ticks,
         "missed_ticks": pipeline.missed,
         "not_ready": why_not_ready(),
-        "collectors": {sampler.name: _collector(sampler) for sampler in pipeline.samplers},
-        "processors": {derivation.name: _processor(derivation) for derivation in pipeline.derivations},
+        "collectors": {sampler.name: _source(sampler) for sampler in pipeline.samplers},
+        "processors": {derivation.name: _source(derivation) for derivation in pipeline.derivations},
         "sinks": {route.name: _sink(route) for route in pipeline.routes},
     }
 
 
-def _collector(sampler: Sampler) -> dict[str, Any]:
-    state = "absent" if sampler.unavailable else {True: "ok", False: "failing", None: "starting"}[sampler.ok]
+def _source(one: Source) -> dict[str, Any]:
+    absent = one.unavailable if isinstance(one, Sampler) else None
     return {
-        "state": state,
-        "points": sampler.yielded,
-        "seconds": round(sampler.seconds, 6),
-        "error": sampler.unavailable or sampler.trouble,
-    }
-
-
-def _processor(derivation: Derivation) -> dict[str, Any]:
-    return {
-        "state": {True: "ok", False: "failing", None: "starting"}[derivation.ok],
-        "points": derivation.yielded,
-        "seconds": round(derivation.seconds, 6),
-        "error": derivation.trouble,
+        "state": "absent" if absent else {True: "ok", False: "failing", None: "starting"}[one.ok],
+        "points": one.yielded,
+        "seconds": round(one.seconds, 6),
+        "error": absent or one.trouble,
     }
 
 
@@ -84,7 +76,7 @@ def as_json(answer: Mapping[str, Any]) -> str:
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     share = 100 * answer["cpu_seconds"] / max(1e-3, answer["uptime_seconds"])
     yield (
-        f"chipwatch {answer['version']}, process {answer['pid']}, running for {_duration(answer['uptime_seconds'])},"
+        f"chipwatch {answer['version']}, process {answer['pid']}, running for {duration(answer['uptime_seconds'], 2)},"
         f" {share:.1f} % of a core"
     )
     if answer["not_ready"]:
@@ -95,7 +87,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts = {"sent": sink["sent"], "rejected": sum(sink["rejected"].values())}
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
-        delivery = "nothing delivered yet" if last is None else f"last delivery {_duration(last)} ago"
+        delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
         yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
@@ -103,15 +95,5 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'':<{width}}   last error: {sink['last_error']}"
     for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
-        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}" + (
-            f": {one['error']}" if one["error"] else ""
-        )
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration such as 3 d 4 h."""
-    whole = round(seconds)
-    for unit, size, below in (("d", 86_400, "h"), ("h", 3600, "min"), ("min", 60, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // {'h': 3600, 'min': 60, 's': 1}[below]} {below}"
-    return f"{whole} s"
+        error = f": {one['error']}" if one["error"] else ""
+        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}{error}"

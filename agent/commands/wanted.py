@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.config.convert import ConfigError
-from agent.config.load import Config, asked_collectors, required_collectors
+from agent.config.load import asked_collectors, required_collectors
+from agent.config.options import Config
+from agent.errors import ConfigError
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Sampler
 
@@ -62,7 +63,7 @@ class Wanted:
         if brief:
             self._pending = asked
         waited_for = {name for names in self._pending for name in names}
-        for name in {name for names in asked for name in names} - waited_for:
+        for name in {names[0] for names in asked if len(names) == 1} - waited_for:  # of a family some are absent
             self._samplers[name].absence_level = logging.WARNING
         self._before = {route.name: route.spool.ledger.sent for route in pipeline.routes}
         self.missing = False

@@ -10,14 +10,15 @@ from typing import Any
 from agent.collector import Collector
 from agent.config import load as configuration
 from agent.config import plugins
-from agent.config.load import Config
+from agent.config.options import Config
+from agent.errors import CommandError
 from agent.processor import Processor
 from agent.sink import Sink
 
 log = logging.getLogger(__name__)
 
 
-class NotLoaded(Exception):
+class NotLoaded(CommandError):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
@@ -50,14 +51,12 @@ def build_collectors(config: Config) -> dict[str, Collector]:
     One that is fed from standard input is always among them.
     """
     fed = (config.stdin,) if config.stdin else ()
-    wanted = dict.fromkeys((*(config.collector or plugins.installed(plugins.COLLECTORS)), *fed))
-    return _build_all(plugins.COLLECTORS, [name for name in wanted if name not in config.no_collector], config)
+    return _build_all(plugins.COLLECTORS, dict.fromkeys((*configuration.chosen("collectors", config), *fed)), config)
 
 
 def build_processors(config: Config) -> dict[str, Processor]:
     """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
-    wanted = {*(config.processor or plugins.installed(plugins.PROCESSORS))} - {*config.no_processor}
-    return _build_all(plugins.PROCESSORS, sorted(wanted), config)
+    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
 
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:

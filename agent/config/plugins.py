@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tomllib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Final
 
-from agent.config.convert import ConfigError
 from agent.datapoint import Metric
-from agent.errors import text_of
+from agent.errors import ConfigError, text_of
 from agent.sink import Limits
 
 COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
 ADVISORS: Final = "agent.advisors"
+FAMILIES: Final[Mapping[str, list[str]]] = tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))
+"""Word -> the collectors that it stands for, wherever collectors are named."""
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     COLLECTORS: ("metrics", "collect"),
     PROCESSORS: ("metrics", "derive"),
@@ -35,9 +38,15 @@ def installed(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
 
 
-def load(group: str, name: str) -> Any:
-    """Import and return the class registered as `name`; raise UnknownPlugin, ImportError, or ConfigError."""
-    known = installed(group)
+def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names that `words` stand for: names, families, or `all` for those that are `known`; each once."""
+    families = {**FAMILIES, "all": [*known]}
+    return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
+
+
+def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:
+    """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
+    known = installed(group) if known is None else known
     if name not in known:
         kind = group.removeprefix("agent.").removesuffix("s")
         raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from agent.datapoint import Dimensions
+from agent.errors import CommandError
 from agent.identity.autoscaling import AutoScaling
 from agent.identity.dmi import Dmi, Hardware
 from agent.identity.ec2 import Ec2
@@ -38,7 +39,7 @@ RETRY_LATE: Final = (1.0, 600.0)
 NO_ANSWER: Final = Answer(trouble="no answer")
 
 
-class UnknownIdentity(Exception):
+class UnknownIdentity(CommandError):
     """A dimension is wanted whose value cannot be found; the message says what to do."""
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, TextIO
 
 from agent.logs.text import one_line, without_secrets
 
@@ -22,38 +28,69 @@ TAIL: Final = 25
 """First and last lines of a traceback that are logged."""
 WIDTH: Final = 200
 """Longest line of a traceback."""
+OURS: Final = ("agent.", "sinks.", "chipwatch.")
+"""What the names of our own loggers begin with."""
+PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+"""Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""
+
+
+class Style(StrEnum):
+    """How a record begins: for a person at a terminal, a log file, journald, or a program that reads JSON."""
+
+    TERMINAL, PLAIN, JOURNALD, JSON = "terminal", "plain", "journald", "json"
+
+
+def style_of(log_format: str, stream: TextIO, env: Mapping[str, str] = os.environ) -> Style:
+    """Return the style that suits `stream`, unless `log_format` is json."""
+    if log_format == "json":
+        return Style.JSON
+    with suppress(OSError, ValueError):
+        status = os.fstat(stream.fileno())
+        if env.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}":  # as sd_journal_stream_fd documents
+            return Style.JOURNALD
+    return Style.TERMINAL if stream.isatty() else Style.PLAIN
 
 
 class Formatter(logging.Formatter):
     """
-    Formats a record as one line with time and level; the lines of a traceback follow indented.
+    Formats a record as one line; the lines of a traceback follow indented, in JSON as a list.
 
     Only tracebacks of the agent's own records are logged, because those of libraries may contain secrets.
     """
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
+    def __init__(self, style: Style = Style.PLAIN) -> None:
+        super().__init__()
+        self._form = style
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of `record`."""
-        if record.exc_info and not hasattr(record, "who"):
-            record = logging.makeLogRecord(record.__dict__)
-            kind = record.exc_info and record.exc_info[0]
-            record.msg, record.args = f"{record.getMessage()} ({kind.__name__ if kind else 'no error'})", None
-            record.exc_info = record.exc_text = None
-        return super().format(record)
+        message, traceback = record.getMessage(), []
+        if record.exc_info and hasattr(record, "who"):
+            traceback = _lines(self.formatException(record.exc_info))
+        elif record.exc_info:
+            message += f" ({record.exc_info[0].__name__ if record.exc_info[0] else 'no error'})"
+        message = one_line(message) + getattr(record, "suppressed", "")
+        time = datetime.fromtimestamp(record.created, UTC)
+        if self._form is Style.JSON:
+            fields = {"time": _rfc3339(time), "level": record.levelname.lower(), "message": message}
+            return json.dumps(fields | ({"traceback": traceback} if traceback else {}))
+        lines = [f"chipwatch: {message}", *(f"    {line}" for line in traceback)]
+        if self._form is Style.JOURNALD:
+            return "\n".join(f"<{PRIORITIES.get(record.levelno, 6)}>{line}" for line in lines)
+        shown = f"{time.astimezone():%H:%M:%S}" if self._form is Style.TERMINAL else _rfc3339(time)
+        return "\n".join([f"{shown} {lines[0]}", *lines[1:]])
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        """Return the line of `record`."""
-        record.message = one_line(record.message) + getattr(record, "suppressed", "")
-        return super().formatMessage(record)
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
-        """Return the lines of a traceback."""
-        lines = without_secrets(super().formatException(ei)).splitlines()
-        if len(lines) > HEAD + TAIL:
-            lines[HEAD:-TAIL] = [f"... {len(lines) - HEAD - TAIL} lines ..."]
-        return "\n".join(f"    {' ' * min(4, len(line) - len(line.lstrip()))}{one_line(line, WIDTH)}" for line in lines)
+def _rfc3339(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _lines(traceback: str) -> list[str]:
+    """Return the first and last lines of a traceback, each of limited length."""
+    lines = without_secrets(traceback).splitlines()
+    if len(lines) > HEAD + TAIL:
+        lines[HEAD:-TAIL] = [f"... {len(lines) - HEAD - TAIL} lines ..."]
+    return [f"{' ' * min(4, len(line) - len(line.lstrip()))}{one_line(line, WIDTH)}" for line in lines]
 
 
 class Handler(logging.StreamHandler[Any]):
@@ -63,10 +100,10 @@ class Handler(logging.StreamHandler[Any]):
     Records above the limit are counted, and the next logged record shows the count.
     """
 
-    def __init__(self, stream: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Write to `stream`, by default to standard error."""
+    def __init__(self, stream: Any, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
+        """Write to `stream` in `style`."""
         super().__init__(stream)
-        self.setFormatter(Formatter())
+        self.setFormatter(Formatter(style))
         self._clock = clock
         self._sources: dict[str, tuple[float, float, int]] = {}
 
@@ -85,10 +122,18 @@ class Handler(logging.StreamHandler[Any]):
         super().emit(record)
 
 
-def to_stderr(level: str) -> None:
-    """Log records from `level` up to standard error, and exceptions that end a thread or the program."""
+def to_stderr(level: str, log_format: str = "text") -> None:
+    """
+    Log records from `level` up to standard error, and exceptions that end a thread or the program.
+
+    Libraries are heard from `warning` up, with `debug` whatever they log.
+    """
     logging.raiseExceptions = False
-    logging.basicConfig(level=level.upper(), handlers=[Handler()], force=True)
+    stream = sys.stderr or io.StringIO()
+    handler = Handler(stream, style_of(log_format, stream))
+    if level != "debug":
+        handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(OURS))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     sys.excepthook = lambda *bug: log.critical("bug: the program ends", exc_info=bug, extra={"who": "agent"})
     threading.excepthook = _thread_ended
 

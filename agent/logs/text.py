@@ -54,3 +54,16 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def duration(seconds: float, units: int = 4) -> str:
+    """Return seconds as 8.3 s, 12 s or 1 h 12 min 8 s, in at most so many `units`; those of none are left out."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number or parts:
+            parts.append((number, unit))
+    return " ".join(f"{number} {unit}" for number, unit in parts[:units] if number)

@@ -1,4 +1,4 @@
-"""Naming profiles: what other tools call our metrics. Tables only; agent/names.py applies them."""
+"""Naming profiles: tables of the names that other tools have for our metrics; rename.py applies them."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from typing import Final, NamedTuple
 from agent.datapoint import Dimensions
 
 MIB, GIB, MB = 2.0**-20, 2.0**-30, 1e-6
-PLACE: Final = re.compile(r"\{(\w+)\}")
+PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Name(NamedTuple):
-    """A name with `{dimension}` places, which take those dimensions up; a unit and a factor where they differ."""
+    """A name of another tool; the value of a dimension replaces its `{placeholder}`, and the dimension is dropped."""
 
     template: str
     unit: str | None = None
+    """None: our unit."""
     factor: float = 1.0
     dims: Mapping[str, str] = NONE
-    """Dimensions of the other tool: key -> value, with places as in the name; left out where one cannot be filled."""
+    """Dimensions of the other tool: key -> value with placeholders; left out if one has no value."""
     words: Mapping[str, str] = NONE
-    """Values of our dimensions that it calls otherwise, wherever they fill a place."""
+    """Our value of a placeholder -> the other tool's value."""
     only: Mapping[str, str] = NONE
-    """Dimensions that a series must have to get the name; another one keeps its own."""
+    """Dimensions that a series must have to get the name; other series keep ours."""
     help: str = ""
-    """A sentence for a name that several of our metrics share; empty: our own."""
+    """Description of a name that several of our metrics share; empty: ours."""
 
-    def suits(self, dims: Dimensions) -> bool:
-        """Tell whether a series of these dimensions can have the name."""
-        places = set(PLACE.findall(self.template))
-        return places <= set(dims) and self.only.items() <= dict(dims).items()
+    def fits(self, dims: Dimensions) -> bool:
+        """Return whether a series with these dimensions can have the name."""
+        return {*PLACEHOLDER.findall(self.template)} <= {*dims} and self.only.items() <= dims.items()
 
 
 class Copy(NamedTuple):
-    """What another tool has beside a metric's own name: its points a second time, or their mean."""
+    """A second name of another tool for a metric: for the same points, or for their mean."""
 
     name: Name
     of_tree: bool = False
-    """Only those of a GPU that the watched process tree uses."""
+    """Only for GPUs that the watched process tree uses."""
     mean_over: str = ""
-    """The dimension over whose values a mean is taken, one point of all devices; none where it is empty."""
+    """Dimension over which to take the mean, one point for all devices; empty: no mean."""
     last_of: str = ""
-    """The dimension whose value is the point's: that of the counter that rose last."""
+    """Dimension whose value becomes the point's: that of the counter that rose last; empty: no such value."""
     limited: bool | None = None
-    """Only where the container's memory is limited, or only where it is not."""
+    """Only if the container's memory is limited (True) or is not (False)."""
 
 
 # Weights & Biases by its documents, the older of which have IPUs and single cores:
-# https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters begin at 0
+# https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters start at 0
 # with the agent.
 WANDB_DOCS: Final[Mapping[str, Name]] = {
     "cpu.core.utilization": Name("cpu.{cpu}.cpu_percent"),
@@ -106,7 +106,7 @@ WANDB_DOCS: Final[Mapping[str, Name]] = {
     "ipu.link.speed": Name("ipu.{ipu}.speed (GT/s)"),
     "tpu.duty_cycle": Name("tpu.{tpu}.dutyCycle"),
     "tpu.memory.used": Name("tpu.{tpu}.memoryUsageBytes"),
-    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # its page repeats the tag of the bytes
+    "tpu.memory.utilization": Name("tpu.{tpu}.memoryUsage"),  # the page repeats the name for bytes
     "neuron.core.utilization": Name("trn.{neuron_core}.neuroncore_utilization"),
     "neuron.core.memory.used": Name("trn.{neuron_core}.neuroncore_memory_usage.{category}"),
     "neuron.host.memory.used": Name("trn.host_total_memory_usage"),
@@ -120,15 +120,15 @@ _GPU_COPIES: Final[Mapping[str, Copy]] = {
     if name.template.startswith("gpu.{gpu}.")
     and (template := name.template.replace("gpu.", "gpu.process.", 1)) not in _WANDB_NAMES
 }
-"""A GPU's values once more under `gpu.process` but for those that we have of the tree."""
+"""All values of a GPU again under `gpu.process`, except those that we have for the process tree."""
 WANDB_DOCS_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory")),
     "tpu.duty_cycle": Copy(Name("tpu"), mean_over="tpu"),
     **_GPU_COPIES,
 }
-"""The older of two tags, too."""
+"""The older of two names, too."""
 
-# What its release 0.31 sends: tests/fixtures/SOURCES.wandb.txt says how that was found.
+# Weights & Biases by what its release 0.31 sends: tests/fixtures/SOURCES.wandb.txt.
 _UNSENT: Final = frozenset({"cpu.core.utilization", "memory.utilization", "disk.read", "disk.written"})
 WANDB: Final[Mapping[str, Name]] = {
     **{metric: name for metric, name in WANDB_DOCS.items() if metric not in _UNSENT and not metric.startswith("ipu.")},
@@ -143,20 +143,14 @@ WANDB: Final[Mapping[str, Name]] = {
     "tpu.tensorcore.idle": Name("tpu.{tpu}.tensorcoreIdleDuration"),
     "neuron.host.memory.category.used": Name("trn.host_memory_usage.{category}"),
 }
-_MEMORY_HELP: Final = "Share of the memory in use: the container's where it has a limit, else that of the machine."
+_MEMORY_HELP: Final = "Share of the memory in use: the container's if it has a limit, else the machine's."
+_SENT_GPU_COPIES: Final = (
+    "gpu.memory.activity", "gpu.temperature", "gpu.power", "gpu.power.utilization", "gpu.power.limit",
+)  # fmt: skip
 WANDB_COPIES: Final[Mapping[str, Copy]] = {
     "memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=False),
     "container.memory.utilization": Copy(Name("memory_percent", help=_MEMORY_HELP), limited=True),
-    **{
-        metric: _GPU_COPIES[metric]
-        for metric in (
-            "gpu.memory.activity",
-            "gpu.temperature",
-            "gpu.power",
-            "gpu.power.utilization",
-            "gpu.power.limit",
-        )
-    },
+    **{metric: _GPU_COPIES[metric] for metric in _SENT_GPU_COPIES},
 }
 
 # MLflow: https://mlflow.org/docs/latest/ml/tracking/system-metrics/. Its megabytes are 10^6 bytes.
@@ -176,9 +170,9 @@ MLFLOW: Final[Mapping[str, Name]] = {
     "gpu.power.utilization": Name("system/gpu_{gpu}_power_usage_percentage"),
 }
 
-# Amazon CloudWatch agent: https://github.com/aws/amazon-cloudwatch-agent, what its translator/config registers for
-# Linux, its default_unit.go and, for Neuron, its awsneuron_metric_modifier.go. It gives no unit to what it has of
-# nvidia-smi: "1" and "MiBy" become CloudWatch's None.
+# Amazon CloudWatch agent: https://github.com/aws/amazon-cloudwatch-agent, the Linux metrics of its translator/config,
+# its default_unit.go and, for Neuron, its awsneuron_metric_modifier.go. Its metrics of nvidia-smi have no unit: "1" and
+# "MiBy" become CloudWatch's None.
 _ALL_CPUS: Final = {"cpu": "cpu-total"}
 _GPU: Final = {"index": "{gpu}", "name": "{model}"}
 _CORE: Final = {"NeuronCore": "core{neuron_core}", "NeuronDevice": "device{neuron_device}"}
@@ -242,12 +236,11 @@ CWAGENT: Final[Mapping[str, Name]] = {
 
 # AWS's neuron-monitor-prometheus.py, as of 2024: aws/amazon-cloudwatch-agent-test, docs/resources/dummy-neuron-monitor.
 _TAG: Final = {"runtime_tag": "{neuron_runtime_tag}"}
-_LOCATION_HELP: Final = "Memory used by all runtimes, where `memory_location` says."
+_LOCATION_HELP: Final = "Memory used by all runtimes at `memory_location`."
 NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
     "neuron.core.utilization": Name("neuroncore_utilization_ratio", "1", 0.01, {"neuroncore": "{neuron_core}", **_TAG}),
     "neuron.core.memory.used": Name(
-        "neuroncore_memory_usage_{category}",
-        dims={"neuroncore": "{neuron_core}", "memory_location": "None", **_TAG},
+        "neuroncore_memory_usage_{category}", dims={"neuroncore": "{neuron_core}", "memory_location": "None", **_TAG}
     ),
     "neuron.host.memory.used": Name(
         "neuron_runtime_memory_used_bytes", dims={"memory_location": "host", **_TAG}, help=_LOCATION_HELP
@@ -358,25 +351,15 @@ CUMULATIVE: Final = frozenset({"dcgm", "node"})
 """Profiles whose counters keep what they counted before the agent began, as the other tool's do."""
 MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     "cwagent": {
-        "instance_id": "InstanceId",
-        "instance_type": "InstanceType",
-        "ami_id": "ImageId",
-        "autoscaling_group": "AutoScalingGroupName",
-        "hostname": "host",
-        "ecs_cluster": "ClusterName",
-        "ecs_service": "ServiceName",
-        "ecs_task": "TaskId",
-        "ecs_task_family": "TaskDefinitionFamily",
-        "ecs_container": "ContainerName",
-        "k8s_cluster": "ClusterName",
-        "k8s_node": "NodeName",
-        "k8s_namespace": "Namespace",
-        "k8s_pod": "FullPodName",
+        "instance_id": "InstanceId", "instance_type": "InstanceType", "ami_id": "ImageId", "hostname": "host",
+        "autoscaling_group": "AutoScalingGroupName", "ecs_cluster": "ClusterName", "ecs_service": "ServiceName",
+        "ecs_task": "TaskId", "ecs_task_family": "TaskDefinitionFamily", "ecs_container": "ContainerName",
+        "k8s_cluster": "ClusterName", "k8s_node": "NodeName", "k8s_namespace": "Namespace", "k8s_pod": "FullPodName",
         "k8s_container": "ContainerName",
     },
     "dcgm": {"hostname": "Hostname", "k8s_namespace": "namespace", "k8s_pod": "pod", "k8s_container": "container"},
-}
-"""What a profile calls the dimensions that say which machine it is: on every metric, also where it has no name."""
+}  # fmt: skip
+"""Profile -> its keys for the dimensions of the machine; they apply to every metric, renamed or not."""
 COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {
     "wandb": WANDB_COPIES,
     "wandb-docs": WANDB_DOCS_COPIES,
@@ -384,7 +367,7 @@ COPIES: Final[Mapping[str, Mapping[str, Copy]]] = {
 }
 SCRAPED: Final[Mapping[str, str]] = dict.fromkeys(("wandb", "wandb-docs"), "openmetrics.{endpoint}.{metric}.{index}")
 """
-What a profile calls what was scraped: all that has `endpoint` among its own dimensions.
+Profile -> its names for scraped metrics: those with the dimension `endpoint`.
 
-`metric` is its name on the page, `index` the place of the series in the order in which those of that name came first.
+`metric` is the name on the page, `index` the number of the series among those of this name, in order of appearance.
 """

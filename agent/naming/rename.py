@@ -1,4 +1,4 @@
-"""Our metrics under the names of a profile, for dashboards that know another tool's."""
+"""Renames our metrics by a profile, for dashboards that expect the names of another tool."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from typing import Final, NamedTuple
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
 from agent.naming.profiles import COPIES, CUMULATIVE, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
 
-MOST: Final = 100_000
-"""Series that are known at once; beyond that those are forgotten that did not come while as many others did."""
+CACHED_SERIES: Final = 100_000
+"""Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
 IN_USE: Final = 30 * 10**9
-"""Nanoseconds for which a GPU counts as used after the tree's share of it was told, which may be every 10 s only."""
-LIVES: Final = 8
-"""Lives of a counter that are remembered: those that a batch, which may be brought again, can be of."""
+"""Nanoseconds for which a GPU counts as used after a point of the process tree, which may come every 10 s only."""
+MAX_EPOCHS: Final = 8
+"""Remembered epochs of a counter: those that a batch sent again can belong to."""
 ENDPOINT: Final = "endpoint"
-"""What was scraped has this among its own dimensions, and no other metric has."""
+"""A dimension that all scraped metrics have, and no other metric has."""
 OF_TREE: Final = frozenset({"gpu.process.utilization", "gpu.process.memory.used", "gpu.process.memory.utilization"})
-"""What tells the tree's share of a GPU, with the dimensions of what the GPU tells of itself."""
+"""Metrics of the process tree on a GPU, with the dimensions of the GPU's own metrics."""
 LIMIT: Final = "container.memory.limit"
-"""What tells whether the memory of the container is limited: it is the machine's where it is not."""
+"""The limit of the container's memory; without a limit it is the machine's memory."""
 PART: Final = "mig"
-"""The dimension of a part of a GPU: who uses the part uses the whole."""
+"""The dimension of a part of a GPU: a user of the part uses the GPU."""
 
 _Key = tuple[str, Dimensions]
 _make: Final = Datapoint._make
-"""The tuple as it is: a call with keywords and defaults costs twice as much."""
+"""A call with keywords and defaults costs twice as much."""
 
 
-class _Life(NamedTuple):
-    """A stretch of a counter that is to begin at 0: `given` tells it from others, `start_time` and `base` are its 0."""
+class _Epoch(NamedTuple):
+    """A stretch of a counter without a reset; renamed, it is 0 at `start_time`, where its value is `base`."""
 
     given: int | None
-    """The moment that the counter itself names, which moves when it begins anew."""
+    """The counter's own start time, which changes with a reset."""
     start_time: int
     base: float
 
     def has(self, point: Datapoint) -> bool:
-        """Tell whether `point` is of this life."""
+        """Return whether `point` belongs to this epoch."""
         return point.start_time == self.given and point.at >= self.start_time and point.value >= self.base
 
 
 class _Series(NamedTuple):
-    """How a series goes by its other name."""
+    """The other name of a series."""
 
     metric: Metric | None
-    """None: its own."""
+    """None: our own."""
     dims: Dimensions
     factor: float = 1.0
-    lives: list[_Life] | None = None
-    """Of a counter that is to begin at 0: its last lives, since points may be brought again."""
+    epochs: list[_Epoch] | None = None
+    """The last epochs of a counter that starts at 0; several, since points may be sent again."""
 
 
-_STAYS: Final = _Series(None, NO_DIMENSIONS)
+_UNCHANGED: Final = _Series(None, NO_DIMENSIONS)
 
 
 class Renamer:
     """
-    Gives points the names, units and scale of a profile; a metric that the profile lacks keeps its own.
+    Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
 
-    Counters begin at 0 with this agent, as they do in the tools whose names these are, but for what was scraped and
-    with `cumulative`: what a window saw them rise counts, what they read before does not. Used by one thread, which may
-    bring a point again.
+    Counters start at 0 with this agent, as in these tools, except scraped ones and with `cumulative`: only increases
+    that a window saw count. Used by one thread, which may send a point again.
     """
 
     def __init__(
@@ -78,24 +77,24 @@ class Renamer:
         *,
         cumulative: bool = False,
     ) -> None:
-        """Take a profile of PROFILES, and what it calls the dimensions of the machine and what was scraped."""
+        """Take a profile of PROFILES, and its names for the dimensions of the machine and for scraped metrics."""
         self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, point: Datapoint) -> Datapoint:
-        """Return the point under its other name."""
+        """Return the renamed point."""
         metric, value, dims, at, start_time, start, summary, increase = point
         if not (metric.name in self._profile or self._machine or (self._scraped and ENDPOINT in metric.dims)):
             return point
         series = self._known.get((metric.name, dims)) or self._recall(point)
-        if series is _STAYS:
+        if series is _UNCHANGED:
             return point
-        theirs, dims, factor, lives = series
-        if lives:
-            life = lives[-1] if lives[-1].has(point) else _life(lives, point)
-            start_time, value = life.start_time, value - life.base
+        theirs, dims, factor, epochs = series
+        if epochs:
+            epoch = epochs[-1] if epochs[-1].has(point) else _find_epoch(epochs, point)
+            start_time, value = epoch.start_time, value - epoch.base
         if factor != 1.0:
             value *= factor
             increase = None if increase is None else increase * factor
@@ -108,10 +107,10 @@ class Renamer:
         return _make((theirs or metric, value, dims, at, start_time, start, summary, increase))
 
     def _recall(self, point: Datapoint) -> _Series:
-        """Return what is known of a series that did not come for long, or ever."""
+        """Return a series that is not in this generation of the cache."""
         key = (point.metric.name, point.dims)
         series = self._before.get(key) or self._learn(point)
-        if len(self._known) >= MOST:
+        if len(self._known) >= CACHED_SERIES:
             self._before, self._known = self._known, {}
             alive = {(dims.get(ENDPOINT, ""), name) for name, dims in self._before}
             self._numbers = Counter({page: number for page, number in self._numbers.items() if page in alive})
@@ -123,68 +122,68 @@ class Renamer:
         if ENDPOINT in metric.dims:
             if self._scraped:
                 return self._number(metric, dims)
-        elif (name := self._profile.get(metric.name)) and name.suits(dims):
+        elif (name := self._profile.get(metric.name)) and name.fits(dims):
             return self._name(name, point)
-        return _Series(None, Dimensions(self._machines(dims, metric))) if self._machine else _STAYS
+        return _Series(None, Dimensions(self._rename_machine(dims, metric))) if self._machine else _UNCHANGED
 
     def _name(self, name: Name, point: Datapoint) -> _Series:
         old = point.metric
-        places = "".join((name.template, *name.dims.values()))
-        taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in places}
+        templates = "".join((name.template, *name.dims.values()))
+        taken = {key: name.words.get(word, word) for key, word in point.dims.items() if f"{{{key}}}" in templates}
         text = name.template.format_map(taken)
         own = {}
-        for key, word in name.dims.items():
+        for key, template in name.dims.items():
             with contextlib.suppress(KeyError):
-                own[key] = word.format_map(taken)
+                own[key] = template.format_map(taken)
         keys = (*(key for key in old.dims if key not in taken), *own)
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
-        dims = Dimensions(self._machines(left, old), **own)
-        begins = old.kind is Kind.COUNTER and not self._cumulative
-        return _Series(metric, dims, name.factor, [_begin(point, point.value)] if begins else None)
+        dims = Dimensions(self._rename_machine(left, old), **own)
+        starts = old.kind is Kind.COUNTER and not self._cumulative
+        return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
-        """Give what was scraped the next number of its name on its page; its labels stay."""
+        """Return a scraped series with the next number of its name on its page; its labels stay."""
         endpoint = dims[ENDPOINT]
         index = self._numbers[endpoint, metric.name]
         self._numbers[endpoint, metric.name] += 1
         text = self._scraped.format(endpoint=endpoint, metric=metric.name, index=index)
         keys = tuple(key for key in metric.dims if key != ENDPOINT)
         left = {key: word for key, word in dims.items() if key != ENDPOINT}
-        return _Series(replace(metric, name=text, dims=keys), Dimensions(self._machines(left, metric)))
+        return _Series(replace(metric, name=text, dims=keys), Dimensions(self._rename_machine(left, metric)))
 
-    def _machines(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
-        """Return `dims` with the machine's among them under their other names; a metric's own keep theirs."""
+    def _rename_machine(self, dims: Mapping[str, str], metric: Metric) -> dict[str, str]:
+        """Return `dims` with the profile's keys for the dimensions of the machine; the metric's own stay."""
         return {key if key in metric.dims else self._machine.get(key, key): word for key, word in dims.items()}
 
 
-def _begin(point: Datapoint, base: float, after: int = 0) -> _Life:
-    """Return the life that begins before what is known of the rise of `point`, or at `base` where nothing is known."""
+def _start(point: Datapoint, base: float, after: int = 0) -> _Epoch:
+    """Return the epoch that starts before the known increase of `point`, or at `base` if none is known."""
     if point.increase is None or point.window_start is None:
-        return _Life(point.start_time, point.at, base)
-    return _Life(point.start_time, point.window_start + after, point.value - point.increase)
+        return _Epoch(point.start_time, point.at, base)
+    return _Epoch(point.start_time, point.window_start + after, point.value - point.increase)
 
 
-def _life(lives: list[_Life], point: Datapoint) -> _Life:
-    """Return the life of a reading that is not of the last one: an older point, or a counter that began anew."""
-    for life in reversed(lives):
-        if life.has(point):
-            return life
-    if point.at < lives[-1].start_time:
-        return _Life(point.start_time, point.at, point.value)
-    lives[:] = [*lives[1 - LIVES :], _begin(point, 0.0, after=1)]  # at `start` itself the last life was read
-    return lives[-1]
+def _find_epoch(epochs: list[_Epoch], point: Datapoint) -> _Epoch:
+    """Return the epoch of a reading that is not of the last one: a point sent again, or a counter after a reset."""
+    for epoch in reversed(epochs):
+        if epoch.has(point):
+            return epoch
+    if point.at < epochs[-1].start_time:
+        return _Epoch(point.start_time, point.at, point.value)
+    epochs[:] = [*epochs[1 - MAX_EPOCHS :], _start(point, 0.0, after=1)]  # the reading at `start` is of the last epoch
+    return epochs[-1]
 
 
 class Copier:
     """
-    Makes what a tool has beside a metric's own name, under its name there; for one sink, used by one thread.
+    Makes the points that a tool sends besides a metric's own; for one sink, used by one thread.
 
-    What it makes are points like any other, so it stands before the budget and the spool, where they begin to count.
+    Copies are treated like any other point: they are made before the cardinality limit and the spool.
     """
 
     def __init__(self, copies: Mapping[str, Copy], memory: float = 0.0) -> None:
-        """Take a table of COPIES, and the bytes of memory that the machine has."""
+        """Take a table of COPIES, and the bytes of the machine's memory."""
         self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
@@ -192,10 +191,10 @@ class Copier:
         self._last: dict[tuple[str, Dimensions], str] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
-        """Return what is to be sent beside the points of a tick or a window."""
+        """Return the points to send besides those of a tick or a window."""
         made = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
-        for point, copy in self._look(points):
+        for point, copy in self._find_copies(points):
             if copy.limited not in (None, self._limited):
                 continue
             if over := copy.mean_over or copy.last_of:
@@ -223,8 +222,8 @@ class Copier:
         )
         return metric.point(first.at, float(self._last.get(series, 0)), rest)
 
-    def _look(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
-        """Return what has a copy in the table; note what decides whether it is made."""
+    def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
+        """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
         found = []
         for point in points:
             name = point.metric.name
@@ -245,7 +244,7 @@ def _without(dims: Dimensions, key: str) -> Dimensions:
 
 
 def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint:
-    """Return the mean of gauges of one moment; of their samples nothing is told."""
+    """Return the mean of gauges with the same time, without a summary."""
     first = points[0]
     metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
     start = min((point.window_start for point in points if point.window_start is not None), default=None)
@@ -253,7 +252,7 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
 
 
 def renamer(profile: str) -> Renamer | None:
-    """Return what renames points, or None for `native`; raise LookupError naming the profiles."""
+    """Return the renamer of a profile, None for `native`; raise LookupError with the list of profiles."""
     if profile not in PROFILES:
         raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
     table = PROFILES[profile]
@@ -264,13 +263,10 @@ def renamer(profile: str) -> Renamer | None:
 
 
 def copier(profile: str) -> Copier | None:
-    """Return what makes the copies that a profile has, or None where it has none."""
-    return Copier(COPIES[profile], _memory()) if profile in COPIES else None
-
-
-def _memory() -> float:
-    """Return how many bytes of memory this machine has; 0 where that is not known, as if there were no limit."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * float(os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return 0.0
+    """Return what makes the copies of a profile, or None if it has none."""
+    if profile not in COPIES:
+        return None
+    memory = 0.0  # if not known: as if there were no limit
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        memory = os.sysconf("SC_PHYS_PAGES") * float(os.sysconf("SC_PAGE_SIZE"))
+    return Copier(COPIES[profile], memory)

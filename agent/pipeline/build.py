@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from agent.collector import Collector
 from agent.config import plugins
-from agent.config.convert import ConfigError
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
-from agent.config.load import Config, SinkOptions, asked_collectors, collector_options, level_of, sink_options
+from agent.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
+from agent.config.options import Config, SinkOptions
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
+from agent.errors import ConfigError
 from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.clock import Pipeline
@@ -35,9 +36,10 @@ log = logging.getLogger(__name__)
 
 RETRY_ASKED: Final = 60.0
 """Seconds after which a collector that was asked for and finds nothing to read is tried again."""
-
-FIRST_WINDOW: Final = 10.0
-"""Seconds after which the very first window ends, so that the first points arrive early."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
 
 
 def view(
@@ -64,9 +66,9 @@ def view(
     return common
 
 
-def level_wanted(config: Config) -> Level:
-    """Return the highest level that any sink wants."""
-    return max(level_of(sink_options(name, config).level or config.level) for name in config.sink)
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
+    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
 
 
 def build_sources(
@@ -74,9 +76,10 @@ def build_sources(
     processors: Mapping[str, Processor],
     config: Config,
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
 ) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
     """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
-    level, readings = level_wanted(config), queue.SimpleQueue[Reading]()
+    level, readings = level_wanted(config, least), queue.SimpleQueue[Reading]()
     asked = {name for names in asked_collectors(config) for name in names}
     samplers = []
     for name, collector in collectors.items():
@@ -93,7 +96,9 @@ def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
 def validate(config: Config, *, with_refusals: bool = True) -> None:
     """Build every plugin; raise ConfigError, with `with_refusals` also where a sink would reject every point."""
     _check_dims(config)
-    metrics = declared(build_collectors(config), build_processors(config))
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
     for name, sink in build_sinks(config).items():
         window_length(name, sink, config)
         if with_refusals:
@@ -105,6 +110,18 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
     """Return all metrics that these may yield."""
     sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
     return [metric for source in sources for metric in source.metrics]
+
+
+def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
+    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    if any(collector.dynamic for collector in collectors.values()):
+        return  # its names are not known yet
+    metrics = [*declared(collectors, processors), *AgentCollector.metrics]
+    for name in config.sink:
+        options = sink_options(name, config)
+        level = level_of(options.level or config.level)
+        if fault := preflight.include_fault(options.include, level, metrics):
+            raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
 
 
 def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
@@ -170,8 +187,9 @@ def window_length(name: str, sink: Sink, config: Config) -> float:
     length = limits.window if wanted is None else wanted
     if length < limits.spacing:
         why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        label = label_of(config, "sinks", name, "window")
         raise ConfigError(
-            f"sinks.{name}.window: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f"{label}: {length:g} s is too short{why}; {name} takes two points of a series only if they"
             f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
         )
     return length
@@ -207,6 +225,7 @@ def build_route(
         rename=_renamer(config),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
+        first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )
     window = Window(
@@ -228,25 +247,28 @@ def assemble(
     common: Callable[[], Dimensions | None],
     learn: Callable[[Mapping[str, str]], None] = lambda _: None,
     folder: Path | None = None,
+    least: Level = Level.BASIC,
 ) -> Pipeline:
     """
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory. The pipeline stops when the
-    destination of every sink has closed for good.
+    say of them. Points of durable sinks are kept in `folder`, without it in memory. Collectors read the metrics of
+    level `least`, and of any higher level that a sink wants. The pipeline stops when the destination of every sink has
+    closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
     own = AgentCollector(start_time=born)
     collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    check_includes(config, collectors, processors)
     sinks, sought = build_sinks(config), hints(config)
     for name, sink in sinks.items():
         for refusal in refusals(name, sink, config, declared(collectors, processors)):
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
-    samplers, derivations, readings = build_sources(collectors, processors, config, learn)
+    samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 
     def closed(name: str) -> None:

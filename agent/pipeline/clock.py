@@ -55,6 +55,8 @@ class Pipeline:
         """When the last tick ended (monotonic seconds), or None."""
         self.after_tick: list[Callable[[], None]] = []
         """Called after each tick, on the clock's thread."""
+        self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
+        """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
 
     def start(self) -> None:
         """Start every thread."""
@@ -67,7 +69,7 @@ class Pipeline:
         """
         Return what collectors yield within `grace` seconds, and what processors derive from it.
 
-        A collector that is still reading is not asked again. A stop ends the wait.
+        A collector that is still reading is not asked again. A stop ends the wait. With `grace` the points are sorted.
         """
         waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
@@ -83,6 +85,10 @@ class Pipeline:
             waiting -= reading.at == at
         for derivation in self.derivations:
             points += derivation.run(tuple(points), at)
+        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
+            points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
+        for listener in self.listeners:
+            self._survive("listener", listener, points, at)
         return points
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
@@ -97,7 +103,7 @@ class Pipeline:
             self._stop.set()
         self.ticks += 1
         self.ticked = time.monotonic()
-        for call in self.after_tick:
+        for call in [*self.after_tick]:
             self._survive("after the tick", call)
 
     def run(self, duration: float | None = None) -> None:

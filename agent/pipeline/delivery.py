@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import threading
 import time
@@ -11,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from agent.datapoint import Datapoint, Dimensions
+from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
+from agent.pipeline.delivery_log import DeliveryLog, count
 from agent.sink import Sink
 from agent.spool.queue import Spool
 
@@ -53,6 +55,7 @@ class Worker:
         rename: Callable[[Datapoint], Datapoint] | None = None,
         flush: float = 0.0,
         offset: float = 0.0,
+        first_wait: float = math.inf,
         base: float = 1.0,
         cap: float = 60.0,
         refused_base: float = 30.0,
@@ -62,6 +65,8 @@ class Worker:
         """
         Send every `flush` seconds (0: at once), delayed by the share `offset` (0 to 1) of that.
 
+        The first points wait `first_wait` seconds at most.
+
         `common` returns the dimensions of this machine, or None while they are not known: nothing is sent then.
         After a failure wait a random share of `base` seconds, which double up to `cap`; if the set-up is refused, of
         the `refused_` ones.
@@ -69,9 +74,11 @@ class Worker:
         self.name, self.sink, self.spool = name, sink, spool
         self._common, self._rename, self._on_closed = common, rename, on_closed
         self._flush, self._offset = flush, offset
+        self.first_wait = min(flush, first_wait)
+        """The most seconds that the first points wait, of which `offset` is a share."""
         self._backoff, self._refused_backoff = (base, cap), (refused_base, refused_cap)
         self._wake, self._stop = threading.Event(), threading.Event()
-        self._logger, self._watcher = ThrottledLogger(log, f"sink {name}"), ThrottledLogger(log, f"sink {name}")
+        self._logger, self._watcher = ThrottledLogger(log, name), ThrottledLogger(log, name)
         self._merged: dict[Dimensions, Dimensions] = {}
         self._machine: Dimensions | None = None
         self.counts: Counter[str] = Counter()
@@ -84,8 +91,12 @@ class Worker:
         """The error of the last failed attempt, or None."""
         self.refused: str | None = None
         """Why the service refuses this set-up, or every point, while it does."""
+        self.is_closed = False
+        """Whether the reader of the points has left for good."""
         self._rejecting: str | None = None
         self._counts = self._ended()
+        self._log = DeliveryLog(name, spool.ledger, is_behind=spool.is_due)
+        self._example: Datapoint | None = None  # a point with few dimensions, of the first batch
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
 
     def start(self) -> None:
@@ -126,7 +137,7 @@ class Worker:
     def watch(self) -> None:
         """Log that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
-            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._kept()}")
+            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {count(self.spool.ledger.spooled)} kept")
         else:
             self._watcher.resolved("stuck", "answers again")
 
@@ -149,12 +160,14 @@ class Worker:
                 while self._deliver_some():
                     self._failures.clear()
                     self.delivered = time.monotonic()
+                    self._log.delivered(self._where)
                     if time.monotonic() >= due:
                         self._save_state()
                         due = time.monotonic() + SAVE_INTERVAL
                 self._well()
             except SinkClosed as end:
-                log.info("sink %s: %s", self.name, end)
+                self.is_closed = True
+                log.info("%s: %s", self.name, end)
                 self._on_closed()
                 self._batches.busy = None
                 self._end_all("reader gone")
@@ -162,7 +175,7 @@ class Worker:
             except BaseException as problem:  # a plugin's SystemExit, too
                 if not self._batches.is_halfway:
                     self.spool.release()
-                delay = self._delay(problem)
+                delay = self._delay(problem, is_last=last_try)
             self._save_state()
         self._call(self.sink.close, "failed to close")
 
@@ -191,8 +204,17 @@ class Worker:
                 return self._stop.wait(self._until_flush() if delay is None else delay)
         return self._stop.is_set()
 
+    def _where(self) -> str | None:
+        """Return how a person finds the points in the service; None if they are on standard output."""
+        if getattr(self.sink, "uses_stdout", False):
+            return None
+        keys = self._example.dims if self._example else ()
+        shown = [key for key in keys if not key.startswith(HIDDEN)]
+        return self._call(lambda: self.sink.find(shown), "cannot say where its points are") or ""
+
     def _until_flush(self) -> float:
-        return (self._offset * self._flush - time.monotonic()) % self._flush if self._flush else 0.0
+        period = self._flush if self.delivered else self.first_wait
+        return (self._offset * period - time.monotonic()) % period if period else 0.0
 
     def _deliver_some(self) -> bool:
         """Deliver the next batches; return whether there may be more."""
@@ -204,7 +226,10 @@ class Worker:
         if not points or (common is None and known is None):
             self.spool.release()
             return False
-        self._batches.write_all(self._complete(points, known if common is None else common))
+        points = self._complete(points, known if common is None else common)
+        if self._example is None:
+            self._example = min(points, key=lambda point: len(point.dims))
+        self._batches.write_all(points)
         return True
 
     def _complete(self, points: list[Datapoint], common: Dimensions | None) -> list[Datapoint]:
@@ -220,30 +245,29 @@ class Worker:
                 points.append(_make((metric, value, dims, at, start_time, start, summary, increase)))
         return [self._rename(point) for point in points] if self._rename else points
 
-    def _kept(self) -> str:
-        return f"{self.spool.ledger.spooled} points are kept"
-
-    def _delay(self, problem: BaseException) -> float:
+    def _delay(self, problem: BaseException, *, is_last: bool = False) -> float:
         """Log what failed; return the seconds to wait: as the service asked, or full jitter."""
-        text = text_of(problem)
-        kind = "retried" if isinstance(problem, Retryable) else "refused" if isinstance(problem, Refused) else "bug"
-        self.counts[kind] += 1
-        self._failures[kind] += 1
-        self.last_error = text
+        text, kind, level = text_of(problem), "bug", logging.ERROR
+        cause = f"bug {type(problem)}"
         if isinstance(problem, Retryable):
-            self._logger.log(logging.WARNING, "retry", f"{text}; {self._kept()} and tried again")
-            if problem.after is not None and problem.after > 0:
-                return min(problem.after, MAX_AFTER)
+            cause = kind = "retried"
+            level = logging.WARNING
         elif isinstance(problem, Refused):
-            self.refused = text
-            self._logger.log(logging.ERROR, f"refused {text}", f"refused: {text}; {self._kept()}")
+            kind, cause, self.refused = "refused", f"refused {text}", text
         else:
             text = f"{type(problem).__name__}: {text}"
             self.refused = f"it fails by a bug: {text}"
-            text = f"failed by a bug: {text}; {self._kept()} and tried again"
-            self._logger.log(logging.ERROR, f"bug {type(problem)}", text, traceback=True)
-        base, cap = self._refused_backoff if kind == "refused" else self._backoff
-        return DICE.uniform(0, min(cap, base * 2.0 ** min(self._failures[kind] - 1, 30)))
+            text = f"bug: {text}"
+        self.counts[kind] += 1
+        self._failures[kind] += 1
+        self.last_error = text
+        base, most = self._refused_backoff if kind == "refused" else self._backoff
+        if isinstance(problem, Retryable) and problem.after is not None and problem.after > 0:
+            wait = min(problem.after, MAX_AFTER)
+        else:
+            wait = DICE.uniform(0, min(most, base * 2.0 ** min(self._failures[kind] - 1, 30)))
+        self._log.failed(level, cause, text, wait, max(wait, most), is_last=is_last, traceback=kind == "bug")
+        return wait
 
     def _ended(self) -> tuple[int, int]:
         """Return how many points were sent and rejected."""
@@ -255,7 +279,7 @@ class Worker:
             self._counts = counts
             self._rejecting = None if counts[0] > before[0] else f"every point is rejected: {self._batches.rejected}"
         self.refused = self._rejecting
-        self._logger.resolved("retry", "delivers again")
+        self._log.drained()
 
     def _end_all(self, reason: str) -> None:
         """Drop what is kept and what still comes, until the stop."""

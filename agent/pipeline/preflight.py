@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import filter as fitting
 from typing import Final, NamedTuple
 
 from agent.config import plugins
-from agent.datapoint import Datapoint, Dimensions, Metric, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from agent.errors import ConfigError
 from agent.sink import Sink
 
 SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
@@ -70,3 +74,24 @@ def faults(
         names, why = ", ".join([*refused][:MAX_NAMES]), next(iter(refused.values()))
         more = f" and {len(refused) - MAX_NAMES} more" if len(refused) > MAX_NAMES else ""
         yield Fault(f"{name} rejects every point of {names}{more}: {why}", whole=len(refused) == asked)
+
+
+def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric]) -> str | None:
+    """Return which of these globs is wrong, or why together they let none of `metrics` through, or None."""
+    unused = [glob for glob in include if not fitting((metric.name for metric in metrics), glob)]
+    installed = {*_installed_names()} if unused else set()
+    if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):
+        near = difflib.get_close_matches(wrong, installed, n=1)
+        return f"no metric fits {wrong!r}; {f'did you mean {near[0]}?' if near else '`agent list` prints all'}"
+    if not include or len(unused) == len(include):
+        return f"no metric of the collectors that run fits {', '.join(include)}" if include else None
+    least = min(metric.level for glob in include for metric in metrics if fitting([metric.name], glob))
+    word = least.name.lower()
+    return f"all metrics that fit are of level {word} or above; set level to {word}" if least > level else None
+
+
+def _installed_names() -> Iterator[str]:
+    for group in (plugins.COLLECTORS, plugins.PROCESSORS):
+        for name in plugins.installed(group):
+            with suppress(ImportError, ConfigError):
+                yield from (metric.name for metric in plugins.load(group, name).metrics)

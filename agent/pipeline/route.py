@@ -103,6 +103,10 @@ class Route:
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
 
+    def first_points(self, interval: float) -> float:
+        """Return in about how many seconds the first points are sent, with a tick every `interval` seconds."""
+        return self._window.first_seconds(interval) + self.worker.first_wait
+
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Take the samples of one tick."""
         self._keep(self._window.add(points, at, self._wants))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Level
@@ -19,6 +19,7 @@ from agent.pipeline.validation import Validation
 from agent.processor import Processor
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
@@ -134,6 +135,8 @@ class Sampler(Source):
         self._learned: Mapping[str, str] = {}
         self.ended: InputEnded | None = None
         """How the collector's input ended for good, if it has."""
+        self.found: str | None = None
+        """What the collector says that it found, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
         self.partial = self.skipped = 0
@@ -194,6 +197,8 @@ class Sampler(Source):
             self.validation.take(self.collector.collect(at), at, points)
             self.ok = True
             self._logger.resolved("busy", "its readings return again")
+            if self.found is None:
+                self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
         except InputEnded as end:
             self._partly(end.problems)
             self.ok, self.ended = True, end
@@ -204,7 +209,7 @@ class Sampler(Source):
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
-        if self._open and (words := self.collector.identity()) is not self._learned:
+        if self._open and (words := self.collector.identity()) != self._learned:
             self._learned = words
             self._learn(words)
 
@@ -216,8 +221,13 @@ class Sampler(Source):
 
     def _close(self) -> None:
         self._open = False
+        self._survive(self.collector.close, "failed to close")
+
+    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` of the collector returns; log an exception, and return None."""
         try:
-            self.collector.close()
+            return method()
         except BaseException as bug:
-            cause, text = f"close {type(bug).__name__}", f"failed to close: {text_of(bug)}"
-            self._logger.log(logging.ERROR, cause, text, traceback=True)
+            cause = f"{failure} {type(bug).__name__}"
+            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
+            return None

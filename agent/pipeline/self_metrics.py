@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
 from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.route import Route
-from agent.pipeline.sampler import Derivation, Sampler
+
+if TYPE_CHECKING:
+    from agent.pipeline.clock import Pipeline
+    from agent.pipeline.route import Route
+    from agent.pipeline.sampler import Derivation, Sampler
 
 C, S, R = ("collector",), ("sink",), ("reason", "sink")
 P = ("collector", "part")
@@ -79,7 +81,9 @@ class AgentCollector(Collector):
         """Do nothing."""
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield the current counts."""
+        """Yield the current counts; nothing below level `detailed`."""
+        if self.level < LEVEL:
+            return
         yield RSS.point(at, _resident_bytes())
         yield CPU.point(at, time.process_time(), start_time=self._start_time)
         pipeline = self._pipeline

@@ -174,6 +174,11 @@ class Window:
                     gauges.append(point)
         return gauges + self._end_counters()
 
+    def first_seconds(self, interval: float) -> float:
+        """Return in about how many seconds the first window ends, with a tick every `interval` seconds."""
+        length = self._length if self._first is None else min(self._length, self._first)
+        return math.ceil(length / 1e9 / interval) * interval if interval else 0.0
+
     @property
     def is_instant(self) -> bool:
         """Whether each sample is a datapoint, so that no window is ever open."""

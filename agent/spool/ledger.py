@@ -43,6 +43,16 @@ class Ledger:
         entries |= {f"dropped:{reason}": n for reason, n in list(self.dropped.items())}
         return {entry: n for entry, n in entries.items() if n}
 
+    def totals(self) -> dict[str, int]:
+        """Return the five counts, without reasons."""
+        return {
+            "collected": self.collected,
+            "sent": self.sent,
+            "rejected": self.rejected.total(),
+            "dropped": self.dropped.total(),
+            "kept": self.spooled,
+        }
+
     def __str__(self) -> str:
         """Return the equation with its numbers."""
 

@@ -40,10 +40,12 @@ def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
         return spool
     if state := env.get("STATE_DIRECTORY"):
         return Path(state.partition(":")[0])
-    if getattr(os, "geteuid", lambda: 1)() == 0:
-        return Path("/var/lib/chipwatch")
-    home = env.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "chipwatch"
+    if getattr(os, "geteuid", lambda: 1)() != 0:
+        if home := env.get("XDG_STATE_HOME"):
+            return Path(home) / "chipwatch"
+        with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
+            return Path.home() / ".local" / "state" / "chipwatch"
+    return Path("/var/lib/chipwatch")
 
 
 def tick_timeout(interval: float) -> float:

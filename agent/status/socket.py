@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import CommandError
+
 log = logging.getLogger(__name__)
 
 NAME: Final = "status.sock"
@@ -28,7 +30,7 @@ Answers = Mapping[str, Callable[[], Mapping[str, Any]]]
 """Question -> function that returns the answer, called on the server's thread."""
 
 
-class NoAnswer(Exception):
+class NoAnswer(CommandError):
     """No running agent answers; the message says why."""
 
 

@@ -13,6 +13,7 @@ from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
+from sinks.cloudwatch.regions import region_fault
 from sinks.cloudwatch.wire import Encoder, body
 from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 5
 """Requests in one write: the first, and one more each time the service names refused datums."""
-SAMPLE: Final = gauge("sample", "%", "Shows how botocore encodes.")
+SAMPLE: Final = gauge("sample", "%", "Finds out how botocore encodes.")
 
 
 class CloudwatchSink(Sink):
@@ -66,9 +67,14 @@ class CloudwatchSink(Sink):
         role_arn: str | None = None
         """Role to assume for sending."""
         external_id: str | None = None
-        """External id that the role asks for."""
+        """External id that the role requires."""
         timeout: float = 10.0
         """Seconds to wait for an answer."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for a region that does not exist."""
+            if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
+                raise ValueError(f"region: {fault}")
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK
@@ -81,7 +87,7 @@ class CloudwatchSink(Sink):
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series, or None."""
-        fault = series_fault(metric, dims)
+        fault = series_fault(metric.name, dims)
         return fault and f"{fault}: {ALLOWED}"
 
     def open(self) -> None:
@@ -106,10 +112,8 @@ class CloudwatchSink(Sink):
         for _ in range(ROUNDS):
             if not good:
                 return rejected
-            if self._is_fast:
-                named = self._client.put([], body(self._config.namespace, texts), len(good))
-            else:
-                named = self._client.put([*map(self._encoder.datum, good)], None, len(good))
+            datums = [] if self._is_fast else [*map(self._encoder.datum, good)]
+            named = self._client.put(datums, body(self._config.namespace, texts), len(good))
             if not named:
                 return rejected
             rejected += [Rejected(good[n], reason) for n, reason in named.items()]
@@ -125,18 +129,20 @@ class CloudwatchSink(Sink):
         """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
         config, env = self._config, os.environ
         endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
-        found = {
-            "namespace": config.namespace,
-            "endpoint": re.sub("//[^/]*@", "//", endpoint),
-            "role": config.role_arn or "",
-            "profile": config.profile or env.get("AWS_PROFILE") or "",
-        }
+        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint)}
+        found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
         region = self._client.region if self._client else config.region or env.get("AWS_REGION")
         return found | ({"region": region} if region else {})
 
+    def find(self, dims: Sequence[str]) -> str:
+        """Return the path in CloudWatch's console, which groups metrics by their dimensions."""
+        return (
+            f"CloudWatch > All metrics > {self._config.namespace} > {', '.join(dims) or 'Metrics with no dimensions'}"
+        )
+
     def describe(self) -> str:
         """Return the namespace and the endpoint."""
-        endpoint = self._client.endpoint if self._client else ""
+        endpoint = self._client and self._client.endpoint
         return f"namespace {self._config.namespace}{f' at {endpoint}' if endpoint else ''}"
 
     def close(self) -> None:

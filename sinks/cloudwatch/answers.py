@@ -10,7 +10,7 @@ from typing import Any, Final
 from agent.errors import BadBatch, Refused, Retryable
 
 MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
-"""The service's name of a refused datum, counted from 1, and of its field."""
+"""The service's name for a refused datum, counted from 1, and its field."""
 FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
 BUSY: Final = re.compile(
     r"Throttl|LimitExceeded|SlowDown|TooManyRequests|RequestTimeout(Exception)?$|PriorRequestNotComplete"
@@ -105,8 +105,8 @@ class Answer:
         if CLOCK.match(self.message) or CLOCK.match(self.code):
             return "the clock of this machine is wrong; synchronise it"
         if "Signature" in self.code:
-            return "the secret key does not belong to the access key"
+            return "the secret key does not belong to the access key; set both again"
         if DATA.match(self.code):
-            what = "another namespace" if self.operation == "PutMetricData" else "another role"
-            return f"choose {what}; {self.message[:200]}"
+            what = "namespace" if self.operation == "PutMetricData" else "role"
+            return f"choose another {what} ({self.message[:200]})"
         return "unknown error; check endpoint, proxy and account"

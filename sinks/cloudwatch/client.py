@@ -14,15 +14,15 @@ from botocore.awsrequest import AWSResponse
 
 from agent.errors import Refused, Retryable
 from sinks.cloudwatch.answers import Answer, Stale, foreign
-from sinks.cloudwatch.session import ODD, bounded, make_client, renew
+from sinks.cloudwatch.session import ODD, make_client, renew
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
 
 log = logging.getLogger(__name__)
 
-NOT_NOW: Final = (failures.ConnectionError, failures.HTTPClientError)
-"""Network errors, which may pass."""
+TRANSIENT: Final = (failures.ConnectionError, failures.HTTPClientError)
+"""Network errors; a retry may succeed."""
 COMPRESS_FROM: Final = 10_240
 """Bytes from which a body is compressed: botocore's threshold."""
 MAX_SKEW: Final = 60.0
@@ -30,7 +30,7 @@ MAX_SKEW: Final = 60.0
 
 
 class Client:
-    """Sends pre-encoded bodies through botocore when it uses AWS JSON 1.0, else the datums."""
+    """Sends requests through botocore, with pre-encoded bodies if it uses AWS JSON 1.0."""
 
     def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:
         """Take the wall clock (ns since the epoch), and a function to call with the service's time (ns)."""
@@ -40,7 +40,7 @@ class Client:
         self._compress = True
         self._foreign: str | None = None
         self._renewed = self._skew_logged = False
-        self._body: bytes | None = None
+        self._body = b""
         self._probed: dict[str, Any] | None = None
         self.endpoint = ""
         """The service's address, once it is known."""
@@ -52,7 +52,6 @@ class Client:
             self._client, self._credentials, self._compress = make_client(self._config)
         except (failures.BotoCoreError, ValueError, OSError) as problem:
             raise Refused(str(problem)) from problem
-        bounded(self._client)
         self.region = str(self._client.meta.region_name)
         self._client.meta.events.register("before-call.cloudwatch.PutMetricData", self._before_call)
         self._client.meta.events.register("before-parse.cloudwatch.PutMetricData", self._before_parse)
@@ -72,15 +71,15 @@ class Client:
             return False
         return bool(json.loads(probed["body"]) == json.loads(body))
 
-    def put(self, datums: Sequence[dict[str, Any]], body: bytes | None, count: int) -> dict[int, str]:
+    def put(self, datums: Sequence[dict[str, Any]], body: bytes, count: int) -> dict[int, str]:
         """
-        Send `body`, or `datums` if it is None, in one request; raise Retryable, Refused or BadBatch.
+        Send `datums`, or `body` if there are none, in one request; raise Retryable, Refused or BadBatch.
 
         Return which of the `count` datums the service names as refused, with reasons; then it has stored none.
         """
         if self._client is None:
             self.connect()
-        self._body, self._foreign = body, None
+        self._body, self._foreign = b"" if datums else body, None
         try:
             renew(self._credentials)
             response = self._client.put_metric_data(Namespace=self._config.namespace, MetricData=datums)
@@ -94,17 +93,17 @@ class Client:
                 return named
             blame = answer.blame()
             raise (self._renew(blame) if isinstance(blame, Stale) else blame) from error
-        except NOT_NOW as problem:
+        except TRANSIENT as problem:
             if "CERTIFICATE_VERIFY_FAILED" in str(problem):
-                raise Refused(f"{problem}; is AWS_CA_BUNDLE right?") from problem
+                raise Refused(f"{problem}; check AWS_CA_BUNDLE") from problem
             raise Retryable(str(problem)) from problem
         except failures.BotoCoreError as problem:
             self.close()
             raise Refused(str(problem)) from problem
         except ODD as problem:
-            raise Retryable(f"CloudWatch gives an answer that botocore cannot read: {type(problem).__name__}") from None
+            raise Retryable(f"botocore cannot read CloudWatch's answer: {type(problem).__name__}") from None
         finally:
-            self._body = None
+            self._body = b""
         if self._foreign is not None:
             raise Answer(response, "PutMetricData", self._foreign).blame()
         self._compare_clocks(response["ResponseMetadata"]["HTTPHeaders"])
@@ -122,7 +121,7 @@ class Client:
         if self._probed is not None:
             self._probed = params
             return AWSResponse(None, 200, {}, None), {}
-        if self._body is not None:
+        if self._body:
             params["body"] = self._body
             if self._compress and len(self._body) >= COMPRESS_FROM:
                 params["body"] = gzip.compress(self._body, 1, mtime=0)
@@ -130,7 +129,7 @@ class Client:
         return None
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
-        """Replace a body that is not the service's, which botocore's parsers may fail on."""
+        """Replace a body that is not the service's: botocore's parsers may fail on it."""
         headers = {name.lower(): word for name, word in response_dict["headers"].items()}
         self._foreign = foreign(response_dict["status_code"], headers, response_dict["body"])
         if self._foreign is not None:
@@ -140,9 +139,9 @@ class Client:
         """Drop credentials that the service refused; return the exception to raise."""
         self.close()
         if self._renewed:
-            return Refused(f"{why}: the credentials are expired or unknown, and no valid ones are found")
+            return Refused(f"{why}: the AWS credentials are expired or unknown, and no valid ones are found")
         self._renewed = True
-        return Retryable(f"{why}; the credentials are read again")
+        return Retryable(f"{why}; the AWS credentials will be read again")
 
     def _compare_clocks(self, headers: dict[str, str]) -> None:
         """Report the service's time; warn once if this clock differs much."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
@@ -22,6 +23,7 @@ from urllib3.exceptions import HTTPError
 
 from agent.errors import Refused, Retryable
 from sinks.cloudwatch.answers import Answer, Stale
+from sinks.cloudwatch.regions import region_fault
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
@@ -38,19 +40,19 @@ ODD: Final = (
 )  # fmt: skip
 """Exceptions of botocore for malformed answers and files."""
 MAX_ANSWER: Final = 1 << 20
-"""Size limit of an answer; the service's own are smaller than a tenth of it."""
+"""Size limit of an answer; the service's answers are smaller than a tenth of it."""
 PRINTABLE: Final = re.compile("[!-~]+")
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection; botocore's default of 60 would delay the stop of the agent."""
-NO_REGION: Final = "no AWS region: give one by --region, AWS_REGION or a profile; nor did instance metadata name one"
+NO_REGION: Final = "no AWS region, nor does instance metadata name one: set --region, AWS_REGION or a profile"
 NO_CREDENTIALS: Final = (
-    "no AWS credentials in the environment, the shared files, the container's or the instance's metadata: "
-    "give this machine a role (a container on EC2 needs a hop limit of 2 to see it), or name a profile"
+    "no AWS credentials in the environment, the shared files, or the metadata of the container or the instance: "
+    "attach a role to this machine (a container on EC2 needs a hop limit of 2 to use it), or set a profile"
 )
 
 
 @contextmanager
-def credentials_asked(who: str = "") -> Iterator[None]:
+def reading_credentials(who: str = "") -> Iterator[None]:
     """
     Raise Retryable or Refused if a source of credentials (`who`, botocore's name) fails.
 
@@ -64,21 +66,22 @@ def credentials_asked(who: str = "") -> Iterator[None]:
         raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
     except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
         source = problem.kwargs.get("provider", "a metadata service")
-        raise Retryable(f"{says}: {source} fails, or returns invalid credentials; try it by hand") from None
+        raise Retryable(f"{says}: {source} fails or returns invalid credentials; run it by hand") from None
     except (failures.ConnectionError, failures.HTTPClientError) as problem:
         raise Retryable(f"{says}: {problem}") from None
     except failures.BotoCoreError as problem:
         raise Refused(f"{says}: {problem}") from None
     except OSError as problem:
-        text = f"{says}: {problem.filename}: {problem.strerror}"
-        raise (Refused(text) if problem.filename else Retryable(f"{says}: {problem.strerror}")) from None
+        if problem.filename:
+            raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
+        raise Retryable(f"{says}: {problem.strerror}") from None
     except ODD as problem:
-        raise Retryable(f"{says}: they are invalid ({type(problem).__name__}); try their source by hand") from None
+        raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
 
 def renew(credentials: Any) -> None:
     """Refresh credentials that are about to expire; raise Retryable or Refused."""
-    with credentials_asked(credentials.method):
+    with reading_credentials(credentials.method):
         found = credentials.get_frozen_credentials()
         for word in (found.access_key, found.secret_key, found.token or "none"):
             if not PRINTABLE.fullmatch(word):
@@ -89,11 +92,13 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
     """
     Return a CloudWatch client without retries, its credentials, and whether it may compress.
 
-    Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong set-up.
+    Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong configuration.
     """
     session = botocore.session.Session(profile=config.profile)
     session.register_component("data_loader", _SmallLoader())
     region = config.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    if region and not config.endpoint_url and (fault := region_fault(region)):
+        raise Refused(f"AWS_REGION, or the profile's region: {fault}")
     region = region or _region_of_instance(session)
     if not region:
         raise Refused(NO_REGION)
@@ -108,17 +113,18 @@ def make_client(config: CloudwatchSink.Config) -> tuple[Any, Any, bool]:
         max_pool_connections=1,
         user_agent_extra="chipwatch",
     )
-    with credentials_asked():
+    with reading_credentials():
         if config.role_arn:
             _assume(session, config, region, options)
         credentials = session.get_credentials()
     if credentials is None:
         raise Refused(NO_CREDENTIALS)
     client = session.create_client("cloudwatch", region, endpoint_url=config.endpoint_url, config=options)
+    _limit_answers(client)
     return client, credentials, not session.get_config_variable("disable_request_compression")
 
 
-def bounded(client: Any) -> None:
+def _limit_answers(client: Any) -> None:
     """Limit the answers that `client` reads to MAX_ANSWER bytes; botocore itself has no limit."""
     http = client._endpoint.http_session  # noqa: SLF001  # there is no public attribute
     send = http.send
@@ -126,33 +132,25 @@ def bounded(client: Any) -> None:
     def send_and_read(request: Any) -> AWSResponse:
         request.stream_output = True
         answer = send(request)
-        return AWSResponse(answer.url, answer.status_code, answer.headers, _Body(answer.raw))
+        try:
+            content = answer.raw.read(MAX_ANSWER)
+            if len(content) == MAX_ANSWER:
+                answer.raw.close()
+            else:
+                answer.raw.release_conn()
+        except (HTTPError, OSError) as problem:
+            raise failures.HTTPClientError(error=type(problem).__name__) from problem
+        body = SimpleNamespace(stream=lambda: [content])
+        return AWSResponse(answer.url, answer.status_code, answer.headers, body)
 
     http.send = send_and_read
 
 
-class _Body:
-    """At most MAX_ANSWER bytes of an answer, read at once."""
-
-    def __init__(self, raw: Any) -> None:
-        try:
-            self._bytes = raw.read(MAX_ANSWER)
-            if len(self._bytes) == MAX_ANSWER:
-                raw.close()
-            else:
-                raw.release_conn()
-        except (HTTPError, OSError) as problem:
-            raise failures.HTTPClientError(error=type(problem).__name__) from problem
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._bytes
-
-
 class _SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
     """
-    Does not load botocore's list of all services' endpoints, which would take 8 MB while the client exists.
+    Does not load botocore's list of the endpoints of all services, which would take 8 MB while the client exists.
 
-    botocore computes the endpoints of CloudWatch and STS from rules; of the list it uses only the partitions.
+    botocore computes the endpoints of CloudWatch and STS from rules; it uses only the partitions of the list.
     """
 
     def load_data_with_path(self, name: str) -> tuple[Any, str]:
@@ -173,18 +171,14 @@ def _partition(known: dict[str, Any]) -> dict[str, Any]:
         {"tags": tags, "hostname": f"{{service}}{infix}.{{region}}.{{dnsSuffix}}", "dnsSuffix": suffix}
         for tags, infix, suffix in kinds
     ]
+    defaults = {"hostname": "{service}.{region}.{dnsSuffix}", "protocols": ["https"], "signatureVersions": ["v4"]}
     return {
         "partition": known["id"],
         "dnsSuffix": outputs["dnsSuffix"],
         "regionRegex": known["regionRegex"],
         "regions": known["regions"],
         "services": {},
-        "defaults": {
-            "hostname": "{service}.{region}.{dnsSuffix}",
-            "protocols": ["https"],
-            "signatureVersions": ["v4"],
-            "variants": variants,
-        },
+        "defaults": {**defaults, "variants": variants},
     }
 
 

@@ -1,11 +1,12 @@
-"""Datapoints as CloudWatch's datums: as JSON that is ready to send, and as botocore's own call takes them."""
+"""Datapoints as CloudWatch's datums: as JSON that is ready to send, and as arguments of botocore's call."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
@@ -13,20 +14,11 @@ from agent.datapoint import Datapoint, Dimensions
 from agent.sink import Rejected
 from sinks.common.cloudwatch_rules import COUNTER, point_fault, series_fault, unit_of
 
-MOST_SERIES: Final = 20_000
-"""Series whose constant part is remembered: about 0.5 kB each."""
+CACHED_SERIES: Final = 20_000
+"""Series whose constant part is cached: about 0.5 kB each."""
 
 compact: Final = json.JSONEncoder(separators=(",", ":")).encode
 numbers: Final = msgspec.json.Encoder().encode
-
-
-class Series(NamedTuple):
-    """What is the same for every point of a series."""
-
-    fault: str | None
-    """Why it will never be taken, or None."""
-    head: str
-    """Its datum as JSON, up to the number of its time."""
 
 
 class Encoder:
@@ -37,15 +29,16 @@ class Encoder:
     """
 
     def __init__(self, *, high_resolution: bool) -> None:
-        """Mark the datums as of a resolution of 1 s, or leave it at CloudWatch's 60 s."""
+        """Request a resolution of 1 s, or leave it at CloudWatch's 60 s."""
         self._extra = {"StorageResolution": 1} if high_resolution else {}
-        self._known: dict[tuple[str, str, Dimensions], Series] = {}
+        self._series = lru_cache(CACHED_SERIES)(self._encode_series)
 
     def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Datapoint], list[str], list[Rejected]]:
-        """Return the points that CloudWatch may take at `now` (ns), each one's datum as JSON, and the others."""
+        """Return the points that CloudWatch may accept at `now` (ns), the datum of each as JSON, and the others."""
         good, datums, rejected = [], [], []
         for point in batch:
-            fault, head = self._known.get((point.metric.name, point.metric.unit, point.dims)) or self._learn(point)
+            metric = point.metric
+            fault, head = self._series(metric.name, metric.unit, point.dims)
             if fault := fault or point_fault(point, now):
                 rejected.append(Rejected(point, fault))
             else:
@@ -54,8 +47,8 @@ class Encoder:
         return good, datums, rejected
 
     def size(self, point: Datapoint) -> int:
-        """Return the bytes that the datum of `point` takes, or a few more."""
-        _, head = self._known.get((point.metric.name, point.metric.unit, point.dims)) or self._learn(point)
+        """Return the bytes of the datum of `point`, or a few more."""
+        _, head = self._series(point.metric.name, point.metric.unit, point.dims)
         total = point.summary
         if total is None or total.count == 1:
             return len(head) + 48
@@ -64,21 +57,18 @@ class Encoder:
     def datum(self, point: Datapoint) -> dict[str, Any]:
         """Return the datum of a good point as botocore takes it."""
         moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
-        return self._constant(point) | {"Timestamp": moment} | _content(point)
+        constant = self._constant(point.metric.name, point.metric.unit, point.dims)
+        return constant | {"Timestamp": moment} | _content(point)
 
-    def _constant(self, point: Datapoint) -> dict[str, Any]:
-        """Return what is the same in every datum of the series."""
-        dims = [{"Name": key, "Value": value} for key, value in point.dims.items_sorted]
-        constant: dict[str, Any] = {"MetricName": point.metric.name, "Unit": unit_of(point.metric.unit), **self._extra}
-        return constant | {"Dimensions": dims} if dims else constant
+    def _constant(self, name: str, unit: str, dims: Dimensions) -> dict[str, Any]:
+        """Return what is the same in every datum of a series."""
+        pairs = [{"Name": key, "Value": value} for key, value in dims.items_sorted]
+        constant: dict[str, Any] = {"MetricName": name, "Unit": unit_of(unit), **self._extra}
+        return constant | {"Dimensions": pairs} if pairs else constant
 
-    def _learn(self, point: Datapoint) -> Series:
-        if len(self._known) >= MOST_SERIES:
-            self._known.clear()
-        head = f'{compact(self._constant(point))[:-1]},"Timestamp":'
-        series = Series(series_fault(point.metric, point.dims), head)
-        self._known[point.metric.name, point.metric.unit, point.dims] = series
-        return series
+    def _encode_series(self, name: str, unit: str, dims: Dimensions) -> tuple[str | None, str]:
+        """Return why CloudWatch rejects the series, or None, and its datum as JSON up to the number of the time."""
+        return series_fault(name, dims), f'{compact(self._constant(name, unit, dims))[:-1]},"Timestamp":'
 
 
 def body(namespace: str, datums: Sequence[str]) -> bytes:
@@ -96,7 +86,7 @@ def _content(point: Datapoint) -> dict[str, Any]:
 
 
 def _tail(point: Datapoint) -> str:
-    """Return what stands after the time in a good point's datum: its `_content`, at a fifth of the cost."""
+    """Return the rest of a good point's datum after the time: its `_content`, at a fifth of the cost."""
     metric, value, _, _, _, _, total, increase = point
     try:
         if metric.kind is COUNTER:

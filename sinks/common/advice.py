@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from agent.advice import Chart, Cost
+from agent.errors import Refused
 
 Tier = tuple[int | None, float]
-"""How much is in it (None: no end), and dollars for each."""
+"""Size (None: unlimited), and dollars for each unit in it."""
 
 
 def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", as_of: str = "") -> Iterator[Cost]:
@@ -21,12 +23,29 @@ def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", a
         amount, begun = amount - count, begun + (size or 0)
 
 
-def placed(charts: Sequence[Chart], wide: int, high: int) -> Iterator[tuple[str | Chart, int, int]]:
-    """Yield section titles, one row high, and graphs, three beside each other, each with its column and row."""
+def placed(
+    charts: Sequence[Chart], width: int, height: int, *, service: str, limit: int
+) -> list[tuple[str | Chart, int, int]]:
+    """
+    Return section titles, one row high, and graphs, three in a row, each with its column and row.
+
+    Raises Refused if these are more widgets than the `limit` of the service.
+    """
+    placed: list[tuple[str | Chart, int, int]] = []
     y = 0
     for section, graphs in groupby(charts, key=lambda chart: chart.section):
-        yield section, 0, y
+        placed.append((section, 0, y))
         for n, chart in enumerate(graphs):
-            column = n % 3
-            yield chart, column * wide, y + 1 + n // 3 * high
-        y += 1 + (n // 3 + 1) * high
+            placed.append((chart, n % 3 * width, y + 1 + n // 3 * height))
+        y += 1 + (n // 3 + 1) * height
+    if len(placed) > limit:
+        raise Refused(
+            f"the dashboard needs {len(placed)} widgets, and {service} allows {limit}; choose fewer metrics with"
+            " --for or --level"
+        )
+    return placed
+
+
+def document(content: object) -> tuple[str]:
+    """Return one JSON document."""
+    return (json.dumps(content, indent=2, ensure_ascii=False),)

@@ -1,4 +1,4 @@
-"""What CloudWatch charges for metrics, requests and logs: the list prices beside this file, or the user's."""
+"""What CloudWatch charges for metrics, requests and logs: the list prices of cloudwatch_prices.toml, or the user's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sinks.common.advice import tiers
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What is known of the prices of one region."""
+    """The known prices of one region, in dollars."""
 
     date: dt.date
     source: str
@@ -29,7 +29,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The whole file."""
+    """The content of cloudwatch_prices.toml."""
 
     service: str
     page: str
@@ -42,30 +42,30 @@ class Book:
 
 
 def read_book() -> Book:
-    """Return the file of prices."""
+    """Read cloudwatch_prices.toml."""
     return msgspec.convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")), Book)
 
 
 class CloudwatchPrices(Advisor):
-    """Prices of the region of `config`, the environment's where it names none; of another one where none are known."""
+    """Prices of the region of `config` or the environment; of the default region if none are known."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Look the prices up."""
+        """Select the prices."""
         book = self.book = read_book()
         region = config.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         home = book.regions[book.region]
         here = book.regions.get(region or book.region, home)
         known = f"the first {book.tiers[0]:,} metrics" + ("" if here.logs is None else " and for logs")
         part = None in (here.requests, here.logs) or len(here.metrics) < len(home.metrics)
-        told = (
-            (not region, f"No region is given (--region, AWS_REGION): {book.region} is assumed."),
-            (region and region not in book.regions,
-             f"No prices of {region} are known here: those of {book.region} stand in."),
-            (part, f"Known of this region is the price for {known}; the rest is {book.region}'s of {home.date}."),
-            (terms.price_per_metric is not None, "The price of a metric is yours: --price-per-metric."),
-            (terms.price_per_1000_requests is not None, "The price of requests is yours: --price-per-1000-requests."),
-        )  # fmt: skip
-        self._notes = [note for holds, note in told if holds]
+        notes = {
+            f"No region is set (--region, AWS_REGION): {book.region} is assumed.": not region,
+            f"No prices are known for {region}: those of {book.region} are used.": bool(region)
+            and region not in book.regions,
+            f"Only the price for {known} is of this region; the others are {book.region}'s of {home.date}.": part,
+            "The price of a metric is yours: --price-per-metric.": terms.price_per_metric is not None,
+            "The price of requests is yours: --price-per-1000-requests.": terms.price_per_1000_requests is not None,
+        }
+        self._notes = [note for note, applies in notes.items() if applies]
         self.region = region
         self.service = f"{book.service}, {region or book.region}"
         self.as_of = f"{here.date}, {here.source}; {book.page} has today's"
@@ -80,7 +80,7 @@ class CloudwatchPrices(Advisor):
         self._free = terms.free_tier
 
     def costs(self, load: Load) -> Iterable[Cost]:
-        """Yield metrics, tier by tier, then GB of logs where bytes are counted, else requests."""
+        """Yield metrics, by price tier, then GB of logs if bytes are counted, else requests."""
         metrics = max(0, load.series - self.book.free_metrics * self._free)
         yield from tiers("metrics", metrics, self.tiers, as_of=self.as_of)
         if load.bytes is not None:
@@ -90,10 +90,10 @@ class CloudwatchPrices(Advisor):
             yield Cost("requests, each thousand", requests, self.requests, per=1000, as_of=self.as_of)
 
     def notes(self) -> Iterable[str]:
-        """Return what stands in for what, and what the free tier is."""
-        free = f"{self.book.free_metrics} metrics and {self.book.free_requests:,} requests a month"
+        """Return which prices were assumed, and the free tier."""
         yield from self._notes
+        free = f"{self.book.free_metrics} metrics and {self.book.free_requests:,} requests a month"
         yield (
-            f"An account's free tier, {free}, is taken off only with --free-tier. Your own prices:"
+            f"An account's free tier, {free}, is subtracted only with --free-tier. For your own prices:"
             " --price-per-metric, --price-per-1000-requests."
         )

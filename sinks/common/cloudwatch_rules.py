@@ -1,4 +1,4 @@
-"""What CloudWatch takes: the limits of PutMetricData, which botocore does not check, and its words for units."""
+"""CloudWatch's limits for PutMetricData, which botocore does not check, and its units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Final
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
+from agent.datapoint import Datapoint, Dimensions, Kind
 
 UNITS: Final = {
     "%": "Percent",
@@ -16,46 +16,49 @@ UNITS: Final = {
     "ms": "Milliseconds",
     "{flop}/s": "Count/Second",
 } | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
-"""UCUM word -> CloudWatch's unit, which knows no power, energy, heat or frequency; any `{thing}` is a Count."""
-COUNTER: Final = Kind.COUNTER  # asked of each point twice, and a member of an enumeration is slow to find
+"""UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""
+COUNTER: Final = Kind.COUNTER  # used twice for each point, and looking up a member of an enumeration is slow
 MOST_DIMENSIONS: Final = 30
 MOST_VALUES: Final = 150
 LONGEST_NAME: Final = 255
 LONGEST_VALUE: Final = 1024
 ALLOWED: Final = (
-    f"CloudWatch takes {MOST_DIMENSIONS} dimensions, names of 1 to {LONGEST_NAME} and values of 1 to {LONGEST_VALUE}"
+    f"CloudWatch allows {MOST_DIMENSIONS} dimensions, names of 1 to {LONGEST_NAME} and values of 1 to {LONGEST_VALUE}"
     " characters, printable ASCII, not all blank"
 )
 LARGEST: Final = 2.0**360
-"""Dimensions a metric, distinct values a datum, characters, magnitude of a number: CloudWatch's API Reference,
-PutMetricData and MetricDatum."""
+"""
+Limits of dimensions, distinct values of a datum, characters, and the magnitude of a number.
+
+CloudWatch's API Reference, PutMetricData and MetricDatum.
+"""
 PAST: Final = 14 * 86_400 * 10**9
 AHEAD: Final = 2 * 3_600 * 10**9
-"""Nanoseconds that a point may lie back or ahead; the same source."""
+"""Nanoseconds that a point may be in the past or in the future; the same source."""
 
 
 def unit_of(word: str) -> str:
-    """Return CloudWatch's unit for a UCUM word; `None` for one that it lacks, so that the number still arrives."""
+    """Return CloudWatch's unit for a UCUM unit; `None` for one that it lacks, so that the number still arrives."""
     return "Count" if word.startswith("{") and word.endswith("}") else UNITS.get(word, "None")
 
 
 def is_allowed(text: str, most: int) -> bool:
-    """Tell whether CloudWatch takes `text`: ASCII without control characters, not blank, at most `most` long."""
+    """Return whether CloudWatch allows `text`: ASCII without control characters, not blank, at most `most` long."""
     return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
 
 
 def namespace_fault(namespace: str) -> str | None:
-    """Return why CloudWatch will never take this namespace, or None."""
+    """Return why CloudWatch rejects this namespace, or None."""
     if not is_allowed(namespace, LONGEST_NAME) or namespace[0] == ":":
-        return "1 to 255 printable ASCII characters, the first no colon"
-    return "the names that begin with AWS/ are its own" if namespace.startswith("AWS/") else None
+        return "expected 1 to 255 printable ASCII characters, the first not a colon"
+    return "AWS/ is reserved for AWS's own namespaces" if namespace.startswith("AWS/") else None
 
 
-def series_fault(metric: Metric, dims: Dimensions) -> str | None:
-    """Return why CloudWatch will never take a point of this series, or None."""
+def series_fault(name: str, dims: Dimensions) -> str | None:
+    """Return why CloudWatch rejects every point of the metric `name` with these dimensions, or None."""
     if len(dims) > MOST_DIMENSIONS:
         return "too many dimensions"
-    if not is_allowed(metric.name, LONGEST_NAME):
+    if not is_allowed(name, LONGEST_NAME):
         return "metric name not allowed"
     if not all(is_allowed(key, LONGEST_NAME) and key[0] != ":" for key in dims):
         return "dimension name not allowed"
@@ -65,11 +68,7 @@ def series_fault(metric: Metric, dims: Dimensions) -> str | None:
 
 
 def point_fault(point: Datapoint, now: int | None) -> str | None:
-    """
-    Return why CloudWatch will never take this point of a good series at `now` (ns since the epoch), or None.
-
-    Where `now` is not known, it is left to the service to judge the time.
-    """
+    """Return why CloudWatch rejects this point of a good series at `now` (ns; None: do not check its time), or None."""
     metric, value, _, at, _, _, total, increase = point
     if metric.kind is COUNTER:
         if increase is None:

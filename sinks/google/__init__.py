@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Metric
 from agent.errors import Refused, Retryable
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
-"""A project's id, optionally with an organisation's domain, or its number."""
+"""A project's id, which may begin with an organisation's domain, or its number."""
 PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
-MOST_UNSURE: Final = 20_000
+MAX_UNSURE: Final = 20_000
 """Limit of points remembered as perhaps stored: a hundred requests."""
-REWARN: Final = 3600.0
-"""Seconds between two warnings about another writer."""
+LOG_INTERVAL: Final = 3600.0
+"""Seconds between two messages about another writer."""
 
 
 class GoogleSink(Sink):
@@ -54,43 +54,44 @@ class GoogleSink(Sink):
     @dataclass(frozen=True, slots=True)
     class Config:
         """
-        What may be set. Credentials are google-auth's to find: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, the machine's.
+        The options; google-auth finds credentials: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the machine's.
 
-        The proxies of HTTPS_PROXY and NO_PROXY hold.
+        The proxy settings HTTPS_PROXY and NO_PROXY apply.
         """
 
         project: str | None = None
         """Project to write to; unless set: GOOGLE_CLOUD_PROJECT, the credentials', the machine's own."""
         prefix: str = "custom.googleapis.com/chipwatch/"
-        """What the metrics' types begin with."""
+        """Start of every metric type."""
         resource: Literal[
             "auto", "gce_instance", "k8s_container", "k8s_node", "k8s_pod",
             "generic_node", "generic_task", "aws_ec2_instance",
         ] = "auto"  # fmt: skip
-        """Monitored resource; auto chooses by what this machine is."""
+        """Monitored resource; auto chooses it by the platform of this machine."""
         location: str = "global"
-        """Region or zone that generic_node and generic_task name."""
+        """Label `location` of generic_node and generic_task: a region or zone."""
         namespace: str = "chipwatch"
-        """Namespace that generic_node and generic_task name."""
+        """Label `namespace` of generic_node and generic_task."""
         statistic: Mapping[str, Literal["mean", "max", "min", "last"]] = field(default_factory=dict)
-        """Value sent for a gauge's window, by glob of metric names; the first match counts, the default is mean."""
+        """Value sent for a gauge's window, by glob of metric names; the first match wins, the default is mean."""
         endpoint: str | None = None
         """HOST[:PORT] to send to instead of monitoring.googleapis.com."""
         insecure: bool = False
-        """Send without TLS and without credentials; to a loopback address only."""
+        """Send without TLS and without credentials; only to a loopback address."""
         timeout: float = 12.0
         """Seconds to wait for an answer."""
 
         def __post_init__(self) -> None:
             """Raise ValueError for an invalid value."""
             if self.project is not None and not PROJECT.fullmatch(self.project):
-                raise ValueError(f"project: {self.project!r} is no project's id")
+                raise ValueError(f"project: expected a project id or number, got {self.project!r}")
             if not (self.prefix.startswith(DOMAINS) and PREFIX.fullmatch(self.prefix)):
-                raise ValueError(f"prefix: expected {' or '.join(DOMAINS)} and parts that end with /")
+                allowed = " or ".join(DOMAINS)
+                raise ValueError(f"prefix: expected {allowed} and names that each end with /, got {self.prefix!r}")
             if self.insecure and not is_loopback(self.endpoint or ""):
-                raise ValueError("insecure: only with an endpoint on a loopback address, such as 127.0.0.1:8080")
+                raise ValueError("insecure: expected an endpoint on a loopback address, such as 127.0.0.1:8080")
             if not self.timeout > 0:
-                raise ValueError("timeout: expected a number above 0")
+                raise ValueError(f"timeout: expected a number above 0, got {self.timeout:g}")
 
     def __init__(
         self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK
@@ -98,11 +99,11 @@ class GoogleSink(Sink):
         """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
         self._config, self._steady = config, steady
         self._history = History()
-        self._encoder: Encoder | None = None
+        self._encoder: Encoder
         self._client: Client | None = None
-        self._born = clock()
+        self._started_at = clock()
         self._unsure: set[tuple[bytes, int]] = set()
-        self._warned: float | None = None
+        self._logged_at = -LOG_INTERVAL
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why Cloud Monitoring rejects every point of this series, or None."""
@@ -118,34 +119,26 @@ class GoogleSink(Sink):
 
     def open(self) -> None:
         """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, a line a connection, its answers say too
-        from sinks.google.client import Client  # noqa: PLC0415  # 50 MB, and only where this sink is at work
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
+        from sinks.google.client import Client  # noqa: PLC0415  # takes 50 MB, only if this sink is used
         from sinks.google.wire import Encoder  # noqa: PLC0415
 
         client = Client(self._config)
         client.connect()
         self._client = client
-        self._encoder = Encoder(
-            self._history,
-            prefix=self._config.prefix,
-            resource=self._config.resource,
-            location=self._config.location,
-            namespace=self._config.namespace,
-            statistic=self._config.statistic,
-        )
+        self._encoder = Encoder(self._history, self._config)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Send the batch; return the points that Cloud Monitoring rejects."""
         assert self._client is not None
-        assert self._encoder is not None
         project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
         if not project:
-            raise Refused("no project: give it with --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
+            raise Refused("no Google Cloud project: set --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
         sent, rejected = self._encoder.encode(batch, self._steady())
         if not sent:
             return rejected
         answer = self._client.send(project, sent)
-        refused = {} if answer is None else self._judge(answer, sent, project)
+        refused = {} if answer is None else self._classify(answer, sent, project)
         for n, one in enumerate(sent):
             if n in refused:
                 rejected.append(Rejected(one.point, refused[n]))
@@ -154,75 +147,79 @@ class GoogleSink(Sink):
         self._unsure.difference_update([one.name for one in sent])
         return rejected
 
-    def _judge(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
+    def _classify(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
         """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
         from sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
 
         found = answer.refused()
         if found is None:
             if answer.perhaps_stored:
-                self._doubt(sent)
+                self._note_unsure(sent)
             raise answer.blame(project)
-        if described := [sent[n].series for n, reason in found.items() if reason == DESCRIBED and sent[n].is_described]:
-            assert self._encoder is not None
+        stored = [one for n, one in enumerate(sent) if n not in found]
+        differing = [sent[n] for n, reason in found.items() if reason == DESCRIBED]
+        if described := [one.series for one in differing if one.message.unit or one.message.description]:
             self._encoder.undescribe(described)
-            self._doubt([one for n, one in enumerate(sent) if n not in found])
-            raise Retryable("Cloud Monitoring has another unit or description of a metric", after=0.1)
+            self._note_unsure(stored)
+            raise Retryable("Cloud Monitoring has another unit or description for a metric", after=0.1)
         if reset := [sent[n] for n, reason in found.items() if reason == RESET and not sent[n].last.begins_here]:
             for one in reset:
-                self._history.disown(one.series.digest, one.last)
-            self._doubt([one for n, one in enumerate(sent) if n not in found])
-            raise Retryable("Cloud Monitoring knows a later start of a counter", after=0.1)
-        if {*found.values()} == {RESOURCE} and len(found) == len(sent):
+                self._history.restart_at_next(one.series.digest, one.last)
+            self._note_unsure(stored)
+            raise Retryable("Cloud Monitoring has a later start time for a counter", after=0.1)
+        if {*found.values()} == {RESOURCE} and not stored:
             of = sent[0].message.resource
             raise Refused(
-                f"Cloud Monitoring takes nothing of the resource {of.type} {dict(of.labels)}: {answer.message[:200]};"
-                " choose another: sinks.google.resource, sinks.google.location"
+                "Cloud Monitoring rejects every point of the monitored resource"
+                f" {of.type} {dict(of.labels)}; set sinks.google.resource or sinks.google.location"
+                f" ({answer.message[:200]})"
             )
         refused: dict[int, str] = {}
         for n, reason in found.items():
             one = sent[n]
             if reason not in ORDER:
                 refused[n] = reason
-            elif one.name not in self._unsure and one.point.at >= self._born:
+            elif one.name not in self._unsure and one.point.at >= self._started_at:
                 refused[n] = f"{reason}: another writer of the same series"
-                self._tell_of_another_writer(one)
-                self._history.begin_anew(one.series.digest, one.last)
+                self._log_other_writer(one.message)
+                self._history.restart(one.series.digest, one.last)
         return refused
 
-    def _doubt(self, sent: Sequence[Sent]) -> None:
+    def _note_unsure(self, sent: Sequence[Sent]) -> None:
         """Remember that these points may have been stored."""
-        if len(self._unsure) > MOST_UNSURE:
+        if len(self._unsure) > MAX_UNSURE:
             self._unsure.clear()
         self._unsure.update([one.name for one in sent])
 
-    def _tell_of_another_writer(self, one: Sent) -> None:
-        """Log, at most every REWARN, which series another writer sends too."""
+    def _log_other_writer(self, series: Any) -> None:
+        """Log, at most once per LOG_INTERVAL, which series another writer sends too."""
         now = time.monotonic()
-        if self._warned is not None and now - self._warned < REWARN:
+        if now - self._logged_at < LOG_INTERVAL:
             return
-        self._warned = now
-        message = one.message
+        self._logged_at = now
+        metric, resource = series.metric, series.resource
+        name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
         log.error(
-            "sink google: somebody else writes the series %s %s of %s %s: is there a second agent under this identity,"
-            " a copy of this machine, or a spool that was deleted? Give each writer its own: --dim writer=NAME, or"
-            " sinks.google.resource",
-            message.metric.type,
-            dict(message.metric.labels),
-            message.resource.type,
-            dict(message.resource.labels),
+            "sink google: another writer sends the series %s: a second agent with this identity, a copy of this"
+            " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
+            " writer=NAME, or sinks.google.resource",
+            name,
         )
 
     def destination(self) -> Mapping[str, str]:
-        """Return the project if it is known, the prefix and the endpoint."""
-        config = self._config
-        if self._client:
-            project = self._client.project or "the machine's"
-        else:
-            names = () if config.insecure else ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
-            project = config.project or next(filter(None, map(os.environ.get, names)), "")
+        """Return the prefix, the endpoint, and the project if it is known."""
+        config, env = self._config, os.environ
         found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
+        if self._client:
+            return found | {"project": self._client.project or "the machine's"}
+        given = "" if config.insecure else env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")
+        project = config.project or given
         return found | ({"project": project} if project else {})
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return where Metrics Explorer has the metrics."""
+        del dims
+        return f"Monitoring > Metrics Explorer > {self._config.prefix}"
 
     def describe(self) -> str:
         """Return the project, the prefix and the endpoint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as failures
@@ -15,7 +14,7 @@ from agent.errors import BadBatch, Refused, Retryable
 from sinks.google import metric_service
 
 PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
-"""The service's notation of refused series of a request, counted from 0."""
+"""The service's notation for refused series of a request, counted from 0."""
 WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
 EXAMPLE: Final = re.compile(r"\s*\(example ")
 FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
@@ -24,89 +23,73 @@ RESET: Final = "start older than the stored one"
 DESCRIBED: Final = "unit or description differs from the stored one"
 RESOURCE: Final = "resource refused"
 UNCLEAR: Final = "refused by the service"
-REASONS: Final[Sequence[tuple[str, re.Pattern[str]]]] = (
-    (RESET, re.compile(r"reset timestamp", re.IGNORECASE)),
-    ("too frequent", re.compile(r"more frequently than|maximum sampling period|too frequent", re.IGNORECASE)),
-    ("out of order", re.compile(r"in order|older start time|end time before|out of order|most recent", re.IGNORECASE)),
-    (DESCRIBED, re.compile(r"\b(unit|description)\b.*(cannot be changed|must be|differ)", re.IGNORECASE)),
-    ("over a quota of the project", re.compile(r"quota|too many time series|exhausted", re.IGNORECASE)),
-    ("twice in a request", re.compile(r"Duplicate TimeSeries|more than one point", re.IGNORECASE)),
-    ("type differs from the first ever sent", re.compile(r"(Value type|Metric kind|kind).* must be", re.IGNORECASE)),
-    ("too old or too far ahead", re.compile(r"(in the past|in the future|25 hours|too old)", re.IGNORECASE)),
-    (
-        RESOURCE,
-        re.compile(
-            r"resource (type|labels?)\b|resource\.labels|region or location|cannot be written to", re.IGNORECASE
-        ),
-    ),
-    ("labels refused", re.compile(r"label", re.IGNORECASE)),
-)
+REASONS: Final = {
+    reason: re.compile(pattern, re.IGNORECASE)
+    for reason, pattern in {
+        RESET: "reset timestamp",
+        "too frequent": "more frequently than|maximum sampling period|too frequent",
+        "out of order": "in order|older start time|end time before|out of order|most recent",
+        DESCRIBED: r"\b(unit|description)\b.*(cannot be changed|must be|differ)",
+        "over a quota of the project": "quota|too many time series|exhausted",
+        "twice in a request": "Duplicate TimeSeries|more than one point",
+        "type differs from the first ever sent": "(Value type|Metric kind|kind).* must be",
+        "too old or too far ahead": "in the past|in the future|25 hours|too old",
+        RESOURCE: r"resource (type|labels?)\b|resource\.labels|region or location|cannot be written to",
+        "labels refused": "label",
+    }.items()
+}
 """Reasons and the service's texts for them; points are counted by reason, so there are few."""
 ORDER: Final = frozenset(("too frequent", "out of order", RESET))
 """Reasons for a point whose time its series already has: it was sent before, or by another writer."""
-NOT_NOW: Final = frozenset((
-    StatusCode.UNAVAILABLE,
-    StatusCode.DEADLINE_EXCEEDED,
-    StatusCode.INTERNAL,
-    StatusCode.RESOURCE_EXHAUSTED,
-    StatusCode.ABORTED,
-    StatusCode.CANCELLED,
-    StatusCode.UNKNOWN,
+PERHAPS_STORED: Final = frozenset((
+    StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL, StatusCode.ABORTED,
+    StatusCode.CANCELLED, StatusCode.UNKNOWN,
 ))  # fmt: skip
-PERHAPS_STORED: Final = NOT_NOW - {StatusCode.RESOURCE_EXHAUSTED}
 """Codes after which the points may have been stored."""
+TRANSIENT: Final = PERHAPS_STORED | {StatusCode.RESOURCE_EXHAUSTED}
 OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
 CODES: Final = {code.value[0]: code for code in StatusCode}
 PLUGIN: Final = "Getting metadata from plugin failed.*"
-SET_UP: Final[Sequence[tuple[re.Pattern[str], str]]] = (
-    (
-        re.compile(f"{PLUGIN}(invalid_|unauthorized_client|deleted_client|access_denied|disabled)", re.DOTALL),
-        "the credentials are not valid: {message}",
+SET_UP: Final = {
+    f"{PLUGIN}(invalid_|unauthorized_client|deleted_client|access_denied|disabled)": (
+        "Google's credentials are not valid; replace the key or log in again ({message})"
     ),
-    (
-        re.compile(f"{PLUGIN}metadata service.*Status: 40[34]", re.DOTALL),
-        "the machine has no service account that may be used; give it one: {message}",
+    f"{PLUGIN}metadata service.*Status: 40[34]": (
+        "this machine has no service account that it may use; attach one to it ({message})"
     ),
-    (
-        re.compile("CERTIFICATE_VERIFY_FAILED"),
-        "the endpoint's certificate is not trusted; for a proxy's own, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "the endpoint's certificate is not trusted; if a proxy issued it, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
     ),
-)
-"""Errors that gRPC reports as UNAVAILABLE, although a retry does not help."""
+}
+"""Errors that gRPC reports as UNAVAILABLE, although a retry does not help: pattern of the message -> what to do."""
+PROJECT: Final = re.compile(r"\b(project|name)\b", re.IGNORECASE)
 RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
 """Messages about rate quotas, which are refilled, unlike the quota of series."""
-ADVICE: Final[Sequence[tuple[re.Pattern[str], str]]] = (
-    (
-        re.compile("SERVICE_DISABLED|has not been used in project"),
-        "the API is switched off in {project}; gcloud services enable monitoring.googleapis.com --project={project}",
+ADVICE: Final = {
+    "SERVICE_DISABLED|has not been used in project": (
+        "the API is disabled in the project {project}; enable it:"
+        " gcloud services enable monitoring.googleapis.com --project={project}"
     ),
-    (re.compile("BILLING_DISABLED"), "the project {project} has no billing account"),
-    (
-        re.compile("ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes"),
-        "the machine's access scopes lack monitoring.write; set them to cloud-platform and restart the VM",
+    "BILLING_DISABLED": "the project {project} has no billing account; link one",
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes": (
+        "the access scopes of this machine lack monitoring.write; set them to cloud-platform and restart the VM"
     ),
-    (
-        re.compile("^PERMISSION_DENIED"),
-        (
-            "the credentials may not write metrics in {project}; gcloud projects add-iam-policy-binding {project} "
-            "--role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL"
-        ),
+    "^PERMISSION_DENIED": (
+        "the credentials may not write metrics in the project {project}; grant the role: gcloud projects"
+        " add-iam-policy-binding {project} --role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL"
     ),
-    (
-        re.compile("^UNAUTHENTICATED"),
-        "it does not know these credentials, or no more; gcloud auth application-default login, or another key",
+    "^UNAUTHENTICATED": (
+        "the credentials are unknown or expired; gcloud auth application-default login, or use another key"
     ),
-    (re.compile("^(NOT_FOUND|INVALID_ARGUMENT)"), "is {project} the right project? {message}"),
-)
-"""Advice by code, reason and message of the service."""
-UNKNOWN: Final = "not an answer that is known; check endpoint and project ({message})"
-
-
+    "^(NOT_FOUND|INVALID_ARGUMENT)": "check that {project} is the right project ({message})",
+    "": "unknown error; check endpoint and project ({message})",
+}
+"""Pattern of the code, reason and message of the service -> what to do; the first match is given."""
 SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
 INFO: Final = "google.rpc.ErrorInfo"
 DELAY: Final = "google.rpc.RetryInfo"
 SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
-"""The needed details of a status."""
+"""Status details that are read."""
 
 
 class Answer:
@@ -117,14 +100,13 @@ class Answer:
         self.code: StatusCode = error.grpc_status_code or StatusCode.UNKNOWN
         self.message, self._count = str(error.message), count
         details = dict(map(_unpacked, error.details or ()))
-        self._summary, self._info = details.get(SUMMARY), details.get(INFO)
-        self._delay = details.get(DELAY)
+        self._summary, self._info, self._delay = map(details.get, (SUMMARY, INFO, DELAY))
 
     @property
-    def is_passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether a retry of all or some of the points may succeed."""
         if self._summary is None:
-            return self.code in NOT_NOW
+            return self.code in TRANSIENT
         codes = {CODES.get(one.status.code) for one in self._summary.errors}
         return not codes.isdisjoint(PERHAPS_STORED) or (
             StatusCode.RESOURCE_EXHAUSTED in codes and RATE.search(self.message) is not None
@@ -137,7 +119,7 @@ class Answer:
 
     def refused(self) -> dict[int, str] | None:
         """Return the refused series (from 0), each with its reason; None if the service does not name all of them."""
-        if self._summary is None or self.is_passing:  # without a summary, it is unknown whether the others are stored
+        if self._summary is None or self.is_transient:  # without a summary, it is unknown whether the others are stored
             return None
         found: dict[int, str] = {}
         parts = PLACES.split(self.message)
@@ -150,38 +132,27 @@ class Answer:
                 return None
             found |= dict.fromkeys(_numbers(places, self._count), reason)
         failed = self._summary.total_point_count - self._summary.success_point_count
-        if (
-            failed == self._count
-            and not found
-            and len(said := {reason_of(text) for text in self.message.split(";")}) == 1
-        ):
-            return dict.fromkeys(range(self._count), said.pop())
+        reasons = {reason_of(text) for text in self.message.split(";")}
+        if failed == self._count and not found and len(reasons) == 1:
+            return dict.fromkeys(range(self._count), reasons.pop())
         return found if len(found) == failed else None
 
     def blame(self, project: str) -> Exception:
         """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
         says = f"Cloud Monitoring answers {self.code.name}"
-        for told, text in SET_UP:
-            if told.search(self.message):
+        for pattern, text in SET_UP.items():
+            if re.search(pattern, self.message, re.DOTALL):
                 return Refused(text.format(message=self.message[:300]))
-        if self.is_passing:
-            return Retryable(f"{says}: {self.message[:200]}", after=self._after())
-        if self.code in OF_DATA and (self._summary is not None or not self._is_of_project()):
+        if self.is_transient:
+            delay = None if self._delay is None else self._delay.retry_delay
+            after = None if delay is None else delay.seconds + delay.nanos / 1e9
+            return Retryable(f"{says}: {self.message[:200]}", after=after)
+        is_of_project = PROJECT.search(self.message) and "timeSeries" not in self.message
+        if self.code in OF_DATA and (self._summary is not None or not is_of_project):
             return BadBatch(f"{says}: {self.message[:300]}")
-        return Refused(f"{says}: {self._advice(project)}")
-
-    def _after(self) -> float | None:
-        """Return the seconds to wait that the service asks for, or None."""
-        return None if self._delay is None else self._delay.retry_delay.seconds + self._delay.retry_delay.nanos / 1e9
-
-    def _is_of_project(self) -> bool:
-        return bool(re.search(r"\b(project|name)\b", self.message, re.IGNORECASE)) and "timeSeries" not in self.message
-
-    def _advice(self, project: str) -> str:
-        """Return what to do about a wrong set-up."""
-        told = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
-        advice = next((advice for says, advice in ADVICE if says.search(told)), UNKNOWN)
-        return advice.format(project=project, message=self.message[:200])
+        text = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
+        advice = next(advice for pattern, advice in ADVICE.items() if re.search(pattern, text))
+        return Refused(f"{says}: {advice.format(project=project, message=self.message[:200])}")
 
 
 def _unpacked(detail: Any) -> tuple[str, Any]:
@@ -190,16 +161,16 @@ def _unpacked(detail: Any) -> tuple[str, Any]:
     if name != "google.protobuf.Any":
         return name, detail
     name = detail.TypeName()
-    found = SHAPES[name]() if name in SHAPES else None
+    message = SHAPES[name]() if name in SHAPES else None
     try:
-        return name, found if found is not None and detail.Unpack(found) else None
+        return name, message if message is not None and detail.Unpack(message) else None
     except DecodeError:
         return name, None
 
 
 def reason_of(text: str) -> str:
-    """Return the reason that a text of the service means."""
-    return next((reason for reason, says in REASONS if says.search(text)), UNCLEAR)
+    """Return the reason for a text of the service."""
+    return next((reason for reason, pattern in REASONS.items() if pattern.search(text)), UNCLEAR)
 
 
 def _numbers(places: str, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The official client: its credentials and project found, its channel made, one request sent."""
+"""Finds credentials and project for the official client, and sends one request."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ if TYPE_CHECKING:
 
 Transport: Final = metric_service.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
-"""All that is asked for."""
 HOST: Final = "monitoring.googleapis.com"
 NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 ODD: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
-"""What the libraries raise for files and answers that they cannot make sense of."""
+"""Exceptions of the libraries for malformed files and answers."""
 OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
     ("grpc.keepalive_time_ms", 120_000),
 )
 
 
-def told(problem: Exception) -> str:
-    """Return what google-auth says, without what was in the file: some of its errors quote that."""
-    return ": ".join(
-        "a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args
-    ).rstrip(".")
+def message_of(problem: Exception) -> str:
+    """Return the message of a google-auth error without the file's content, which some of its errors quote."""
+    parts = ["a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args]
+    return ": ".join(parts).rstrip(".")
 
 
-def through(host: str) -> tuple[tuple[str, str | int], ...]:
+def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
     """Return the channel's proxy options for `host`; gRPC itself reads only the lower-case variables."""
     from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # 1 MB; already loaded with TLS
 
@@ -69,13 +67,14 @@ class Client:
             try:
                 credentials, project = google.auth.default(scopes=SCOPES)
             except auth.DefaultCredentialsError as problem:
-                raise Refused(f"{told(problem)}; on Google Cloud, give the machine a service account") from None
+                text = message_of(problem)
+                raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None
             except auth.GoogleAuthError as problem:
-                raise Retryable(f"Google credentials: {told(problem)}") from None
+                raise Retryable(f"Google credentials: {message_of(problem)}") from None
             except ODD as problem:  # the file has another format
                 raise Refused(f"Google's credentials file is invalid: {problem}") from None
             self.project = self.project or project or ""
-            channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *through(host)))
+            channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *proxy_options(host)))
         self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
 
     def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
@@ -87,15 +86,12 @@ class Client:
             self._client.create_time_series(wrapped, timeout=self._config.timeout)
         except failures.GoogleAPICallError as error:
             return Answer(error, len(sent))
-        except auth.RefreshError as problem:
-            if problem.retryable:
-                raise Retryable(f"Google credentials: {problem}") from problem
-            raise Refused(f"Google credentials: {problem}") from problem
         except auth.GoogleAuthError as problem:
-            raise Retryable(f"Google credentials: {problem}") from problem
+            is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
+            raise (Refused if is_final else Retryable)(f"Google credentials: {problem}") from problem
         except (*ODD, DecodeError) as problem:  # the request was sent, so the points may be stored
             self.close()
-            unknown: Any = failures.Unknown
+            unknown: Any = failures.Unknown  # its __init__ has no types
             return Answer(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))
         return None
 

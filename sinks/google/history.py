@@ -13,9 +13,9 @@ SPACING: Final = 10 * 10**9
 """Nanoseconds between two points of a series: Google documents 5 s, but has refused 5.5 s."""
 MOMENT: Final = 10**6
 """A millisecond, in nanoseconds: the shortest interval of a cumulative point."""
+MAX_AGE: Final = 25 * 3600 * 10**9
+"""Nanoseconds after which a series is removed; Google rejects older points too."""
 GAUGE: Final = Kind.GAUGE
-FORGET: Final = 25 * 3600 * 10**9
-"""Nanoseconds after which a series is forgotten; Google rejects older points too."""
 NOT_NEWER: Final = "not newer than the last point of its series"
 TOO_SOON: Final = "less than 10 s after the last point of its series"
 
@@ -39,7 +39,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(dict[bytes, tuple[int, int, int, float, float]]).decode
 
 
-def _count(last: Last | None, end: int, point: Datapoint) -> Last:
+def _next_of_counter(last: Last | None, end: int, point: Datapoint) -> Last:
     """Return the entry of `point`, the next point of a counter, with the end time `end`."""
     start_time, value = point.start_time or 0, point.value
     if last is None or not last.start:
@@ -66,7 +66,7 @@ class History:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Last] = {}
-        self._fresh = False
+        self._is_changed = False
 
     def follow(self, series: bytes, point: Datapoint) -> Last | str:
         """Return the entry of `point` as the next one of its series, or why it is rejected."""
@@ -75,28 +75,28 @@ class History:
             if end < last.end + SPACING - int(SLACK * 1e9):
                 return TOO_SOON if end > last.end else NOT_NEWER
             end = last.end + SPACING
-        return Last(end) if point.metric.kind is GAUGE else _count(last, end, point)
+        return Last(end) if point.metric.kind is GAUGE else _next_of_counter(last, end, point)
 
     def keep(self, series: bytes, last: Last) -> None:
         """Remember the last point of a series."""
         self._known[series] = last
-        self._fresh = True
+        self._is_changed = True
 
-    def begin_anew(self, series: bytes, last: Last) -> None:
+    def restart(self, series: bytes, last: Last) -> None:
         """Restart a counter after its point `last`, which was refused for its times."""
         if last.start:
             self.keep(series, last._replace(start=last.end, base=last.value))
 
-    def disown(self, series: bytes, last: Last) -> None:
+    def restart_at_next(self, series: bytes, last: Last) -> None:
         """Restart the counter at its next reading; Google has stored a later start time than that of `last`."""
         self._known[series] = Last(self._known.get(series, last._replace(end=0)).end, start_time=last.start_time)
 
     def dump(self) -> bytes | None:
         """Return all entries as bytes, or None if nothing has changed since the last call."""
-        if not self._fresh:
+        if not self._is_changed:
             return None
-        self._fresh = False
-        horizon = max(last.end for last in self._known.values()) - FORGET
+        self._is_changed = False
+        horizon = max(last.end for last in self._known.values()) - MAX_AGE
         self._known = {series: last for series, last in self._known.items() if last.end > horizon}
         return _encode(self._known)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 PACKAGE: Final = "google.cloud.monitoring_v3"
@@ -14,23 +14,17 @@ SKIPPED: Final = (PACKAGE, f"{PACKAGE}.types", f"{PACKAGE}.services.metric_servi
 
 def load(name: str) -> Any:
     """Import the module `name` of the package without the packages above it; if that fails, import all of them."""
-    if PACKAGE in sys.modules:  # already imported whole
-        return importlib.import_module(f"{PACKAGE}.{name}")
-    try:
-        for package in SKIPPED:
-            spec = importlib.util.find_spec(package)
-            sys.modules[package] = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-        return importlib.import_module(f"{PACKAGE}.{name}")
-    except (ImportError, AttributeError):  # a release with another layout
-        _forget_skipped()
-        return importlib.import_module(f"{PACKAGE}.{name}")
-    finally:
-        _forget_skipped()  # a later import by other code gets the whole package
-
-
-def _forget_skipped() -> None:
-    for package in SKIPPED:
-        sys.modules.pop(package, None)
+    if PACKAGE not in sys.modules:
+        with suppress(ImportError, AttributeError):  # a release with another layout
+            try:
+                for package in SKIPPED:
+                    spec = importlib.util.find_spec(package)
+                    sys.modules[package] = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+                return importlib.import_module(f"{PACKAGE}.{name}")
+            finally:
+                for package in SKIPPED:  # a later import by other code gets the whole package
+                    sys.modules.pop(package, None)
+    return importlib.import_module(f"{PACKAGE}.{name}")
 
 
 service: Final = load("services.metric_service.client")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent.datapoint import HIDDEN, Dimensions
+from agent.errors import Refused
 
 MOST_LABELS: Final = 30
 LONGEST_KEY: Final = 100
@@ -21,15 +22,14 @@ DOMAINS: Final = ("custom.googleapis.com/", "workload.googleapis.com/", "externa
 """Domains of user-defined metrics: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
 
 FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
-UNTIDY: Final = re.compile(r"[./]+")
+SEPARATORS: Final = re.compile(r"[./]+")
 NOT_LETTER: Final = re.compile(r"^(?![A-Za-z])")
-
 WORDS: Final = (
     "gcp_project", "gcp_zone", "instance_id", "region", "account_id", "hostname",
     "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container",
     "ecs_cluster", "ecs_task_family", "ecs_task", "slurm_job", "slurm_rank",
 )  # fmt: skip
-"""Dimensions of the identity by which the monitored resource is chosen."""
+"""Dimensions of the identity that select and fill the monitored resource."""
 _CLUSTER: Final = {"location": "{k8s_location}", "cluster_name": "{k8s_cluster}"}
 _POD: Final = {**_CLUSTER, "namespace_name": "{k8s_namespace}", "pod_name": "{k8s_pod}"}
 _TASK: Final = {"location": "{location}", "namespace": "{namespace}"}
@@ -56,49 +56,34 @@ AUTO: Final = ("k8s_container", "k8s_node", "k8s_pod", "gce_instance", "aws_ec2_
 """Order of selection, after generic_task for ECS and Slurm: their tasks may share a machine."""
 
 
-class Unfit(Exception):
-    """The identity lacks values for the monitored resource; the message says which."""
-
-
 def metric_type(prefix: str, name: str) -> str:
     """Return the metric type: dots become slashes, forbidden characters underscores."""
-    return prefix + "/".join(_tidy(part) for part in UNTIDY.split(name.strip("./")))
+    return prefix + "/".join(label_key(part) for part in SEPARATORS.split(name.strip("./")))
 
 
-def label_key(key: str) -> str:
-    """Return a dimension's key as a label key."""
-    return _tidy(key)
-
-
-def _tidy(text: str) -> str:
+def label_key(text: str) -> str:
     """Replace forbidden characters by `_`, and prefix `key_` unless a letter comes first, as Google's exporters do."""
     return NOT_LETTER.sub("key_", FORBIDDEN.sub("_", text))
 
 
 def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return type and labels of the monitored resource `wanted`, with `auto` of the most specific; raise Unfit."""
-    if wanted != "auto":
-        for ways in RESOURCES[wanted]:
-            if not (missing := _missing(ways, words)):
-                return wanted, _fill(ways, words)
-        raise Unfit(f"the monitored resource {wanted} needs {', '.join(missing)}; no value found")
-    for ways in RESOURCES["generic_task"][:2]:
-        if not _missing(ways, words):
-            return "generic_task", _fill(ways, words)
-    for kind in AUTO:
-        for ways in RESOURCES[kind]:
-            if not _missing(ways, words):
-                return kind, _fill(ways, words)
-    raise Unfit("no monitored resource fits: not even the host name is known")
-
-
-def _missing(ways: Mapping[str, str], words: Mapping[str, str]) -> list[str]:
-    wanted = [word for way in ways.values() for word in re.findall(r"\{(\w+)\}", way)]
-    return [word for word in wanted if not words.get(word)]
-
-
-def _fill(ways: Mapping[str, str], words: Mapping[str, str]) -> dict[str, str]:
-    return {label: way.format_map(words) for label, way in ways.items()}
+    """Return type and labels of the monitored resource `wanted`, with `auto` of the most specific; raise Refused."""
+    choices = [(wanted, labels) for labels in RESOURCES.get(wanted, ())]
+    if wanted == "auto":
+        choices = [("generic_task", labels) for labels in RESOURCES["generic_task"][:2]]
+        choices += [(kind, labels) for kind in AUTO for labels in RESOURCES[kind]]
+    for kind, labels in choices:
+        needed = [word for template in labels.values() for word in re.findall(r"\{(\w+)\}", template)]
+        if not (missing := [word for word in needed if not words.get(word)]):
+            return kind, {label: template.format_map(words) for label, template in labels.items()}
+    if wanted == "auto":
+        raise Refused(
+            "no host name is known to identify this machine: set hostname with --dim, or sinks.google.resource"
+        )
+    raise Refused(
+        f"sinks.google.resource: {wanted} needs {', '.join(missing)}, and no value is known: set it with --dim, or"
+        " choose another resource"
+    )
 
 
 def labels_of(dims: Dimensions) -> dict[str, str]:
@@ -109,14 +94,6 @@ def labels_of(dims: Dimensions) -> dict[str, str]:
 def series_fault(kind: str, dims: Dimensions) -> str | None:
     """Return why Cloud Monitoring rejects every point of this metric type and these dimensions, or None."""
     labels = labels_of(dims)
-    if fault := labels_fault(kind, labels):
-        return fault
-    wanted = sum(bool(value) and not key.startswith(HIDDEN) for key, value in dims.items_sorted)
-    return "two dimensions become the same label" if len(labels) < wanted else None
-
-
-def labels_fault(kind: str, labels: Mapping[str, str]) -> str | None:
-    """Return why Cloud Monitoring rejects every point of this metric type and these labels, or None."""
     if len(kind) > LONGEST_TYPE:
         return "metric name too long"
     if len(labels) > MOST_LABELS:
@@ -129,4 +106,5 @@ def labels_fault(kind: str, labels: Mapping[str, str]) -> str | None:
         "".join(labels.values()).encode()
     except UnicodeEncodeError:
         return "label value is not UTF-8"
-    return None
+    wanted = sum(bool(value) and not key.startswith(HIDDEN) for key, value in dims.items_sorted)
+    return "two dimensions become the same label" if len(labels) < wanted else None

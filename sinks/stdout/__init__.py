@@ -28,8 +28,8 @@ class StdoutSink(Sink):
     Writes each batch to standard output in one call.
 
     `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
-    start_time; for a window window_start, and a gauge's summary. Unknown fields are left out. Times are UTC, cut to
-    milliseconds; the fraction is left out if it is zero.
+    start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
+    or milliseconds.
     `table`: one table for each tick, redrawn in place on a terminal; counters as rates, or as totals without one.
     `emf`: one line for each time and set of dimensions; counters as increases.
     """
@@ -53,15 +53,15 @@ class StdoutSink(Sink):
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""
-        self._config = config
+        self._config, self.uses_stdout = config, config.path is None
         if config.format == "emf":
             self.limits = replace(self.limits, increases=True)
         self._stream: Any = stream
+        self._file: BinaryIO | None = None
         self._format: str = config.format
-        self._terminal = False
+        self._is_terminal = False
         self._table: Table | None = None
         self._unwritten = b""
-        self._file: BinaryIO | None = None
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series (emf), or None."""
@@ -77,9 +77,9 @@ class StdoutSink(Sink):
         stream = sys.stdout if self._stream is None else self._stream
         if stream is None or stream.closed:
             raise Refused("standard output is closed")
-        self._terminal = stream.isatty()
+        self._is_terminal = stream.isatty()
         if self._format == "auto":
-            self._format = "table" if self._terminal else "json"
+            self._format = "table" if self._is_terminal else "json"
         self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
         if self._format == "emf":
             if fault := namespace_fault(self._config.namespace):
@@ -87,7 +87,7 @@ class StdoutSink(Sink):
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
-            self._table = Table(stream, in_place=self._terminal and os.environ.get("TERM") != "dumb")
+            self._table = Table(stream, in_place=self._is_terminal and os.environ.get("TERM") != "dumb")
             self._render = self._table.draw
         stream.flush()
         self._write = _writer(stream)
@@ -123,12 +123,12 @@ class StdoutSink(Sink):
             while left:
                 written = self._write(left)
                 if written is None:
-                    raise BlockingIOError(errno.EAGAIN, "the reader is behind")
+                    raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
                 left = left[written:]
         except ValueError:
             self._abandon()
         except OSError as error:
-            if isinstance(error, BrokenPipeError) or (self._terminal and error.errno == errno.EIO):  # EIO: hung up
+            if isinstance(error, BrokenPipeError) or (self._is_terminal and error.errno == errno.EIO):  # EIO: hung up
                 self._abandon()
             done = len(data) - len(left)
             within_line = done < pending or data[:done][-1:] not in {b"", b"\n"}
@@ -137,13 +137,13 @@ class StdoutSink(Sink):
         self._unwritten = b""
 
     def _abandon(self) -> NoReturn:
-        """Redirect standard output to /dev/null, else the interpreter prints an error at exit (Note on SIGPIPE)."""
+        """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
         if self._stream is None or self._stream is sys.stdout:
             with suppress(OSError, ValueError):
                 stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stdout)
                 os.close(null)
-        raise SinkClosed("the reader of standard output has gone")
+        raise SinkClosed("the reader of standard output has closed it")
 
 
 def _writer(stream: Any) -> Callable[[bytes], int | None]:

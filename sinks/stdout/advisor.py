@@ -1,4 +1,4 @@
-"""What standard output costs: nothing; in the embedded metric format what CloudWatch charges."""
+"""The costs of standard output: nothing, or in the embedded metric format CloudWatch's charges."""
 
 from __future__ import annotations
 

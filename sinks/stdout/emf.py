@@ -71,7 +71,7 @@ class _Event:
 @lru_cache(maxsize=SERIES)
 def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
     """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
-    reason = cloudwatch_rules.series_fault(metric, dims)
+    reason = cloudwatch_rules.series_fault(metric.name, dims)
     if metric.name in dims or "_aws" in {metric.name, *dims}:
         reason = reason or "name taken"
     definition = {"Name": metric.name, "Unit": unit_of(metric.unit), "StorageResolution": resolution}

@@ -103,14 +103,18 @@ def _lines(points: list[Datapoint], width: int) -> list[str]:
 
 def _figures(points: list[Datapoint]) -> list[str]:
     """Return a title and a text for each point: a gauge's value, a counter's rate or total."""
-    rows = [("value", "", "min", "max")]
+    rows, read, largest = [("value", "", "min", "max")], [], dict[tuple[str, str], float]()
     for metric, value, _, at, _, start, total, increase in points:
         figure, unit, note = value, metric.unit, ""
         if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - MIN_ELAPSED:
             figure, unit = increase / (at - start) * 1e9, f"{unit}/s"
         elif metric.kind is Kind.COUNTER:
             note = "total"
-        divisor, word = _scale(total.maximum if total else figure, unit)
+        read.append((figure, unit, note, total))
+        key = metric.name, unit
+        largest[key] = max(largest.get(key, 0.0), abs(total.maximum if total else figure))
+    for point, (figure, unit, note, total) in zip(points, read, strict=True):
+        divisor, word = _scale(largest[point.metric.name, unit], unit)
         low, high = (_digits(total.minimum / divisor), _digits(total.maximum / divisor)) if total else ("", "")
         rows.append((_digits(figure / divisor), f"{word} {note}".strip(), low, high))
     w = [max(map(len, column)) for column in zip(*rows, strict=True)]

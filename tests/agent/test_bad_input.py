@@ -110,8 +110,8 @@ class Hints(Good):
 def line_of(done, code):
     """Return the one line of standard error."""
     assert done.returncode == code, done.stderr
-    assert re.fullmatch(r"agent: [^\n]+\n", done.stderr), done.stderr
-    return done.stderr.removeprefix("agent: ").rstrip("\n")
+    assert re.fullmatch(r"chipwatch: [^\n]+\n", done.stderr), done.stderr
+    return done.stderr.removeprefix("chipwatch: ").rstrip("\n")
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_other_variables_may_hold_any_bytes(agent):
 
 def test_an_argument_that_is_not_utf8_is_refused(agent):
     assert line_of(agent.run("check", "--region", b"\xff".decode(errors="surrogateescape")), 2).startswith(
-        r"'\udcff' is not UTF-8"
+        r"'\udcff': an argument is not UTF-8"
     )
 
 
@@ -163,8 +163,8 @@ def test_an_argument_is_told_on_one_line(agent):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("spool = 5", "spool: expected a path, got 5"),
-        ('spool = "a\\u0000b"', r"spool: expected a path, got 'a\x00b'"),
+        ("spool = 5", "FILE: spool: expected a path, got 5"),
+        ('spool = "a\\u0000b"', r"FILE: spool: expected a path, got 'a\x00b'"),
         (f"a = {'[' * 5000}{']' * 5000}", "FILE: not a configuration: its values are nested too deep"),
         (f"a = {'{b=' * 5000}1{'}' * 5000}", "FILE: not a configuration: its values are nested too deep"),
     ],
@@ -283,7 +283,10 @@ def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(
     with FULL.open("w") as full:
         done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
     assert done.returncode == 1
-    assert [line.split()[2] for line in done.stderr.splitlines()] == ["WARNING", "ERROR"]
+    cannot, lost, ledger = done.stderr.splitlines()
+    assert re.search(r"stdout: cannot send, \d+ points? kept \(standard output: .*No space left on device\)", cannot)
+    assert "points are lost, they were not sent" in lost
+    assert "stopping: collected" in ledger
     with FULL.open("w") as full:
         assert agent.run("--bogus", stdout=full, stderr=full, capture_output=False).returncode == 2
 
@@ -310,9 +313,7 @@ def test_a_closed_standard_stream_costs_nothing(agent, closed, words):
 
 
 def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(agent, tmp_path):
-    command = (
-        f"{shlex.join(agent.command)} --sink cloudwatch --region x --collector memory --spool {tmp_path} --duration 3"
-    )
+    command = f"{shlex.join(agent.command)} --sink cloudwatch --region us-east-1 --collector memory --spool {tmp_path} --duration 3"
     program = f"{command} <&- >&- 2>&- & sleep 2; ls -l /proc/$!/fd; wait"
     done = subprocess.run(
         ["sh", "-c", program],
@@ -334,7 +335,7 @@ def test_a_file_of_the_agent_never_takes_the_number_of_a_closed_standard_stream(
     [
         (300_000, "--once"),
         (300_000, "check"),
-        (300_000, "--once --sink cloudwatch --region x"),
+        (300_000, "--once --sink cloudwatch --region us-east-1"),
         (60_000, "--once --collector memory"),
         (60_000, "check"),
     ],
@@ -378,7 +379,7 @@ def test_the_password_of_an_endpoint_is_not_told(told, command):
 )
 def test_an_endpoint_that_is_no_address_is_refused_and_not_told(here, url):
     done = here("check", *CLOUD, "--endpoint-url", url, env=KEYS)
-    assert line_of(done, 2) == "sinks.cloudwatch.endpoint_url: expected http://HOST:PORT, or https, without spaces"
+    assert line_of(done, 2) == "--endpoint-url: expected http://HOST:PORT, or https, without spaces"
 
 
 @pytest.mark.parametrize("proxy", ["user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"])

@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from agent import cli
+from agent.commands.parser import COMMANDS, flags, parse, parser
 from agent.config import plugins
-from agent.config.convert import ConfigError, convert
-from agent.config.load import Config, SinkOptions, load, plugin_config, sink_options
+from agent.config.convert import options_of, values_of
+from agent.config.load import load, plugin_config, sink_options
+from agent.config.options import CollectorOptions, Config, SinkOptions
+from agent.errors import ConfigError
 from agent.naming.profiles import PROFILES
 from agent.version import __version__
 
+INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
 WHOLE = ["list", "sample-config", "version"]
 
 
@@ -46,8 +50,8 @@ def say(capsys, tmp_path, _logging_as_before):
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.count("\n") == 1, printed.err
-        assert printed.err.startswith("agent: ")
-        return caught.value.code, printed.err.removeprefix("agent: ").rstrip("\n")
+        assert printed.err.startswith("chipwatch: ")
+        return caught.value.code, printed.err.removeprefix("chipwatch: ").rstrip("\n")
 
     return run
 
@@ -58,39 +62,52 @@ def say(capsys, tmp_path, _logging_as_before):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--snik", "x"], "no such option --snik; did you mean --sink? (see agent run --help)"),
-        (["--xyzzy"], "no such option --xyzzy (see agent run --help)"),
-        (["--snik=x"], "no such option --snik; did you mean --sink? (see agent run --help)"),
-        (["--interval", "x"], "--interval: expected a number of seconds, got 'x' (see agent run --help)"),
-        (["--interval", "inf"], "--interval: expected a number of seconds, got 'inf' (see agent run --help)"),
-        (["--duration", "-1"], "--duration: expected a number of seconds, got '-1' (see agent run --help)"),
-        (["--duration", "nan"], "--duration: expected a number of seconds, got 'nan' (see agent run --help)"),
-        (["--pid", "me"], "--pid: expected a whole number, got 'me' (see agent run --help)"),
-        (["--interval"], "--interval needs a value (see agent run --help)"),
-        (["--once=1"], "--once takes no value (see agent run --help)"),
-        (["lits"], "no such command 'lits'; did you mean list? (see agent --help)"),
-        (["xyzzy"], f"no such command 'xyzzy'; choose from: {', '.join(cli.COMMANDS)} (see agent --help)"),
-        (["list", "--format", "x"], "--format: no such choice 'x'; choose from: text, markdown, json (see agent list --help)"),
-        (["list", "--once"], "no such option --once (see agent list --help)"),
-        (["--once", "check"], "check must come first: agent check ... (see agent run --help)"),
-        (["--once", "train.py"], "'train.py' is not an option; write a command to wrap after -- (see agent run --help)"),
-        (["--"], "there is no command after -- (see agent --help)"),
-        (["check", "--", "true"], "check takes no command after -- (see agent --help)"),
+        (["--snik", "x"], "--snik: no such option; did you mean --sink?"),
+        (["--snik=x"], "--snik: no such option; did you mean --sink?"),
+        (["--xyzzy"], "--xyzzy: no such option; see agent run --help"),
+        (["--interval", "x"], f"--interval x: {INTERVAL}"),
+        (["--interval", "inf"], f"--interval inf: {INTERVAL}"),
+        (["--interval", "0"], f"--interval 0: {INTERVAL}"),
+        (["--interval", "5x"], f"--interval 5x: {INTERVAL}"),
+        (["--window", "2d"], "--window 2d: expected a time from 0 to 86400 s, such as 5, 500ms or 1m"),
+        (["--duration", "-1"], "--duration -1: expected a time such as 5, 500ms, 5s or 1m; see agent run --help"),
+        (["--duration", "nan"], "--duration nan: expected a time such as 5, 500ms, 5s or 1m; see agent run --help"),
+        (["--pid", "me"], "--pid me: expected a whole number of at least 1"),
+        (["--interval"], "--interval: needs a value; see agent run --help"),
+        (["--once=1"], "--once: takes no value; see agent run --help"),
+        (["lits"], "lits: no such command; did you mean list?"),
+        (["xyzzy"], f"xyzzy: no such command; choose from: {', '.join(COMMANDS)}"),
+        (["help", "lits"], "lits: no such command; did you mean list?"),
+        (["list", "--format", "x"], "--format x: no such choice; choose from: text, markdown, json"),
+        (["plan", "--format", "table"], "--format table: no such choice; choose from: text, json, emf"),
+        (["plan", "--hosts", "0"], "--hosts 0: expected a whole number from 1 to 1000000; see agent plan --help"),
+        (["plan", "--for", "gpus"], "--for gpus: no such collector or family; did you mean gpu?"),
+        (["completion", "fish"], "SHELL fish: no such choice; choose from: bash, zsh"),
+        (["completion"], "SHELL is missing; see agent completion --help"),
+        (["dashboard"], "--cloud is missing; see agent dashboard --help"),
+        (["sample-config", "neuro"], "sample-config neuro: no such collector, processor or sink; did you mean neuron?"),
+        (["list", "xyzzy"], "list xyzzy: no metric fits; `agent list` prints all"),
+        (["list", "--once"], "--once: no such option; see agent list --help"),
+        (["--once", "check"], "check: a command must come first: agent check ...; see agent run --help"),
+        (["--once", "train.py"], "train.py: neither an option nor a command; write a command to wrap after --; see agent run --help"),
+        (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
+        (["check", "--", "true"], "check: takes no command after --; only run does"),
         (["--pid", "1", "--", "true"], "pid: --pid and a command after -- exclude each other"),
-        (["--interval", "0"], "interval: expected a number from 0.1 to 86400, got 0.0"),
-        (["--level", "many"], "level: no such choice 'many'; choose from: basic, detailed, all"),
-        (["--log-level", "x"], "log_level: no such choice 'x'; choose from: debug, info, warning, error"),
-        (["--sink", "stdot"], "sinks.stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
-        (["--collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
-        (["--no-collector", "memroy"], "collectors.memroy: no such collector; did you mean memory?"),
-        (["--common-dims", "hostnam"], "common_dims: no such word 'hostnam'; did you mean hostname?"),
-        (["--dim", "x"], "--dim: expected KEY=VALUE, got 'x'"),
-        (["--dim", "=x"], "--dim: expected KEY=VALUE, got '=x'"),
-        (["--dim", "x="], "--dim: expected KEY=VALUE, got 'x='"),
-        (["--names", "x"], f"names: no such profile 'x'; choose from: {', '.join(PROFILES)}"),
-        (["--format", "xml"], "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table, emf"),
+        (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
+        (["--log-level", "x"], "--log-level x: no such choice; choose from: debug, info, warning, error"),
+        (["--sink", "stdot"], "--sink stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
+        (["--collector", "cpu,memroy"], "--collector memroy: no such collector; did you mean memory?"),
+        (["--no-collector", "memroy"], "--no-collector memroy: no such collector; did you mean memory?"),
+        (["--common-dims", "hostnam"], "--common-dims hostnam: no such dimension; did you mean hostname?"),
+        (["--dim", "x"], "--dim x: expected KEY=VALUE"),
+        (["--dim", "=x"], "--dim =x: expected KEY=VALUE"),
+        (["--dim", "x="], "--dim x=: expected KEY=VALUE"),
+        (["--dim", "a=b", "--dim", "a=c"], "--dim a=c: a was given before as b; give it once"),
+        (["--window", "2s"], "--window: a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"),
+        (["--names", "x"], f"--names x: no such naming profile; choose from: {', '.join(sorted(PROFILES))}"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
-        (["--health", "x"], "health: expected [HOST:]PORT, got 'x'"),
+        (["--health", "x"], "--health x: expected [HOST:]PORT"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):
@@ -101,18 +118,19 @@ def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):
     ("file", "line"),
     [
         ("levle = 1", "levle: no such option; did you mean level?"),
-        ("interval = [1]", "interval: expected a number from 0.1 to 86400, got a list"),
+        ("intervall = 1", "intervall: no such option; did you mean interval?"),
+        ("interval = [1]", "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got a list"),
         ("[collectors.disk]\npath = 1", "collectors.disk.path: no such option; did you mean paths?"),
         ('[collectors.disk]\npaths = "/"', "collectors.disk.paths: expected a list, got '/'"),
         ("[collectors.xyz]", "collectors.xyz: no such collector; choose from: "),
         ('[sinks.stdout]\nformat = "xml"', "sinks.stdout.format: no such choice 'xml'; choose from: auto, json, table, emf"),
-        ('[sinks.stdout]\nwindow = "x"', "sinks.stdout.window: expected a number from 0 to 86400, got 'x'"),
+        ('[sinks.stdout]\nwindow = "x"', "sinks.stdout.window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got 'x'"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_one_line_and_exit_code_2(say, file, line):
+def test_a_wrong_file_is_one_line_with_its_name_and_exit_code_2(say, tmp_path, file, line):
     code, said = say(file=file)
     assert code == 2
-    assert said.startswith(line)
+    assert said.startswith(f"{tmp_path}/agent.toml: {line}")
 
 
 @pytest.mark.parametrize("words", [["check"], []], ids=["check", "run"])
@@ -142,22 +160,22 @@ def test_a_plugin_that_cannot_be_imported_ends_with_1_and_says_what_is_missing(s
 
 
 def test_run_is_the_default_command():
-    assert cli.parse([])[0].command == "run"
-    assert cli.parse(["--once"])[0].command == "run"
-    assert cli.parse(["run", "--once"])[0].once
-    assert cli.parse(["check"])[0].command == "check"
-    assert cli.parse(["--version"])[0].command == "version"
+    assert parse([])[0].command == "run"
+    assert parse(["--once"])[0].command == "run"
+    assert parse(["run", "--once"])[0].once
+    assert parse(["check"])[0].command == "check"
+    assert parse(["--version"])[0].command == "version"
 
 
 def test_what_follows_two_dashes_is_the_command_untouched():
-    given, command = cli.parse(["--level", "all", "--", "train", "--", "--sink", "x"])
+    given, command = parse(["--level", "all", "--", "train", "--", "--sink", "x"])
     assert given.level == "all"
     assert command == ["train", "--", "--sink", "x"]
 
 
 def test_only_the_flags_that_were_given_are_a_layer():
-    assert cli.flags(cli.parse([])[0]) == {}
-    assert cli.flags(cli.parse(["--once", "--duration", "3"])[0]) == {}
+    assert flags(parse([])[0]) == {}
+    assert flags(parse(["--once", "--duration", "3"])[0]) == {}
 
 
 def test_flags_become_options():
@@ -167,8 +185,8 @@ def test_flags_become_options():
         "-n", "N", "--high-resolution-metrics", "--pid", "7", "--format", "emf", "--names", "wandb", "--spool", "/s",
         "--health", "80", "--proc", "/p", "--sys", "/y", "--root", "/r", "--log-level", "debug",
     ]  # fmt: skip
-    layer = cli.flags(cli.parse(words)[0])
-    config = convert(Config, layer, "")
+    layer = flags(parse(words)[0])
+    config = Config(**values_of(Config, layer, "", {}, strict=False))
     assert config == Config(
         sink=("a", "b"), collector=("c",), no_collector=("d",), processor=("e",), no_processor=("f",), interval=1.0, window=2.0, flush=3.0, level="all",
         common_dims=("hostname", "run_id"), dims={"k": "v", "l": "a=b"}, namespace="N", high_resolution_metrics=True,
@@ -178,15 +196,15 @@ def test_flags_become_options():
 
 
 def test_every_general_option_has_a_flag_and_every_flag_an_option():
-    run = cli.parser().commands["run"]
+    run = parser().commands["run"]
     flags = {action.dest for action in run._actions} - {"help", "config", "once", "duration", "dim"}
-    options = set(Config.__dataclass_fields__) - {"collectors", "processors", "sinks", "dims", "spool_bytes"}
+    options = {*options_of(Config)} - {"collectors", "processors", "sinks", "dims", "spool_bytes"}
     assert flags == options
 
 
 def test_a_flag_without_a_value_overrides_nothing():
     with pytest.raises(ConfigError, match="KEY=VALUE"):
-        cli.flags(cli.parse(["--dim", "novalue"])[0])
+        flags(parse(["--dim", "novalue"])[0])
 
 
 # -- the real command -----------------------------------------------------------------------------------------------
@@ -201,7 +219,7 @@ def test_version_is_one_line(agent):
 def test_help_explains_itself_and_ends_with_0(agent):
     done = agent.run("--help")
     assert done.returncode == 0
-    assert all(command in done.stdout for command in cli.COMMANDS)
+    assert all(command in done.stdout for command in COMMANDS)
     done = agent.run("run", "--help")
     assert "--common-dims" in done.stdout
 
@@ -210,7 +228,7 @@ def test_a_wrong_option_never_shows_a_traceback(agent):
     done = agent.run("--level", "many")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "agent: level: no such choice 'many'; choose from: basic, detailed, all\n"
+    assert done.stderr == "chipwatch: --level many: no such choice; choose from: basic, detailed, all\n"
 
 
 @pytest.mark.parametrize("command", ["list", "sample-config"])
@@ -296,7 +314,7 @@ def uncommented(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def sample():
-    from agent.commands.check import sample_config
+    from agent.commands.sample import sample_config
 
     return sample_config()
 
@@ -308,8 +326,8 @@ def test_the_sample_as_printed_sets_nothing(sample, agent):
 
 def test_the_sample_has_every_option(sample):
     tables = tomllib.loads(uncommented(sample))
-    assert set(tables) | {"processors"} == set(Config.__dataclass_fields__)  # none is installed with the agent
-    for group, shared in (("collectors", ()), ("sinks", SinkOptions.__dataclass_fields__)):
+    assert set(tables) | {"processors"} == {*options_of(Config)}  # none is installed with the agent
+    for group, shared in (("collectors", options_of(CollectorOptions)), ("sinks", options_of(SinkOptions))):
         assert {name: set(table) for name, table in tables[group].items()} == {
             name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
         }
@@ -319,7 +337,7 @@ def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sampl
     path = tmp_path / "agent.toml"
     path.write_text(uncommented(sample))
     config, default = load(path, {}, {}), load(None, {}, {})
-    for option in set(Config.__dataclass_fields__) - {"collectors", "sinks", "sink"}:
+    for option in {*options_of(Config)} - {"collectors", "sinks", "sink"}:
         assert getattr(config, option) == getattr(default, option), option
     assert config.sink == tuple(loadable(plugins.SINKS))
     for group in ("collectors", "sinks"):

@@ -44,6 +44,10 @@ def test_each_name_is_that_of_the_contract(name):
     assert getattr(chipwatch, name) is getattr(home, name)
 
 
+def test_the_list_of_names_is_that_of_their_modules():
+    assert {*chipwatch.__all__} == {*chipwatch.MODULES}
+
+
 def test_a_name_that_it_does_not_have_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         chipwatch.nonsense  # noqa: B018

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from agent.collector import Collector
-from agent.commands.check import catalogue, field_docs
+from agent.commands.catalogue import catalogue
+from agent.commands.sample import field_docs
 from agent.config import plugins
 from agent.config.convert import convert
-from agent.config.load import SHARED, SINK_KEYS
+from agent.config.load import FRAME_KEYS, SHARED
 from agent.datapoint import Level, counter, gauge
 from agent.errors import Refused, Retryable, Unavailable
 from agent.identity.names import WORDS
@@ -119,7 +120,7 @@ def test_options_come_from_what_a_file_can_say(group, name):
 
 @every_sink
 def test_no_option_of_a_sink_hides_one_of_the_frame(name):
-    assert not SINK_KEYS & {field.name for field in dataclasses.fields(loaded(plugins.SINKS, name).Config)}
+    assert not FRAME_KEYS["sinks"] & {field.name for field in dataclasses.fields(loaded(plugins.SINKS, name).Config)}
 
 
 @every_plugin

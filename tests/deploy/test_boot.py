@@ -197,7 +197,7 @@ def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_told_
 
         running.inside("sed", "-i", "s/^common_dims/common_dimz/", "/etc/chipwatch/chipwatch.toml")
         assert running.inside("systemctl", "restart", "chipwatch", check=False).returncode
-        assert "agent: " in journal(running)
+        assert "chipwatch: " in journal(running)
         assert "common_dimz" in journal(running)
 
         wrong = boot.user_data(**given | {"config": 'window = "long"\n'})

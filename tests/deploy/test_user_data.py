@@ -36,7 +36,7 @@ case "$name $*" in
   *" install --quiet"* | *" download --quiet"*) echo "Looking in indexes: https://user:hunter2@pypi.example/simple" ;;
   "aws s3 cp --recursive"*) cp -r "$play/bucket" "$last" ;;
   "aws s3 cp"*) cp "$play/constraints.txt" "$last" ;;
-  "agent check"*) cp "$last" "$play/checked.toml"; echo "agent: sink: no such sink" >&2 ;;
+  "agent check"*) cp "$last" "$play/checked.toml"; echo "chipwatch: sink: no such sink" >&2 ;;
   "systemctl is-active"*) [ ! -e "$play/systemctl restart chipwatch.service" ] ;;
 esac
 code=0

@@ -115,6 +115,16 @@ def test_every_share_is_between_0_and_100_and_every_counter_has_a_start(once):
             assert point["start_time"] <= point["time"], key
 
 
+def test_the_points_of_one_reading_have_the_same_order_each_time(agent):
+    words = ("--once", "--interval", "100ms", "--collector", "cpu,memory,disk,network", "--format", "json")
+    first, second = (
+        [(p["kind"] == "counter", p["name"], [*p["dims"].items()]) for p in map(json.loads, done.stdout.splitlines())]
+        for done in (agent.run(*words), agent.run(*words))
+    )
+    assert first == second == sorted(first)
+    assert len(first) > 5
+
+
 @pytest.fixture
 def load():
     """Keep one CPU busy."""

@@ -180,8 +180,8 @@ def test_what_the_first_record_counts_is_counted_at_google(agent, tmp_path, prof
     ("words", "says"),
     [
         (("--stdin", "neuron", "--", "true"), "stdin"),
-        (("--stdin", "neuro"), "stdin: no such collector 'neuro'; did you mean neuron"),
-        (("--stdin", "nvidia"), "stdin: the collector nvidia does not read standard input"),
+        (("--stdin", "neuro"), "--stdin neuro: no such collector; did you mean neuron"),
+        (("--stdin", "nvidia"), "--stdin: nvidia does not read standard input"),
     ],
 )
 def test_wrong_use_is_one_line(agent, words, says):

@@ -143,15 +143,15 @@ def start(agent, plugins_folder, tmp_path):
 
 def test_a_sink_that_hangs_is_said_once_is_not_ready_and_answers_again(start, until, tmp_path):
     running, health = start("hanging")
-    until(lambda: "sink hanging: hangs: no answer for" in running.errors(), LONG)
+    until(lambda: "hanging: hangs: no answer for" in running.errors(), LONG)
     answer = until(
         lambda: (done := health()).returncode and "is not ready: hanging: hangs" in done.stdout and done, LONG
     )
     assert answer.returncode == 1
     (tmp_path / "gate").touch()
-    until(lambda: "sink hanging: answers again" in running.errors(), LONG)
+    until(lambda: "hanging: answers again" in running.errors(), LONG)
     until(lambda: health().returncode == 0, LONG)
-    assert running.errors().count("hangs") == 1
+    assert running.errors().count("hangs: ") == 1
     assert running.stop()[0] == 0
 
 
@@ -166,7 +166,7 @@ def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, unti
 
 def test_a_sink_that_wants_to_end_the_program_is_a_bug_as_any_and_recovers(start, until, tmp_path):
     running, health = start("exiting")
-    until(lambda: "sink exiting: failed by a bug: SystemExit: 3;" in running.errors(), LONG)
+    until(lambda: "(bug: SystemExit: 3)" in running.errors(), LONG)
     until(lambda: health().returncode == 1, LONG)
     assert ledger(tmp_path / "exiting.db").keys() == {"collected"}
     (tmp_path / "gate").touch()

@@ -118,7 +118,7 @@ def points(done):
 def test_it_is_not_there_before_it_is_installed(agent):
     done = agent.run("--collector", "acme", "--once")
     assert done.returncode == 2
-    assert done.stderr.startswith("agent: collectors.acme: no such collector; ")
+    assert done.stderr.startswith("chipwatch: --collector acme: no such collector; ")
 
 
 def test_its_metrics_are_listed(run):
@@ -209,4 +209,4 @@ def test_a_wrong_option_of_it_is_refused_by_path(run, tmp_path, text, line):
     file = tmp_path / "agent.toml"
     file.write_text(text + "\n")
     done = run("--once", "--config", file)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"agent: {line}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {file}: {line}\n")

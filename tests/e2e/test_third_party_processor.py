@@ -139,8 +139,8 @@ def test_the_status_of_a_running_agent_shows_it(agent, installed, config, tmp_pa
     ("text", "line"),
     [
         ("[processors.memory-share]\ncpu = 2", "processors.memory-share.cpu: no such option; did you mean cpus?"),
-        ('processor = ["memory-shar"]', "processors.memory-shar: no such processor; did you mean memory-share?"),
-        ('no_processor = ["memory-shar"]', "processors.memory-shar: no such processor; did you mean memory-share?"),
+        ('processor = ["memory-shar"]', "processor: no such processor 'memory-shar'; did you mean memory-share?"),
+        ('no_processor = ["memory-shar"]', "no_processor: no such processor 'memory-shar'; did you mean memory-share?"),
     ],
 )
 def test_a_wrong_word_about_it_is_refused_by_path(run, config, text, line):

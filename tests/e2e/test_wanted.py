@@ -62,6 +62,6 @@ def test_one_record_on_standard_input_is_read_by_once(agent):
 
 
 def test_a_run_that_delivered_nothing_says_why_and_ends_with_1(agent):
-    done = agent.run("--once", env={"CHIPWATCH_SINKS__STDOUT__INCLUDE": "no.such.metric"})
+    done = agent.run("--once", env={"CHIPWATCH_SINKS__STDOUT__INCLUDE": "gpu.utilization"})
     assert (done.returncode, done.stdout) == (1, "")
     assert "stdout: nothing was delivered" in done.stderr

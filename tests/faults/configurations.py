@@ -13,11 +13,11 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from agent import cli
-from agent.commands.check import sample_config
+from agent.commands import parser
+from agent.commands.sample import sample_config
 from agent.config import instances, plugins
 from agent.config import load as config
-from agent.config.convert import ConfigError
+from agent.errors import ConfigError
 from agent.logs.text import one_line
 from agent.pipeline import build
 from tests.faults.figures import Figures
@@ -97,8 +97,8 @@ def outcome(argv: list[str], env: dict[str, str]) -> str:
     code, said = 0, ""
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ, env):
         try:
-            given, _ = cli.parse(argv)
-            loaded = config.load(getattr(given, "config", None), cli.flags(given))
+            given, _ = parser.parse(argv)
+            loaded = config.load(getattr(given, "config", None), parser.flags(given))
             for name in loaded.sink:
                 config.sink_options(name, loaded)
             build.validate(loaded)

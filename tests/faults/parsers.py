@@ -22,7 +22,7 @@ from agent.collectors.openmetrics.page import Reader
 from agent.collectors.tpu import message
 from agent.collectors.tpu import readings as tpu_readings
 from agent.commands import health
-from agent.commands.check import sample_config
+from agent.commands.sample import sample_config
 from agent.config import load as config
 from agent.config.convert import ConfigError
 from agent.datapoint import Dimensions, Level

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from agent.commands.check import catalogue as declared
-from tests.golden.update import DASHBOARDS, DOCUMENT, GOLDEN, OPERATIONS, dashboards, document, golden, names
+from agent.commands.catalogue import catalogue as declared
+from tests.golden.messages import messages, of_source
+from tests.golden.update import (
+    DASHBOARDS,
+    DOCUMENT,
+    GOLDEN,
+    MESSAGES,
+    OPERATIONS,
+    dashboards,
+    document,
+    golden,
+    names,
+)
 
 STALE = "if this change is meant, `make golden` writes it anew"
 
 
 def test_the_golden_file_is_what_the_collectors_declare():
     assert golden().splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_messages_are_those_of_the_sources():
+    assert messages().splitlines() == MESSAGES.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_a_message_is_what_is_raised_logged_or_reported():
+    source = """
+NO_ROLE: Final = "there is no role"
+log.warning("%s is ignored", name)
+self._logger.log(ERROR, "a cause", f"failed: {text}")
+raise Refused(NO_ROLE) from None
+raise ConfigError(f"{path}: no such file" if a else "no file is given")
+problems = PartlyCollected(["one is lost", two])
+print("not a message")
+"""
+    assert list(of_source(source)) == [
+        "%s is ignored",
+        "failed: {text}",
+        "there is no role",
+        "{path}: no such file | no file is given",
+        "one is lost",
+    ]
 
 
 def test_the_page_on_metrics_is_what_the_collectors_declare():
@@ -39,7 +73,7 @@ def test_every_promise_of_the_catalogue_is_kept_to_the_letter(catalogue):
         for metric in metrics
     }
     promised = {p.name: (p.kind, p.unit, p.dims, p.level) for p in catalogue if not p.name.startswith("gpu.process.")}
-    assert len(promised) == 43
+    assert len(promised) == 44
     assert {name: found.get(name) for name in promised} == promised
 
 

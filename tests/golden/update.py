@@ -1,4 +1,4 @@
-"""`make golden`: writes anew what is generated: the metrics, their page, dimension names, dashboards."""
+"""`make golden`: writes anew what is generated: the metrics, their page, messages, dimension names, dashboards."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from agent.commands.check import catalogue, rows
+from agent.commands.catalogue import catalogue, rows
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.load import load
 from agent.identity.names import NAMES
 from sinks.google import GoogleSink
+from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
+MESSAGES = ROOT / "tests/golden/messages.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
 OPERATIONS = ROOT / "docs/operations.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
@@ -116,9 +118,9 @@ def dashboards() -> dict[Path, str]:
     made = {}
     for cloud in ("cloudwatch", "google"):
         for alarms in (False, True):
-            wishes = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
+            options = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"
-            made[path] = f"{make(load(None, FLAGS, {}), wishes).text}\n"
+            made[path] = f"{make(load(None, FLAGS, {}), options).text}\n"
     return made
 
 
@@ -128,10 +130,10 @@ def terraform_aws() -> dict[Path, str]:
     for level in LEVELS:
         for name, (families, words) in AWS_FAMILIES.items():
             flags = {"level": level, "common_dims": words, "region": "${region}", "namespace": "${namespace}"}
-            wishes = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
+            options = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
-                made[path] = f"{make(load(None, flags, {}), replace(wishes, alarms=alarms)).text}\n"
+                made[path] = f"{make(load(None, flags, {}), replace(options, alarms=alarms)).text}\n"
     return made
 
 
@@ -140,9 +142,9 @@ def terraform_google() -> dict[Path, str]:
     made = {}
     for level, family in product(LEVELS, FAMILIES):
         config = load(None, {"level": level}, {})
-        wishes = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
+        options = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
-            text = make(config, replace(wishes, alarms=alarms)).text
+            text = make(config, replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
             made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
     return made
@@ -162,7 +164,7 @@ def installer_on_google() -> dict[Path, str]:
 
 def main() -> None:
     """Write all files."""
-    listings = {GOLDEN: golden(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
+    listings = {GOLDEN: golden(), MESSAGES: messages(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -231,7 +231,7 @@ def test_a_closed_stream_is_refused_at_the_start_and_gone_later():
     sink = sink_on(stream)
     stream.close()
 
-    with pytest.raises(SinkClosed, match="the reader of standard output has gone"):
+    with pytest.raises(SinkClosed, match="the reader of standard output has closed it"):
         sink.write([CPU.point(AT, 1.0)])
     with pytest.raises(Refused):
         sink_on(stream)
@@ -332,7 +332,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format
         complaint = child.stderr.read().decode()
 
         assert child.wait(timeout=30) == 0
-    assert complaint == "gone: the reader of standard output has gone"
+    assert complaint == "gone: the reader of standard output has closed it"
 
 
 @pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])
@@ -413,7 +413,7 @@ metric                    dimensions                               value
 cpu.load                  window=1m                                  1.5
 cpu.utilization                                                     12.5 %
 
-disk.available            path=/                                       0 B
+disk.available            path=/                                       0 TiB
 disk.available            path=/var/lib/containe…rlay/0f3c/merged    9.1 TiB
 disk.device.busy          device=nvme0n1                              25 %
 disk.read                                                            1.2 kB/s
@@ -524,6 +524,17 @@ def test_the_table_scales_units_for_people(value, unit, shown):
     text, _ = written([gauge("a.b", unit, "A.").point(AT, value)], format="table")
 
     assert text.splitlines()[-2].split(maxsplit=1)[1] == shown
+
+
+def test_all_series_of_a_metric_are_shown_in_one_unit():
+    metric = gauge("a.b", "By", "A.", dims=("n",))
+    values = {"0": 2.5 * 2**30, "1": 512 * 2.0**20, "2": 0}
+    text, _ = written([metric.point(AT, value, Dimensions(n=n)) for n, value in values.items()], format="table")
+    assert [line.split()[2:] for line in text.splitlines() if line.startswith("a.b")] == [
+        ["2.5", "GiB"],
+        ["0.5", "GiB"],
+        ["0", "GiB"],
+    ]
 
 
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFFF), min_size=1, max_size=60)

@@ -61,7 +61,8 @@ class NvidiaCollector(Collector):
             root = self._config.root
             files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
             if not any(file.exists() for file in files):
-                raise Unavailable(f"no NVIDIA driver: {', '.join(map(str, files))} are absent")
+                where = ", ".join(map(str, files))
+                raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
         try:
             from agent.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads pynvml
         except ModuleNotFoundError as problem:

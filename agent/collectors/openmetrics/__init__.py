@@ -100,6 +100,7 @@ class OpenmetricsCollector(Collector):
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self.dynamic = bool(config.endpoints)
         self._sources: list[_Source] = []
         self._readings: _Answers = SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""Which graphs a dashboard has: sections, titles, what stands in one graph, axes; charts.toml has the tables."""
+"""The graphs of a dashboard: sections, titles, lines and axes, by the tables of charts.toml."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ UNITS: Final[Mapping[str, str]] = {
     "W": "watts", "J": "joules", "Cel": "\N{DEGREE SIGN}C", "1": "", "{flop}/s": "FLOP/s",
 }  # fmt: skip
 RATES: Final[Mapping[str, str]] = {"By": "bytes/s", "J": "watts", "s": "seconds/s", "1": "1/s"}
-RARE: Final = frozenset(
-    {"{error}", "{event}", "{fault}", "{kill}", "{packet}", "{problem}", "{reading}", "{row}", "{tick}"}
-)
-"""What is counted one by one, and not as a rate."""
+RARE: Final = frozenset((
+    "{error}", "{event}", "{fault}", "{kill}", "{packet}", "{problem}", "{reading}", "{row}", "{tick}",
+))  # fmt: skip
+"""Units of counters that are drawn as an increase instead of a rate."""
 SHORT: Final[Mapping[str, str]] = {
     word.lower(): word for word in ("CPU", "ECC", "FLOPS", "GPU", "IPU", "OOM", "RSS", "TPU", "vCPU", "XID")
 }
 
 
 def charts(sent: Iterable[Sent], most: int) -> list[Chart]:
-    """Return the graphs in the order of the page: by section, basic metrics first, by title; each of `most` lines."""
+    """Return the graphs by section, level and title, each with at most `most` lines."""
     groups: dict[tuple[str, str], list[Sent]] = {}
     for one in sent:
         word = one.metric.name.partition(".")[0]
@@ -40,7 +40,7 @@ def charts(sent: Iterable[Sent], most: int) -> list[Chart]:
 
 
 def _parts(chart: Chart, most: int) -> list[Chart]:
-    """Return a graph as several, where it would have too many lines; one with peaks has two."""
+    """Split a graph with more than `most` lines; a metric with peaks has two lines."""
     step = max(1, most // (2 if any(one.drawn == "peaks" for one in chart.series) else 1))
     if len(chart.series) <= step:
         return [chart]
@@ -67,10 +67,10 @@ def _drawn(metric: Metric) -> Drawn:
 
 
 def _chart(section: str, title: str, series: list[Sent]) -> Chart:
-    metric, sent = series[0].metric, series[0]
-    counts = metric.kind is Kind.COUNTER
+    sent, metric = series[0], series[0].metric
+    is_counter = metric.kind is Kind.COUNTER
     thing = f"{sent.unit.strip('{}')}s" if sent.unit.startswith("{") else sent.unit
-    label = (RATES if counts else UNITS).get(sent.unit, f"{thing}/s" if counts else thing)
+    label = (RATES if is_counter else UNITS).get(sent.unit, f"{thing}/s" if is_counter else thing)
     label = f"{thing} per dot" if sent.drawn == "increase" else label
-    top = 100 * sent.factor if metric.unit == "%" and not counts else None
+    top = 100 * sent.factor if metric.unit == "%" and not is_counter else None
     return Chart(section, title, tuple(series), label, top, None if metric.unit == "Cel" else 0)

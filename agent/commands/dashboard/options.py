@@ -1,35 +1,35 @@
-"""What is wanted of `agent dashboard`."""
+"""The options of `agent dashboard`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from agent.advice import Scope
-from agent.commands.dashboard.flags import OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Scope):
-    """What the flags say; the configuration says the rest."""
+    """The flags; the other fields of Scope come from the configuration."""
 
     cloud: str
-    """The name of the sink."""
+    """Name of the sink."""
     alarms: bool = False
-    """The alarms instead of the dashboard."""
+    """Print the alarms instead of the dashboard."""
     families: tuple[str, ...] = ()
-    """Families or collectors of the machines to watch; this machine and what the configuration names unless set."""
+    """Families or collectors of the machines to watch; unless set, this machine and the configured collectors."""
     devices: int = 8
-    """Accelerators and cores a machine, for naming profiles that put their number into the name."""
+    """Accelerators and cores of a machine, for naming profiles with device numbers in the names."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    """Alarm -> its threshold, where it is not to be the usual one."""
+    """Alarm -> its threshold, if not the default."""
     minutes: Mapping[str, float] = field(default_factory=dict)
-    """Alarm -> minutes that it waits, likewise."""
+    """Alarm -> minutes that it waits, if not the default."""
 
 
 def options(given: argparse.Namespace) -> Options:
-    """Return what the command line says."""
-    said = {key: getattr(given, key) for key in OPTIONS if getattr(given, key, None) is not None}
-    said |= {key: tuple(said[key]) for key in ("notify", "groups", "resources") if key in said}
-    return Options(**said | {key: dict(said[key]) for key in ("thresholds", "minutes") if key in said})
+    """Return the options of the command line."""
+    found = {one.name: getattr(given, one.name) for one in fields(Options) if hasattr(given, one.name)}
+    found |= {key: tuple(found[key]) for key in ("notify", "groups", "resources") if key in found}
+    found |= {key: dict(found[key]) for key in ("thresholds", "minutes") if key in found}
+    return Options(**found | {"window": Options.window})  # of the sink, not of --window

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.process import (
     COUNT,
+    CPU_LIMIT,
     CPU_UTILIZATION,
     MEMORY_UTILIZATION,
     OPEN_FILES,
@@ -116,6 +117,7 @@ def test_a_tree_of_three_processes_is_summed(machine, watch):
     machine.process(13, 1, pages=1000)
 
     assert watch() == {
+        CPU_LIMIT: 2,
         THREADS: 7,
         RSS: 156 * PAGE,
         MEMORY_UTILIZATION: 100 * 156 * PAGE / (1 << 30),
@@ -133,7 +135,7 @@ def test_level_basic_reads_neither_io_nor_open_files(machine):
 
     points = machine.collector(level=Level.BASIC).collect(0)
 
-    assert {point.metric for point in points} == {THREADS, RSS, MEMORY_UTILIZATION, COUNT}
+    assert {point.metric for point in points} == {CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT}
 
 
 def test_cpu_utilization_is_the_share_of_the_cpus_since_the_last_reading(machine, watch):
@@ -182,7 +184,8 @@ def test_the_limits_are_those_of_the_processs_cgroup_and_read_again_after_a_minu
     box.mkdir(parents=True)
     (box / "memory.max").write_text(f"{512 * PAGE}\n")
     (box / "cpu.max").write_text("50000 100000\n")
-    assert watch()[MEMORY_UTILIZATION] == 50.0
+    points = watch()
+    assert (points[CPU_LIMIT], points[MEMORY_UTILIZATION]) == (0.5, 50.0)
 
     machine.process(10, 1, pages=256, own=TICKS // 4)
     (box / "memory.max").write_text(f"{1024 * PAGE}\n")

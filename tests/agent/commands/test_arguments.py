@@ -10,13 +10,16 @@ from agent.commands import arguments
 @pytest.mark.parametrize(
     ("take", "text", "value"),
     [
-        (arguments.hosts, "1", 1),
-        (arguments.hosts, "1000000", 1_000_000),
+        (arguments.whole(9), "1", 1),
+        (arguments.whole(1_000_000), "1000000", 1_000_000),
         (arguments.price, "0", 0.0),
         (arguments.price, "0.3", 0.3),
         (arguments.seconds, "1e9", 1e9),
-        (arguments.whole, "-7", -7),
-        (arguments.count, "86400", 86_400),
+        (arguments.seconds, "5", 5.0),
+        (arguments.seconds, "500ms", 0.5),
+        (arguments.seconds, "0.5 s", 0.5),
+        (arguments.seconds, "1m", 60.0),
+        (arguments.seconds, "2h", 7200.0),
         (arguments.words, " gpu, host,,", ("gpu", "host")),
         (arguments.pair, "gpu-idle=2.5", ("gpu-idle", 2.5)),
         (arguments.pair, "a=0", ("a", 0.0)),
@@ -29,17 +32,21 @@ def test_what_fits_is_taken(take, text, value):
 @pytest.mark.parametrize(
     ("take", "texts", "fault"),
     [
-        (arguments.hosts, ["0", "-1", "1000001"], "expected a whole number from 1 to 1000000, got "),
-        (arguments.hosts, ["x", "1.5", ""], "expected a whole number, got "),
-        (arguments.price, ["-1", "nan", "inf", "x", ""], "expected a number of dollars, got "),
-        (arguments.seconds, ["-1", "nan", "inf", "1.1e9", "x"], "expected a number of seconds, got "),
-        (arguments.count, ["0", "-1", "86401", "1.5", "x", "", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}"],
-         "expected a whole number from 1 to 86400, got "),
-        (arguments.words, ["", ",", " , "], "expected words separated by commas, got "),
-        (arguments.pair, ["", "a", "a=", "=1", "a=x", "a=-1", "a=nan", "a=inf"], "expected ALARM=NUMBER, got "),
+        (arguments.whole(86_400), ["0", "-1", "86401", "1.5", "x", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}"],
+         "a whole number from 1 to 86400"),
+        (arguments.price, ["-1", "nan", "inf", "x"], "a number of dollars"),
+        (arguments.seconds, ["-1", "nan", "inf", "1.1e9", "x", "5d", "s", "5 5s"], "a time such as 5, 500ms, 5s or 1m"),
+        (arguments.words, [",", " , "], "words separated by commas"),
+        (arguments.pair, ["a", "a=", "=1", "a=x", "a=-1", "a=nan", "a=inf"], "ALARM=NUMBER"),
     ],
 )  # fmt: skip
-def test_what_does_not_is_refused_in_our_words(take, texts, fault):
+def test_what_does_not_is_refused_with_the_text_and_what_is_expected(take, texts, fault):
     for text in texts:
-        with pytest.raises(ArgumentTypeError, match=fault):
+        with pytest.raises(ArgumentTypeError) as told:
             take(text)
+        assert str(told.value) == f"{text}: expected {fault}"
+
+
+def test_an_empty_text_is_shown_in_quotes():
+    with pytest.raises(ArgumentTypeError, match=r"^'': expected a number of dollars$"):
+        arguments.price("")

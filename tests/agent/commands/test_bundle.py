@@ -7,7 +7,8 @@ import tarfile
 import pytest
 
 from agent.commands.bundle import NotPacked, pack, scrub
-from agent.config.load import Config, load
+from agent.config.load import load
+from agent.config.options import Config
 from agent.status.socket import serve
 
 PLANTED = {

@@ -1,27 +1,17 @@
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import re
-import time
-import tomllib
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.commands import check as report
-from agent.commands.check import catalogue, check, columns, field_docs, listing, rows, sample_config
-from agent.config.load import Config, load
-from agent.datapoint import Level, gauge
-from agent.pipeline.self_metrics import AgentCollector
+from agent.commands.check import check
+from agent.config.load import load
+from agent.datapoint import gauge
 from agent.spool.queue import Spool
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
-from tests.load import seconds_since
 
 LOAD = gauge("x.load", "1", "The load.")
 
@@ -264,130 +254,6 @@ def test_a_folder_that_can_hold_no_spool_is_a_fault_and_nothing_is_made(checked,
 @pytest.mark.skipif(os.path.realpath("/proc/self") == "/proc/self", reason="no /proc here")
 def test_a_folder_in_which_nobody_may_write_is_a_fault(checked):
     assert checked("well", sink=["kept"], spool="/proc/self/below")[2][0] is False
-
-
-# -- list -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_catalogue_is_there_before_any_hardware_is():
-    found = catalogue()
-    assert set(found) >= {"container", "cpu", "disk", "memory", "network", "pressure", "process", "agent"}
-    assert {name for name, metrics in found.items() if not metrics} == {"openmetrics"}  # it has the names that it finds
-    assert found["agent"] == list(AgentCollector.metrics)
-
-
-def test_a_plugin_whose_library_is_missing_is_left_out_of_the_list_and_of_the_sample(others, caplog):
-    others.add("needy", "import no_such_library", collectors=[("needy", "Needy")], sinks=[("alsoneedy", "Needy")])
-    assert "needy" not in catalogue()
-    line = "collectors.needy is left out: it cannot be loaded: No module named 'no_such_library'"
-    assert caplog.messages == [line]
-    sample = sample_config()
-    assert f"\n# {line}\n" in sample
-    assert "[collectors.needy]" not in sample
-    assert f"\n# {line.replace('collectors.needy', 'sinks.alsoneedy')}" in sample
-
-
-def test_a_row_tells_all_of_a_metric():
-    metric = gauge("x.load", "{thread}", "The load.", Level.ALL, ("b", "a"))
-    assert rows({"mine": [metric]}) == [("x.load", "gauge", "{thread}", "all", "b,a", "mine", "The load.")]
-
-
-def test_the_list_is_text_json_or_markdown_of_the_same_rows():
-    expected = rows(catalogue())
-    assert [tuple(row.values()) for row in json.loads(listing("json"))] == expected
-    lines = listing("markdown").splitlines()
-    assert lines[0] == "| name | kind | unit | level | dimensions | collector | help |"
-    assert [tuple(cell.strip() for cell in line[1:-1].split("|")) for line in lines[2:]] == expected
-    assert [tuple(line.split()[:2]) for line in listing("text").splitlines()[1:]] == [row[:2] for row in expected]
-
-
-def test_no_cell_breaks_the_markdown():
-    assert not [cell for row in rows(catalogue()) for cell in row if "|" in cell or "\n" in cell]
-
-
-def test_columns_are_aligned_and_no_line_ends_in_blanks():
-    assert columns([("a", "b", "c"), ("aaa", "", "ccc"), ("", "bb", "")]) == "a    b   c\naaa      ccc\n     bb"
-
-
-# -- sample-config ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Documented:
-    """Options of all kinds."""
-
-    plain: int = 1
-    """A number."""
-    long: tuple[str, ...] = ("a", 'b"')
-    """A list
-    over two lines."""
-    bare: bool = True
-    table: Mapping[str, int] = field(default_factory=lambda: {"a": 1})
-    unset: float | None = None
-    """Not set."""
-    path: Path = Path("/x")
-    """A path."""
-
-
-def test_the_text_below_a_field_is_what_is_told_of_it():
-    assert field_docs(Documented) == {
-        "plain": "A number.",
-        "long": "A list over two lines.",
-        "unset": "Not set.",
-        "path": "A path.",
-    }
-
-
-def test_a_class_without_a_source_has_no_texts():
-    made = dataclasses.make_dataclass("Made", [("a", int, 1)])
-    assert field_docs(made) == {}
-    assert field_docs(int) == {}
-
-
-def test_every_kind_of_default_is_toml():
-    lines = list(report._options(Documented))
-    assert lines == [
-        "#   A number.",
-        "# plain = 1",
-        "#   A list over two lines.",
-        '# long = ["a", "b\\""]',
-        "# bare = true",
-        "# table = {a = 1}",
-        "#   Not set.",
-        '# unset = ""  # not set',
-        "#   A path.",
-        '# path = "/x"',
-    ]
-
-
-def test_every_option_of_the_sample_is_explained():
-    sample = sample_config().splitlines()
-    bare = [
-        line
-        for above, line in zip(["", *sample], sample, strict=False)
-        if re.match(r"# \w+ = ", line) and not above.startswith("#   ")
-    ]
-    assert bare == []
-
-
-def test_general_options_that_are_not_tables_come_first_and_once():
-    text = sample_config()
-    head = text.partition("[collectors.")[0]
-    for option in set(Config.__dataclass_fields__) - {"collectors", "processors", "sinks"}:
-        assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
-
-
-def test_the_sample_shows_the_options_of_tables_within_a_table():
-    text = sample_config()
-    block = text.partition("#   [collectors.openmetrics.endpoints.NAME]\n")[2].partition("\n\n")[0]
-    table = tomllib.loads("\n".join(line.removeprefix("#   ") for line in block.splitlines()))
-    assert {*table} == {field.name for field in dataclasses.fields(Endpoint)}
-
-
-def test_a_list_is_quick():
-    begun = time.monotonic()
-    listing("text")
-    assert seconds_since(begun) < 5
 
 
 def test_a_sink_is_contacted_only_if_a_point_is_to_be_sent(agent, monkeypatch):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -15,7 +14,9 @@ from contextlib import suppress
 import pytest
 
 from agent.commands import health as module
-from agent.commands.health import WrongUsage, add_options, probe
+from agent.commands.health import probe
+from agent.commands.parser import parse
+from agent.errors import ConfigError
 from agent.status.heartbeat import NAME, Heartbeat
 from agent.status.server import Health
 from tests.doubles.cloudwatch import environment
@@ -30,9 +31,7 @@ def ask(tmp_path):
     """Ask as the command line would; the state's folder is this test's."""
 
     def run(*words, **env):
-        parser = argparse.ArgumentParser()
-        add_options(parser)
-        return probe(parser.parse_args(words), {"STATE_DIRECTORY": str(tmp_path), **env})
+        return probe(parse(["health", *words])[0], {"STATE_DIRECTORY": str(tmp_path), **env})
 
     return run
 
@@ -100,7 +99,7 @@ def test_a_file_that_says_nothing_is_no_heartbeat(ask, alive, tmp_path, text):
     (tmp_path / NAME).write_bytes(text)
     good, line = ask()
     assert not good
-    assert "not a record" in line
+    assert "is not a heartbeat of an agent" in line
 
 
 def test_where_there_is_none_it_says_what_to_do(ask, tmp_path):
@@ -217,13 +216,13 @@ def test_a_server_that_says_nothing_is_waited_for_only_so_long(ask, monkeypatch)
     ],
 )
 def test_what_cannot_be_asked_is_wrong_usage(ask, words, fault):
-    with pytest.raises(WrongUsage, match=fault):
+    with pytest.raises(ConfigError, match=fault):
         ask(*words)
 
 
 def test_a_file_that_is_no_toml_is_wrong_usage(ask, tmp_path):
     (tmp_path / "a.toml").write_text("x")
-    with pytest.raises(WrongUsage, match="not TOML"):
+    with pytest.raises(ConfigError, match="not TOML"):
         ask("--config", str(tmp_path / "a.toml"))
 
 
@@ -276,7 +275,11 @@ def test_an_agent_without_a_spool_leaves_no_file_and_one_reading_neither(agent, 
 
 def test_wrong_usage_ends_with_2(agent):
     done = agent.run("health", "--url", "x")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "agent: --url: expected http://HOST:PORT, got 'x'\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "chipwatch: --url: expected http://HOST:PORT, got 'x'\n",
+    )
     assert agent.run("health", "--sink", "x").returncode == 2
 
 

@@ -87,7 +87,7 @@ def test_nothing_but_datapoints_is_on_standard_output(agent):
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_time_with_0_and_with_the_last_sample(agent, until, number):
     running = agent.start("--interval", "60", *FEW)
     until(running.points)
@@ -114,7 +114,7 @@ def test_a_window_cut_short_by_a_signal_is_sent_and_has_every_sample(agent, unti
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGHUP, signal.SIGTERM)],
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGHUP)],
 )
 def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folder, first, second):
     plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
@@ -164,9 +164,10 @@ def test_a_closed_standard_output_is_told_with_what_is_lost_and_no_traceback(age
         ["bash", "-c", script], capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False
     )
     assert "Traceback" not in done.stderr
-    refused, lost = done.stderr.splitlines()
+    refused, lost, ledger = done.stderr.splitlines()
     assert "standard output is closed" in refused
     assert "points are lost, they were not sent" in lost
+    assert re.search(r"stopping: collected (\d+), sent 0, rejected 0, dropped \1, kept 0$", ledger)
 
 
 def test_a_sink_that_refuses_a_single_reading_is_not_silent(agent):
@@ -186,35 +187,92 @@ def python(program: str) -> list[str]:
     return ["--", sys.executable, "-c", program]
 
 
-def test_the_commands_code_is_the_agents_and_its_end_ends_the_agent(agent):
-    done = agent.run("--interval", "60", *FEW, *python("raise SystemExit(42)"))
+class File:
+    """To which the stdout sink writes beside a command."""
+
+    def __init__(self, path):
+        self.path, self.env = path, {"CHIPWATCH_SINKS__STDOUT__PATH": path}
+
+    def points(self):
+        lines = self.path.read_text().splitlines(keepends=True) if self.path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+@pytest.fixture
+def file(tmp_path):
+    return File(tmp_path / "points.jsonl")
+
+
+def test_the_commands_code_is_the_agents_and_its_end_ends_the_agent(agent, file):
+    done = agent.run("--interval", "60", *FEW, *python("raise SystemExit(42)"), env=file.env)
     assert done.returncode == 42
-    assert {json.loads(line)["name"] for line in done.stdout.splitlines()} >= {"memory.used"}
+    assert {point["name"] for point in file.points()} >= {"memory.used"}
 
 
 def test_a_command_that_a_signal_ended_gives_128_and_its_number(agent):
-    assert agent.run(*FEW, *python("import os; os.kill(os.getpid(), 9)")).returncode == 128 + 9
+    done = agent.run("--collector", "memory", *python("import os; os.kill(os.getpid(), 9)"))
+    assert done.returncode == 128 + 9
+    assert " ended with 137 (SIGKILL) after " in done.stderr
+
+
+def test_the_code_is_known_also_where_a_parent_ignores_the_end_of_its_children(agent):
+    program = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = (*agent.command, "--quiet", "--collector", "memory", "--", "sh", "-c", "exit 3")
+    done = subprocess.run([sys.executable, "-c", program, *words], env=agent.env(), timeout=LONG, check=False)
+    assert done.returncode == 3
 
 
 def test_a_command_that_is_not_there_gives_127_and_one_line(agent):
     done = agent.run("--", "/no/such/command")
     assert (done.returncode, done.stdout) == (127, "")
-    assert done.stderr == "agent: /no/such/command: command not found\n"
+    assert done.stderr == "chipwatch: /no/such/command: command not found\n"
 
 
 def test_a_command_that_is_no_program_gives_126_and_one_line(agent, tmp_path):
     done = agent.run("--", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
-    assert done.stderr == f"agent: {tmp_path}: Permission denied\n"
+    assert done.stderr == f"chipwatch: {tmp_path}: Permission denied\n"
+
+
+@pytest.mark.parametrize("words", [["--sink", "stdout"], ["--format", "json"]], ids=lambda words: words[0])
+def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_refused(agent, tmp_path, words):
+    done = agent.run(*words, "--", "touch", tmp_path / "begun")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "chipwatch: sinks.stdout: standard output belongs to the command after --; write to a file with"
+        " [sinks.stdout] path = FILE, or choose another sink\n"
+    )
+    assert not (tmp_path / "begun").exists()
 
 
 def test_the_command_has_the_agents_standard_streams(agent):
-    done = agent.run(
-        "--collector", "memory", "--window", "3600", *python("print(input()); import sys; print('e', file=sys.stderr)"),
-        input="hello\n", stdin=None,
-    )  # fmt: skip
-    assert "hello\n" in done.stdout
-    assert done.stderr == "e\n"
+    program = "print(input()); import sys; print('e', file=sys.stderr)"
+    done = agent.run("--collector", "memory", "--quiet", *python(program), input="hello\n", stdin=None)
+    assert (done.stdout, done.stderr) == ("hello\n", "e\n")
+
+
+def test_whatever_libraries_print_on_standard_error_does_not_reach_the_command_s(agent, plugins_folder):
+    plugins_folder.add(
+        "noisy",
+        """
+        import os
+        from agent.collector import Collector
+        from agent.collectors.memory import MemoryCollector
+
+        class Noisy(MemoryCollector):
+            def collect(self, at):
+                os.write(2, b"noise of a library")
+                return super().collect(at)
+        """,
+        collectors=[("noisy", "Noisy")],
+    )
+    program = "import time; time.sleep(0.5)"
+    env = {"PYTHONPATH": plugins_folder.folder}
+    done = agent.run("--interval", "0.1", "--collector", "noisy", *python(program), env=env)
+    assert done.stderr.startswith("chipwatch: ")
+    assert "noise" not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -226,14 +284,14 @@ def test_a_signal_is_passed_on_to_the_command(agent, until, tmp_path, number):
         f"pathlib.Path({str(ready)!r}).touch()\n"
         "time.sleep(60)\n"
     )
-    running = agent.start("--interval", "60", *FEW, *python(program), start_new_session=True)
+    running = agent.start("--interval", "60", "--collector", "memory", *python(program), start_new_session=True)
     until(ready.exists)
     code, took = running.stop(number)
     assert code == 7
     assert took < IN_TIME
 
 
-def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, until, tmp_path):
+def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, until, tmp_path, file):
     ready, heard = tmp_path / "ready", tmp_path / "heard"
     program = (
         "import pathlib, signal, sys, time\n"
@@ -242,26 +300,35 @@ def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, unt
         f"pathlib.Path({str(ready)!r}).touch()\n"
         "while True: time.sleep(60)\n"
     )
-    running = agent.start("--interval", "0.1", *FEW, *python(program))
+    running = agent.start("--interval", "0.1", *FEW, *python(program), env=file.env)
     until(ready.exists)
     running.process.send_signal(signal.SIGTERM)
     until(heard.exists)
-    before = len(running.points())
-    until(lambda: len(running.points()) > before + 6)
+    before = len(file.points())
+    until(lambda: len(file.points()) > before + 6)
     assert running.process.poll() is None
     assert running.stop(signal.SIGUSR2)[0] == 5
 
 
-def test_the_last_moments_of_a_command_are_in_the_last_sample(agent):
+def test_a_command_that_outlives_the_duration_is_waited_for_before_the_summary_is_printed(agent):
+    program = "import sys, time; time.sleep(1.5); sys.exit('last words')"
+    done = agent.run("--duration", "0.2", "--collector", "memory", *python(program))
+    assert done.returncode == 1
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "last words"
+    assert float(re.search(r" ended with 1 after (.*) s$", second)[1]) >= 1.5
+
+
+def test_the_last_moments_of_a_command_are_in_the_last_sample(agent, file):
     program = "import sys, time; time.sleep(0.4); sys.stderr.write(repr(time.time()))"
-    done = agent.run("--interval", "60", *FEW, *python(program))
-    assert seconds(json.loads(done.stdout.splitlines()[-1])) >= float(done.stderr) - 0.001
+    done = agent.run("--quiet", "--interval", "60", *FEW, *python(program), env=file.env)
+    assert seconds(file.points()[-1]) >= float(done.stderr) - 0.001
 
 
-def test_the_tree_of_the_command_is_what_is_watched(agent):
+def test_the_tree_of_the_command_is_what_is_watched(agent, file):
     program = "import os, time; block = bytearray(50_000_000); time.sleep(0.8)"
-    done = agent.run("--interval", "0.2", "--collector", "process", *python(program))
-    rss = [p["value"] for p in map(json.loads, done.stdout.splitlines()) if p["name"] == "process.memory.rss"]
+    done = agent.run("--interval", "0.2", "--collector", "process", *python(program), env=file.env)
+    rss = [p["value"] for p in file.points() if p["name"] == "process.memory.rss"]
     assert done.returncode == 0
     assert rss
     assert 50_000_000 < max(rss) < 500_000_000
@@ -295,7 +362,7 @@ def test_no_command_is_started_where_the_port_is_taken(agent, tmp_path):
         number = taken.getsockname()[1]
         done = agent.run("--health", number, *python(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
     assert done.returncode == 2
-    assert done.stderr == f"agent: health: {number}: Address already in use\n"
+    assert done.stderr == f"chipwatch: health: {number}: Address already in use\n"
     assert not started.exists()
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from agent.commands import wrapped
-from agent.commands.wrapped import FORWARDED, NotStarted, WrappedCommand
+from agent.commands.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
 
 LONG = 30.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
@@ -69,6 +69,43 @@ def test_a_command_that_cannot_be_executed_is_126(tmp_path):
         with pytest.raises(NotStarted) as caught:
             WrappedCommand([str(path)])
         assert (caught.value.code, str(caught.value)) == (126, f"{path}: Permission denied")
+
+
+def test_a_script_whose_interpreter_is_not_there_is_126(tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    with pytest.raises(NotStarted) as caught:
+        WrappedCommand([str(script)])
+    message = f"{script}: the program that its first line names was not found"
+    assert (caught.value.code, str(caught.value)) == (126, message)
+
+
+@pytest.mark.parametrize(
+    ("env", "is_first"),
+    [({}, True), ({"SLURM_LOCALID": "0"}, True), ({"LOCAL_RANK": "1"}, False), ({"SLURM_LOCALID": "7"}, False),
+     ({"SLURM_LOCALID": "0", "LOCAL_RANK": "2"}, False)],
+)  # fmt: skip
+def test_the_first_process_of_a_job_on_a_machine_is_the_one_that_has_no_other_number(env, is_first):
+    assert is_first_rank(env) is is_first
+
+
+def test_what_the_system_counted_is_told_after_the_end(tmp_path):
+    out = tmp_path / "out"
+    child = python(
+        f"import os; f = open({str(out)!r}, 'wb'); f.write(bytes(3_000_000)); f.flush(); os.fsync(f.fileno())"
+    )
+    assert (child.has_ended, child.cpu_seconds(), child.largest_process(), child.storage_bytes()) == (
+        False,
+        0,
+        0,
+        (0, 0),
+    )
+    assert child.code() == 0
+    assert child.has_ended
+    assert child.seconds > child.cpu_seconds() / 4 > 0
+    if sys.platform == "linux" and child.storage_bytes()[1]:  # none where /tmp is in memory
+        assert 3_000_000 <= child.storage_bytes()[1] < 10_000_000
 
 
 def test_words_reach_the_child_as_they_are_and_no_shell_reads_them(tmp_path):

@@ -9,21 +9,13 @@ from typing import Literal
 import pytest
 
 from agent.config import plugins
-from agent.config.convert import ConfigError, convert
-from agent.config.load import (
-    SHARED,
-    SINK_KEYS,
-    Config,
-    from_environment,
-    level_of,
-    load,
-    merge,
-    plugin_config,
-    read_file,
-    sink_options,
-    sink_type,
-)
+from agent.config.convert import convert
+from agent.config.file import read_file
+from agent.config.layers import from_environment, merge
+from agent.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
+from agent.config.options import Config
 from agent.datapoint import Level
+from agent.errors import ConfigError
 
 NOTHING: Mapping[str, str] = {}
 
@@ -94,6 +86,20 @@ def test_the_environment_speaks_in_the_types_of_the_options():
     assert (config.interval, config.pid, config.high_resolution_metrics) == (0.5, 12, True)
     assert config.common_dims == ("hostname", "run_id")
     assert config.proc == Path("/host/proc")
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "sinks"),
+    [
+        ({}, {}, ()),
+        ({"sink": ["stdout"]}, {}, ("stdout",)),
+        ({"format": "json"}, {}, ("stdout",)),
+        ({}, {"CHIPWATCH_SINKS__STDOUT__PATH": "run.jsonl"}, ("stdout",)),
+    ],
+)
+def test_beside_a_command_standard_output_is_a_sink_only_where_it_is_asked_for(flags, env, sinks):
+    assert load(None, flags, env, wraps=True).sink == sinks
+    assert load(None, flags, env).sink == ("stdout",)
 
 
 def test_an_empty_variable_is_as_good_as_none():
@@ -167,11 +173,11 @@ def test_levels_have_names():
         ("levle = 1", "levle: no such option; did you mean level?"),
         ('level = "many"', "level: no such choice 'many'; choose from: basic, detailed, all"),
         ("level = 3", "level: expected a text, got 3; choose from: basic, detailed, all"),
-        ('interval = "x"', "interval: expected a number from 0.1 to 86400, got 'x'"),
-        ("interval = 0.0", "interval: expected a number from 0.1 to 86400, got 0.0"),
-        ("interval = inf", "interval: expected a number from 0.1 to 86400, got inf"),
-        ("interval = nan", "interval: expected a number from 0.1 to 86400, got nan"),
-        ("window = -1", "window: expected a number from 0 to 86400, got -1"),
+        ('interval = "x"', "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got 'x'"),
+        ("interval = 0.0", "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got 0.0"),
+        ("interval = inf", "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got inf"),
+        ("interval = nan", "interval: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got nan"),
+        ("window = -1", "window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got -1"),
         ('sink = "stdout"', "sink: expected a list, got 'stdout'"),
         ('sink = ["stdout", 3]', "sink[1]: expected a text, got 3"),
         ("dims = {a = 1}", "dims.a: expected a text, got 1"),
@@ -190,14 +196,15 @@ def test_levels_have_names():
         ("sinks.stdot = {}", "sinks.stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
     ],
 )
-def test_a_wrong_file_is_refused_by_path(toml, text, line):
-    assert refusal(load, toml(text), {}, NOTHING) == line
+def test_a_wrong_file_is_refused_by_its_name_and_path(toml, text, line):
+    file = toml(text)
+    assert refusal(load, file, {}, NOTHING) == f"{file}: {line}"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("INTERVAL", "x", "CHIPWATCH_INTERVAL: expected a number from 0.1 to 86400, got 'x'"),
+        ("INTERVAL", "x", "CHIPWATCH_INTERVAL: expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m, got 'x'"),
         ("LEVEL", "many", "CHIPWATCH_LEVEL: no such choice 'many'; choose from: basic, detailed, all"),
         ("PID", "1.5", "CHIPWATCH_PID: expected a whole number of at least 1, got '1.5'"),
         ("HIGH_RESOLUTION_METRICS", "maybe", "CHIPWATCH_HIGH_RESOLUTION_METRICS: expected true or false, got 'maybe'"),
@@ -208,28 +215,95 @@ def test_a_wrong_type_in_the_environment_is_refused_by_the_name_of_the_variable(
     assert refusal(load, None, {}, {f"CHIPWATCH_{name}": value}) == line
 
 
-@pytest.mark.parametrize("key", ["collector", "no_collector"])
-def test_an_unknown_collector_is_refused_with_the_nearest(key):
-    line = refusal(load, None, {key: ["memroy"]}, NOTHING)
-    assert line == "collectors.memroy: no such collector; did you mean memory?"
+@pytest.mark.parametrize("key", ["collector", "no_collector", "processor"])
+def test_an_unknown_name_is_refused_with_its_source_and_the_nearest(toml, key):
+    flag, kind = f"--{key.replace('_', '-')}", key.removeprefix("no_")
+    near = "; did you mean memory?" if kind == "collector" else "; choose from: all"
+    assert refusal(load, None, {key: ["memroy"]}, NOTHING) == f"{flag} memroy: no such {kind}{near}"
+    variable = f"CHIPWATCH_{key.upper()}"
+    assert refusal(load, None, {}, {variable: "memroy"}) == f"{variable}: no such {kind} 'memroy'{near}"
+    file = toml(f'{key} = ["memroy"]')
+    assert refusal(load, file, {}, NOTHING) == f"{file}: {key}: no such {kind} 'memroy'{near}"
 
 
 def test_where_nothing_is_near_all_right_words_are_listed():
     line = refusal(load, None, {"collector": ["xyzzy"]}, NOTHING)
-    assert (
-        line == f"collectors.xyzzy: no such collector; choose from: {', '.join(plugins.installed(plugins.COLLECTORS))}"
-    )
+    words = sorted({*plugins.installed(plugins.COLLECTORS), "host", "gpu", "all"})
+    assert line == f"--collector xyzzy: no such collector; choose from: {', '.join(words)}"
 
 
 def test_an_unknown_word_of_common_dims_is_refused_with_the_nearest():
     line = refusal(load, None, {"common_dims": ["hostnam"]}, NOTHING)
-    assert line == "common_dims: no such word 'hostnam'; did you mean hostname?"
+    assert line == "--common-dims hostnam: no such dimension; did you mean hostname?"
 
 
 def test_an_unknown_word_of_common_dims_is_refused_with_all_where_none_is_near():
     line = refusal(load, None, {"common_dims": ["xyzzy"]}, NOTHING)
-    assert line.startswith("common_dims: no such word 'xyzzy'; choose from: account_id, ami_id, ")
+    assert line.startswith("--common-dims xyzzy: no such dimension; choose from: account_id, ami_id, ")
     assert line.endswith(", slurm_job, slurm_rank")
+
+
+# -- what was silent ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["interval = '2m'", "interval = 120"])
+def test_a_duration_may_have_a_unit(toml, text):
+    assert load(toml(text), {"window": "180s", "flush": "500ms"}, NOTHING).interval == 120.0
+    config = load(toml(text), {"flush": "500ms"}, {"CHIPWATCH_WINDOW": "3m", "CHIPWATCH_SINKS__STDOUT__FLUSH": "1h"})
+    assert (config.window, config.flush) == (180.0, 0.5)
+    assert sink_options("stdout", config, {"CHIPWATCH_SINKS__STDOUT__FLUSH": "1h"}).flush == 3600.0
+
+
+def test_a_window_shorter_than_the_interval_is_refused_where_it_was_given(toml):
+    rest = "a window of 2 s is below the interval of 5 s; set window to 5 s or more, or interval to 2 s or less"
+    assert refusal(load, None, {"window": "2"}, NOTHING) == f"--window: {rest}"
+    assert refusal(load, None, {}, {"CHIPWATCH_WINDOW": "2"}) == f"CHIPWATCH_WINDOW: {rest}"
+    variable = "CHIPWATCH_SINKS__STDOUT__WINDOW"
+    assert refusal(load, None, {"window": "9"}, {variable: "2"}) == f"{variable}: {rest}"
+    file = toml("[sinks.stdout]\nwindow = 2")
+    assert refusal(load, file, {}, NOTHING) == f"{file}: sinks.stdout.window: {rest}"
+    assert load(file, {"interval": "2"}, NOTHING).interval == 2.0
+    assert load(None, {"window": "0"}, NOTHING).window == 0.0
+
+
+def test_families_stand_for_collectors():
+    assert chosen("collectors", Config(collector=("gpu", "cpu"))) == ["nvidia", "amd", "intel", "apple", "gaudi", "cpu"]
+    left = chosen("collectors", Config(no_collector=("gpu", "host")))
+    assert {*plugins.installed(plugins.COLLECTORS)} - {*left} == {*plugins.spelt_out(("gpu", "host"), ())}
+    assert chosen("collectors", Config(no_collector=("all",))) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "line"),
+    [
+        ("SINKS__STDUOT__FORMAT", "no such sink STDUOT; did you mean STDOUT?"),
+        ("SINKS__STDUOT", "no such sink STDUOT; did you mean STDOUT?"),
+        ("COLLECTORS__DISC__PATHS", "no such collector DISC; did you mean DISK?"),
+        ("COLLECTORS__DISK__PATH", "no such option; did you mean paths?"),
+        ("SINKS__CLOUDWATCH__REGOIN", "no such option; did you mean region?"),
+    ],
+)
+def test_a_misspelt_variable_of_a_plugin_is_refused_also_where_the_plugin_does_not_run(variable, line):
+    flags = {"collector": ["cpu"], "sink": ["stdout"]}
+    assert refusal(load, None, flags, {f"CHIPWATCH_{variable}": "x"}) == f"CHIPWATCH_{variable}: {line}"
+    assert load(None, flags, {f"CHIPWATCH_{variable}": ""}).sink == ("stdout",)
+
+
+def test_a_wrong_key_in_the_table_of_a_plugin_that_does_not_run_is_refused(toml):
+    file = toml("[collectors.nvidia]\nintervall = 3\n")
+    line = refusal(load, file, {"collector": ["cpu"]}, NOTHING)
+    assert line.startswith(f"{file}: collectors.nvidia.intervall: no such option; ")
+    assert load(file, {}, NOTHING).collector == ()  # then the plugin is built, which refuses it
+
+
+def test_the_table_of_a_plugin_whose_library_is_missing_is_left_alone(toml, others):
+    others.add("needy", "import no_such_library", sinks=[("needy", "Needy")])
+    assert load(toml("[sinks.needy]\na = 1\n"), {"sink": ["stdout"]}, NOTHING).sink == ("stdout",)
+
+
+def test_a_sink_that_only_the_environment_defines_need_not_run(mine):
+    env = {"CHIPWATCH_SINKS__OPS__TYPE": "mine", "CHIPWATCH_SINKS__OPS__REGION": "there"}
+    assert load(None, {}, env).sink == ("stdout",)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -353,7 +427,7 @@ def test_a_plugin_has_its_defaults(mine):
 
 
 def test_a_plugin_has_a_table_of_its_own(mine, toml):
-    config = load(toml('[sinks.mine]\nregion = "there"\ntries = 5\nwindow = 3\n'), {}, NOTHING)
+    config = load(toml('[sinks.mine]\nregion = "there"\ntries = 5\nwindow = 30\n'), {}, NOTHING)
     assert options(mine, config) == mine.Config(region="there", tries=5)
 
 
@@ -434,16 +508,7 @@ def test_a_collector_that_is_fed_or_asked_for_a_word_is_told(mine):
     assert plugin_config(cls, "collectors", "one", config, NOTHING) == Fed(stdin=True, hostname=True)
     assert plugin_config(cls, "collectors", "other", config, NOTHING) == Fed(stdin=False, hostname=True)
     line = refusal(plugin_config, mine, "collectors", "one", config, NOTHING)
-    assert line == "stdin: the collector one does not read standard input"
-
-
-def test_what_the_environment_says_of_a_sink_that_is_not_used_is_not_even_looked_at(mine, caplog):
-    env = {"CHIPWATCH_SINKS__MINE__TRIES": "x", "CHIPWATCH_SINKS__ABSENT__A": "b"}
-    config = load(None, {}, env)
-    assert config.sink == ("stdout",)
-    sink_options("stdout", config, env)
-    plugin_config(plugins.load(plugins.SINKS, "stdout"), "sinks", "stdout", config, env)
-    assert not caplog.records
+    assert line == "stdin: one does not read standard input"
 
 
 # -- several sinks of a kind ----------------------------------------------------------------------------------------
@@ -452,7 +517,7 @@ TWO = """
 namespace = "General"
 [sinks.ops]
 type = "mine"
-window = 3
+window = 30
 [sinks.science-2]
 type = "mine"
 namespace = "Science"
@@ -465,7 +530,7 @@ def test_each_sink_of_a_kind_has_a_table_of_its_own_and_the_general_options(mine
     assert [sink_type(name, config, NOTHING) for name in (*config.sink, "mine")] == ["mine", "mine", "mine"]
     assert options(mine, config, NOTHING, "ops").namespace == "General"
     assert options(mine, config, NOTHING, "science-2").namespace == "Science"
-    assert [sink_options(name, config, NOTHING).window for name in config.sink] == [3, None]
+    assert [sink_options(name, config, NOTHING).window for name in config.sink] == [30, None]
 
 
 def test_a_sink_is_chosen_by_its_name_or_by_its_kind(mine, toml):
@@ -503,17 +568,19 @@ def test_the_environment_reaches_a_sink_by_its_name_and_may_say_its_kind(mine):
         ),
         (
             "sinks = {a-b = {type = 'mine'}, A_b = {type = 'mine'}}",
-            "sinks.A_b: too like sinks.a-b: both would be CHIPWATCH_SINKS__A_B__...",
+            "sinks.A_b: too similar to sinks.a-b, since both would have the variables CHIPWATCH_SINKS__A_B__...; rename one",
         ),
     ],
 )
 def test_a_wrong_kind_or_name_of_a_sink_is_refused(mine, toml, text, line):
-    assert refusal(load, toml(text), {}, NOTHING) == line
+    file = toml(text)
+    assert refusal(load, file, {}, NOTHING) == f"{file}: {line}"
 
 
 def test_an_option_is_refused_under_the_name_of_its_sink(mine, toml):
-    config = load(toml("[sinks.ops]\ntype = 'mine'\ntries = 'x'\n"), {}, NOTHING)
-    assert refusal(options, mine, config, NOTHING, "ops") == "sinks.ops.tries: expected a whole number, got 'x'"
+    file = toml("[sinks.ops]\ntype = 'mine'\ntries = 'x'\n")
+    line = refusal(options, mine, load(file, {}, NOTHING), NOTHING, "ops")
+    assert line == f"{file}: sinks.ops.tries: expected a whole number, got 'x'"
 
 
 # -- what the frame does for a sink ---------------------------------------------------------------------------------
@@ -544,7 +611,7 @@ def test_globs_come_from_the_table_or_the_environment():
 @pytest.mark.parametrize(
     ("table", "line"),
     [
-        ({"window": -1}, "sinks.stdout.window: expected a number from 0 to 86400, got -1"),
+        ({"window": -1}, "sinks.stdout.window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got -1"),
         ({"level": "x"}, "sinks.stdout.level: no such choice 'x'; choose from: basic, detailed, all"),
         ({"include": "cpu.*"}, "sinks.stdout.include: expected a list, got 'cpu.*'"),
     ],
@@ -554,7 +621,7 @@ def test_a_wrong_option_of_the_frame_for_a_sink_is_refused_by_path(table, line):
 
 
 def test_no_option_of_the_frame_hides_a_general_option_that_a_sink_shares():
-    assert not SINK_KEYS & set(SHARED)
+    assert not FRAME_KEYS["sinks"] & set(SHARED)
 
 
 # -- the parts ------------------------------------------------------------------------------------------------------
@@ -618,5 +685,5 @@ def test_a_table_within_a_table_is_built():
 
 
 def test_a_path_with_a_null_byte_is_none():
-    with pytest.raises(ConfigError, match=r"^proc: expected a path, got '/pr\\x00oc'$"):
+    with pytest.raises(ConfigError, match=r"^--proc /pr\x00oc: expected a path$"):
         load(None, {"proc": "/pr\0oc"}, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.commands.check import catalogue as declared
+from agent.commands.catalogue import catalogue as declared
 from agent.host import gpu_metrics
 
 PARTS = ("mig",)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import re
 import sys
 import threading
+import time
 
 import pytest
 
-from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Handler, to_stderr
+from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Formatter, Handler, Style, style_of, to_stderr
 from agent.logs.text import MAX_LENGTH
 from agent.logs.throttled import ThrottledLogger
 
@@ -30,7 +33,7 @@ def logged(hands):
     """A logger, and the lines that its handler wrote."""
     stream = io.StringIO()
     logger = logging.Logger("library.part", logging.DEBUG)  # noqa: LOG001  # of this test alone
-    logger.addHandler(Handler(stream, hands))
+    logger.addHandler(Handler(stream, clock=hands))
     return logger, lambda: stream.getvalue().splitlines()
 
 
@@ -42,10 +45,57 @@ def test_a_record_is_one_line_whatever_its_text(logged):
     assert len(line) < MAX_LENGTH + 50
 
 
+@pytest.fixture
+def record():
+    try:
+        fail(0)
+    except ValueError:
+        record = logging.LogRecord("agent", logging.ERROR, "", 0, "%s", ("x\ny",), sys.exc_info())
+    record.who, record.created = "sink x", 1_795_340_107.25
+    return record
+
+
+def test_at_a_terminal_a_record_has_the_time_of_day(record, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC-3")
+    time.tzset()
+    try:
+        head, *traceback = Formatter(Style.TERMINAL).format(record).splitlines()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert head == "12:35:07 chipwatch: x\\ny"
+    assert all(line.startswith("    ") for line in traceback)
+
+
+def test_elsewhere_it_has_the_time_in_utc(record):
+    assert Formatter(Style.PLAIN).format(record).startswith("2026-11-22T09:35:07.250Z chipwatch: x\\ny\n    Traceback")
+
+
+def test_under_journald_each_line_has_the_priority_and_no_time(record):
+    head, *traceback = Formatter(Style.JOURNALD).format(record).splitlines()
+    assert head == "<3>chipwatch: x\\ny"
+    assert all(line.startswith("<3>    ") for line in traceback)
+
+
+def test_as_json_a_record_is_one_object(record):
+    found = json.loads(Formatter(Style.JSON).format(record))
+    assert found.pop("traceback")[0] == "Traceback (most recent call last):"
+    assert found == {"time": "2026-11-22T09:35:07.250Z", "level": "error", "message": "x\\ny"}
+
+
+def test_journald_is_known_by_the_stream_that_it_names(tmp_path):
+    with (tmp_path / "log").open("w") as stream:
+        status = os.fstat(stream.fileno())
+        named = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+        assert style_of("text", stream, named) is Style.JOURNALD
+        assert style_of("text", stream, {"JOURNAL_STREAM": "1:2"}) is Style.PLAIN
+        assert style_of("json", stream, named) is Style.JSON
+
+
 def test_a_password_is_not_logged(logged):
     log, lines = logged
     log.warning("no answer of %s", "http://user:S3CRET@host/")
-    assert lines()[0].endswith("WARNING no answer of http://...@host/")
+    assert lines()[0].endswith("Z chipwatch: no answer of http://...@host/")
 
 
 def fail(depth):
@@ -69,7 +119,7 @@ def test_the_lines_of_a_traceback_are_indented_escaped_and_without_secrets(logge
     except ValueError:
         ThrottledLogger(log, "sink x").log(logging.ERROR, "bug", "failed", traceback=True)
     head, *rest = lines()
-    assert head.endswith("ERROR sink x: failed")
+    assert head.endswith("Z chipwatch: sink x: failed")
     assert all(line.startswith("    ") and line.isprintable() and len(line) < WIDTH + 20 for line in rest)
     assert "S3CRET" not in "".join(rest)
     assert any("ValueError: first" in line for line in rest)
@@ -91,7 +141,7 @@ def test_the_traceback_of_a_library_is_left_out_since_it_may_hold_what_is_secret
         fail(0)
     except ValueError:
         log.warning("refresh failed", exc_info=True)
-    assert [line[24:] for line in lines()] == ["WARNING refresh failed (ValueError)"]
+    assert [line[25:] for line in lines()] == ["chipwatch: refresh failed (ValueError)"]
 
 
 def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_many_were_not(logged, hands):
@@ -103,7 +153,9 @@ def test_new_texts_without_end_are_bounded_and_the_next_that_is_shown_tells_how_
     hands.now = REFILL
     logger.log(logging.WARNING, "later", "later")
     assert lines()[BURST:] == [lines()[-1]]
-    assert lines()[-1].endswith(f"collector x: later ({1000 - BURST} messages before this one were not shown)")
+    assert lines()[-1].endswith(
+        f"chipwatch: collector x: later ({1000 - BURST} messages before this one were not shown)"
+    )
 
 
 def test_what_flaps_is_bounded_too(logged, hands):
@@ -148,9 +200,18 @@ def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
     except ValueError as bug:
         sys.excepthook(ValueError, bug, bug.__traceback__)
     lines = hooked.readouterr().err.splitlines()
-    heads = [line[24:] for line in lines if not line.startswith("    ")]
-    assert heads == ["ERROR bug: thread timer has ended", "CRITICAL bug: the program ends"]
+    heads = [line[25:] for line in lines if not line.startswith("    ")]
+    assert heads == ["chipwatch: bug: thread timer has ended", "chipwatch: bug: the program ends"]
     assert "S3CRET" not in "".join(lines)
+
+
+def test_libraries_are_heard_when_something_is_wrong_or_with_debug(hooked):
+    for level, heard in (("info", ["ours", "odd"]), ("debug", ["ours", "found", "odd"])):
+        to_stderr(level)
+        logging.getLogger("agent.part").info("ours")
+        logging.getLogger("library.credentials").info("found")
+        logging.getLogger("library.credentials").warning("odd")
+        assert [line.split()[-1] for line in hooked.readouterr().err.splitlines()] == heard
 
 
 def test_debugging_has_no_bound(logged):
@@ -188,8 +249,11 @@ def test_a_collector_that_fails_in_a_new_way_each_tick_does_not_fill_the_log(age
     others.add("their_noise", NOISY, collectors=[("noisy", "Noisy")])
     words = ("--collector", "noisy", "--interval", "0.1", "--duration", "4")
     done = agent.run(*words, env={"PYTHONPATH": others.folder})
-    records = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
+    *records, last = [line for line in done.stderr.splitlines() if not line.startswith("    ")]
+    assert "nothing was delivered" in last
     assert 1 < len(records) <= BURST + 1
-    assert all(re.match(r"\d{4}-.* ERROR collector noisy: failed: text \d+\\nforged \\x1b", line) for line in records)
+    assert all(
+        re.match(r"\d{4}-.*Z chipwatch: collector noisy: failed: text \d+\\nforged \\x1b", line) for line in records
+    )
     assert "S3CRET" not in done.stderr
     assert len(done.stderr) < 60_000

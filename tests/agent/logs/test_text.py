@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.logs.text import MAX_LENGTH, is_address, one_line, without_secrets
+from agent.logs.text import MAX_LENGTH, duration, is_address, one_line, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,14 @@ def test_an_address_that_libraries_would_stumble_over_is_none(text):
 )
 def test_an_address_of_http_is_one(text):
     assert is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "units", "text"),
+    [
+        (0.04, 4, "0.0 s"), (8.31, 4, "8.3 s"), (9.96, 4, "10 s"), (59.4, 4, "59 s"), (60, 4, "1 min"), (1500, 2, "25 min"),
+        (4328, 4, "1 h 12 min 8 s"), (3690, 2, "1 h 1 min"), (3608, 4, "1 h 8 s"), (86_400 * 3 + 14_401, 2, "3 d 4 h"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_its_largest_units(seconds, units, text):
+    assert duration(seconds, units) == text

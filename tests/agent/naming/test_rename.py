@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.collectors.openmetrics.page import Reader
-from agent.commands.check import catalogue as installed
+from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
 from agent.host.exposition import Answer
 from agent.naming import rename as names
@@ -222,7 +222,7 @@ def test_of_a_counter_that_began_anew_before_our_eyes_all_that_the_window_saw_co
 RISES = st.tuples(st.integers(0, 100), st.none() | st.integers(0, 50), st.integers(1, 3))
 
 
-@given(st.lists(RISES, min_size=1, max_size=names.LIVES), st.data())
+@given(st.lists(RISES, min_size=1, max_size=names.MAX_EPOCHS), st.data())
 def test_naming_a_batch_again_from_any_of_its_points_on_changes_nothing(values, data):
     rename = Renamer(MLFLOW)
     points = [
@@ -302,7 +302,7 @@ def test_every_metric_of_a_page_has_a_tag_and_nothing_else_has_one():
 
 
 def test_series_that_keep_coming_are_never_forgotten_and_those_that_do_not_are(monkeypatch):
-    monkeypatch.setattr(names, "MOST", 10)
+    monkeypatch.setattr(names, "CACHED_SERIES", 10)
     rename = renamer("wandb")
     lasting = scraped("up", pod="lasting")
     assert rename(lasting).metric.name == "openmetrics.dcgm.up.0"
@@ -314,7 +314,7 @@ def test_series_that_keep_coming_are_never_forgotten_and_those_that_do_not_are(m
 
 
 def test_names_on_a_page_that_change_for_ever_fill_no_memory(monkeypatch):
-    monkeypatch.setattr(names, "MOST", 10)
+    monkeypatch.setattr(names, "CACHED_SERIES", 10)
     rename = renamer("wandb")
     for n in range(100):
         assert rename(scraped("up", pod="lasting")).metric.name == "openmetrics.dcgm.up.0"

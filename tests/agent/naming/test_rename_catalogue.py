@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.check import catalogue as installed
+from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric
 from agent.naming.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
 from agent.naming.rename import OF_TREE, copier, renamer

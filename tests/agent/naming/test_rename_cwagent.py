@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.commands.check import catalogue as installed
+from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from agent.identity.names import WORDS
 from agent.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS

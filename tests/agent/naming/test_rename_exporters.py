@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
 from agent.naming.profiles import DCGM, DCGM_COPIES, NODE
 from agent.naming.rename import copier, renamer

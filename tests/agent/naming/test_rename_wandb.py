@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.check import catalogue as installed
+from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Dimensions
 from agent.naming.profiles import WANDB, WANDB_COPIES
 from agent.naming.rename import Copier, Renamer

@@ -9,7 +9,8 @@ import pytest
 from agent.config import plugins
 from agent.config.convert import ConfigError
 from agent.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
-from agent.config.load import Config, SinkOptions, load
+from agent.config.load import load
+from agent.config.options import Config, SinkOptions
 from agent.datapoint import Dimensions, Level
 from agent.pipeline.build import (
     assemble,
@@ -179,7 +180,7 @@ def test_what_is_not_wanted_is_not_even_imported(installed, caplog):
 
 
 def test_sinks_are_built_as_configured(installed):
-    made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}))
+    made = build_sinks(config(sink=["brief", "kept"], sinks={"kept": {"size": 3, "window": 9}}, interval=1.0))
     assert list(made) == ["brief", "kept"]
     assert made["kept"].config.size == 3
 
@@ -221,6 +222,7 @@ def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, se
 def test_the_level_is_the_highest_that_any_sink_wants(installed):
     assert level_wanted(config(sink=["brief"])) is Level.BASIC
     assert level_wanted(config(sink=["brief"], level="detailed")) is Level.DETAILED
+    assert level_wanted(config(sink=["brief"]), Level.DETAILED) is Level.DETAILED
     both = config(sink=["brief", "kept"], sinks={"kept": {"level": "all"}})
     assert level_wanted(both) is Level.ALL
     lower = config(sink=["brief"], level="all", sinks={"brief": {"level": "basic"}})
@@ -252,7 +254,7 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
         ({"sink": ["kept"], "sinks": {"kept": {"size": 10}}}, "sinks.kept: size is at most 9"),
         ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
         ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
-        ({"collector": ["load"], "names": "nobodys"}, "names: no such profile 'nobodys'"),
+        ({"collector": ["load"], "names": "nobodys"}, "--names nobodys: no such naming profile"),
         ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "dim: 'team'='caf\\udce9' is not UTF-8"),
     ],
 )  # fmt: skip
@@ -262,6 +264,37 @@ def test_validating_finds_what_assembling_would(installed, tmp_path, options, li
         with pytest.raises(ConfigError) as caught:
             step(config(**made))
         assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("include", "options", "says"),
+    [
+        (["memory.utilisation"], {}, "no metric fits 'memory.utilisation'; did you mean memory.utilization?"),
+        (["cpu.*", "xyzzy*"], {"collector": ["cpu"]}, "no metric fits 'xyzzy*'; `agent list` prints all"),
+        (["cpu.*", "disk.*"], {}, "no metric of the collectors that run fits cpu.*, disk.*"),
+        (["agent.*"], {}, "all metrics that fit are of level detailed or above; set level to detailed"),
+    ],
+)
+def test_an_include_that_fits_no_metric_is_refused(installed, tmp_path, include, options, says):
+    own = {"collector": ["memory"], "spool": str(tmp_path), "sinks": {"kept": {"include": include}}, "sink": ["kept"]}
+    for step in (validate, lambda config: assemble(config, Dimensions)):
+        with pytest.raises(ConfigError) as caught:
+            step(config(**own | options))
+        assert str(caught.value) == f"sinks.kept.include: {says}"
+
+
+def test_a_glob_for_metrics_of_a_collector_that_does_not_run_is_fine_beside_others(installed):
+    own = {"sink": ["kept"], "sinks": {"kept": {"include": ["memory.*", "gpu.*"]}}}
+    validate(config(collector=["memory"], **own))
+    validate(config(collector=["memory"], sink=["kept"], sinks={"kept": {"include": ["agent.*"], "level": "all"}}))
+
+
+def test_an_include_may_name_what_only_an_endpoint_has(installed):
+    endpoints = {"openmetrics": {"endpoints": {"a": {"url": "http://127.0.0.1:9/metrics"}}}}
+    own = {"sink": ["kept"], "sinks": {"kept": {"include": ["vllm:*"]}}}
+    validate(config(collector=["openmetrics"], collectors=endpoints, **own))
+    with pytest.raises(ConfigError, match="no metric fits 'vllm:"):
+        validate(config(collector=["openmetrics"], **own))
 
 
 def test_validating_touches_nothing(installed, tmp_path):
@@ -402,15 +435,15 @@ class Spaced(Sink):
     ("options", "length"), [({}, 60), ({"window": 10.0}, 10), ({"sinks": {"kept": {"window": 20}}}, 20)]
 )
 def test_a_window_may_be_as_short_as_the_spacing_of_its_sink(installed, options, length):
-    assert window_length("kept", Spaced(), config(**options)) == length
+    assert window_length("kept", Spaced(), config(interval=1.0, **options)) == length
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (
-            {"window": 9.9},
-            "sinks.kept.window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
+            {"window": 9.9, "interval": 1.0},
+            "--window: 9.9 s is too short; kept takes two points of a series only if they are 10 s apart",
         ),
         ({"high_resolution_metrics": True, "interval": 1.0}, "1 s is too short: high_resolution_metrics asks for it"),
     ],

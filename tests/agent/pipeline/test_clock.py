@@ -191,6 +191,17 @@ def test_an_exception_of_a_callback_or_of_a_request_does_not_end_the_clock(build
     assert (pipe.ticks, pipe.failed) == (2, 3)
 
 
+def test_a_listener_gets_the_points_of_each_reading_and_what_it_raises_costs_nobody_else(build):
+    clock, sink, heard = Clock(), MemorySink(), []
+    pipe = build([Steady("a")], [sink], clock=clock)
+    pipe.listeners += [raising, lambda points, at: heard.append((at, {point.at for point in points}))]
+    pipe.once(0.0)
+    pipe.tick()
+    assert len(heard) == 3
+    assert all(times == {at} for at, times in heard)
+    assert pipe.failed == 3
+
+
 # -- a tick ---------------------------------------------------------------------------------------------------------
 
 

@@ -113,4 +113,4 @@ def test_a_far_side_that_left_is_told_to_who_asks_for_it(caplog, until):
     worker.stop()
     assert worker.join(LONG)
     assert left == [True]
-    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", "sink mem: the reader has gone")]
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", "mem: the reader has gone")]

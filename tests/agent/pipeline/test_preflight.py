@@ -110,7 +110,7 @@ def test_an_agent_whose_sink_would_reject_everything_does_not_start(run, tmp_pat
     for command in ([], ["--", "touch", tmp_path / "begun"]):
         done = run("run", "--dim", "site=Zürich", command=command)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"agent: {FAULT}; change it, or leave it out\n"
+        assert done.stderr == f"chipwatch: {FAULT}; change it, or leave it out\n"
     assert not (tmp_path / "begun").exists()
 
 
@@ -120,7 +120,7 @@ def test_cloudwatch_and_emf_are_such_sinks(agent, tmp_path):
         done = agent.run("run", *words, "--collector", "memory", "--spool", tmp_path / "spool", "--dim", "site=Z\u00fcrich",
                          env={"PYTHONIOENCODING": "utf-8"}, encoding="utf-8")  # fmt: skip
         assert done.returncode == 2
-        assert done.stderr.startswith(f"agent: dims.site = 'Zürich': {words[1]} rejects every point that has it")
+        assert done.stderr.startswith(f"chipwatch: dims.site = 'Zürich': {words[1]} rejects every point that has it")
     assert not (tmp_path / "spool").exists()
 
 

@@ -235,6 +235,13 @@ def test_a_collector_with_nothing_to_read_has_no_thread_until_it_is_tried_again(
     assert b.collector.calls == ["open", "close", "open", "collect"]
 
 
+def test_what_nobody_asked_for_is_not_missed(bench, caplog):
+    caplog.set_level(logging.INFO)
+    b = bench(1, opening=[Unavailable("no such device in /dev")], retry=3600)
+    b.read()
+    assert caplog.messages == []
+
+
 def test_what_was_not_there_is_read_once_it_comes(bench, caplog):
     caplog.set_level(logging.DEBUG)
     b = bench(1, opening=[Unavailable("not yet"), Unavailable("not yet")], retry=0)
@@ -315,7 +322,7 @@ def test_what_readings_tell_of_the_machine_is_passed_on_when_it_changes(bench):
         made.read()
     made.read()
 
-    assert told == [{}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
+    assert told == [{"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
 
 
 class Wordless(Exception):

@@ -113,3 +113,11 @@ def test_the_folder_of_a_user_is_below_the_home(monkeypatch):
     assert state_folder(None, {"XDG_STATE_HOME": "/x"}) == Path("/x/chipwatch")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert state_folder(None, {"XDG_STATE_HOME": "/x"}) == Path("/var/lib/chipwatch")
+
+
+def test_a_user_without_a_home_has_the_folder_of_the_system(monkeypatch):
+    nobody = 4_000_000_000
+    monkeypatch.setattr(os, "geteuid", lambda: nobody)
+    monkeypatch.setattr(os, "getuid", lambda: nobody)
+    monkeypatch.delenv("HOME")
+    assert state_folder(None, {}) == Path("/var/lib/chipwatch")

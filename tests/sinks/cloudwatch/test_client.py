@@ -204,7 +204,7 @@ def test_without_credentials_it_says_what_to_do_and_finds_those_that_come_later(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     sink = make_sink(opened=False)
-    with pytest.raises(Refused, match="give this machine a role"):
+    with pytest.raises(Refused, match="attach a role to this machine"):
         sink.open()
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)

@@ -318,7 +318,7 @@ def test_the_module_loads_without_botocore_and_says_at_once_where_it_is_missing(
     program = """
 import sys
 from agent.config import plugins
-from agent.config.load import Config
+from agent.config.options import Config
 from agent.config.instances import NotLoaded, load_plugin
 
 class Hidden:

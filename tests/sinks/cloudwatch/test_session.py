@@ -5,7 +5,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from agent.errors import Refused, Retryable
-from sinks.cloudwatch.session import _SmallLoader, credentials_asked
+from sinks.cloudwatch.session import _SmallLoader, reading_credentials
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]
@@ -69,7 +69,7 @@ def test_so_are_the_other_kinds_of_endpoint_and_those_for_roles(sessions, region
     ("who", "says"), [("", "AWS credentials: "), ("shared-file", "AWS credentials of shared-file: ")]
 )
 def test_trouble_with_credentials_says_whose_they_are(who, says):
-    with pytest.raises(Retryable) as caught, credentials_asked(who):
+    with pytest.raises(Retryable) as caught, reading_credentials(who):
         raise ValueError("secret-output")
     assert str(caught.value).startswith(says)
     assert "secret-output" not in str(caught.value)
@@ -86,7 +86,7 @@ def test_trouble_with_credentials_says_whose_they_are(who, says):
     ],
 )
 def test_who_is_to_blame_for_credentials(problem, error):
-    with pytest.raises(error) as caught, credentials_asked():
+    with pytest.raises(error) as caught, reading_credentials():
         raise problem
     assert type(caught.value) is error
     assert "secret-output" not in str(caught.value)

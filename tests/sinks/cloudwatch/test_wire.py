@@ -106,13 +106,13 @@ def test_one_name_with_two_units_is_two_series_of_the_cache():
 
 
 def test_the_cache_of_series_is_bounded(monkeypatch):
-    monkeypatch.setattr(wire, "MOST_SERIES", 10)
+    monkeypatch.setattr(wire, "CACHED_SERIES", 10)
     encoder = Encoder(high_resolution=False)
 
     for n in range(35):
         encoder.encode([CPU.point(NOW, 1.0, Dimensions(cpu=str(n)))], NOW)
 
-    assert len(encoder._known) <= 10
+    assert encoder._series.cache_info().currsize == 10
 
 
 # -- the same as botocore's own, whatever the points

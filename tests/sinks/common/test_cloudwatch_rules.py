@@ -71,8 +71,8 @@ def test_a_namespace_that_the_service_refuses_is_known_before(bad):
 def test_thirty_dimensions_are_taken_and_one_more_is_not():
     dims = {f"d{n}": "v" for n in range(30)}
 
-    assert series_fault(CPU, Dimensions(dims)) is None
-    assert series_fault(CPU, Dimensions(dims, more="v")) == "too many dimensions"
+    assert series_fault(CPU.name, Dimensions(dims)) is None
+    assert series_fault(CPU.name, Dimensions(dims, more="v")) == "too many dimensions"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_thirty_dimensions_are_taken_and_one_more_is_not():
     ],
 )
 def test_dimensions_are_held_to_lengths_and_printable_ascii(dims, reason):
-    assert series_fault(CPU, Dimensions(dims)) == reason
+    assert series_fault(CPU.name, Dimensions(dims)) == reason
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_dimensions_are_held_to_lengths_and_printable_ascii(dims, reason):
     [("m" * 255, None), (":m", None), ("m" * 256, "metric name not allowed"), ("", "metric name not allowed")],
 )
 def test_a_metrics_name_has_1_to_255_characters(name, reason):
-    assert series_fault(gauge(name, "%", "M."), NO_DIMENSIONS) == reason
+    assert series_fault(name, NO_DIMENSIONS) == reason
 
 
 # -- numbers and times

@@ -5,11 +5,12 @@ from google.api_core import exceptions as failures
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 
 from agent.errors import BadBatch, Refused, Retryable
+from sinks.google import GoogleSink
 from sinks.google.answers import Answer, reason_of
 from sinks.google.history import History
 from sinks.google.rules import AHEAD, PAST
 from sinks.google.wire import Encoder
-from tests.sinks.google.conftest import HEAT, PREFIX
+from tests.sinks.google.conftest import HEAT
 
 NOW = 1_800_000_000 * 10**9
 Summary = CreateTimeSeriesSummary.pb()
@@ -133,7 +134,7 @@ def test_the_services_texts_come_down_to_few_reasons(text, reason):
     ],
 )
 def test_a_point_at_the_very_bounds_of_time_is_sent(at, reason):
-    encoder = Encoder(History(), prefix=PREFIX, resource="generic_node", location="global", namespace="n", statistic={})
+    encoder = Encoder(History(), GoogleSink.Config(resource="generic_node"))
     sent, rejected = encoder.encode([HEAT.point(at, 1.0)], NOW)
     assert [one.reason for one in rejected] == ([reason] if reason else [])
     assert len(sent) == (not reason)

@@ -115,12 +115,12 @@ def test_the_project_of_the_machine_is_taken_where_none_is_given(double, make_si
 
 
 def test_without_any_project_it_says_so(make_sink):
-    with pytest.raises(Refused, match="no project: give it with --project or GOOGLE_CLOUD_PROJECT"):
+    with pytest.raises(Refused, match="no Google Cloud project: set --project or GOOGLE_CLOUD_PROJECT"):
         make_sink(project=None).write([heat()])
 
 
 def test_a_resource_that_this_machine_is_not_is_refused_with_what_is_missing(make_sink):
-    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node; no value found"):
+    with pytest.raises(Refused, match="k8s_node needs k8s_location, k8s_cluster, k8s_node, and no value is known"):
         make_sink(resource="k8s_node").write([heat()])
 
 
@@ -313,7 +313,7 @@ def test_a_counter_whose_history_was_lost_begins_anew_with_its_next_point_and_lo
     batches = [
         [sent(value, now - ago * MINUTE, now - BOOT - S), heat(0, now - ago * MINUTE)] for value, ago in readings
     ]
-    with pytest.raises(Retryable, match="a later start of a counter"):
+    with pytest.raises(Retryable, match="a later start time for a counter"):
         sink.write(batches[0])
 
     assert [sink.write(batch) for batch in batches] == [[], [], []]
@@ -355,8 +355,8 @@ def test_another_writer_is_named_with_the_series_and_what_to_do(double, make_sin
         sink.write([heat(7, time.time_ns() + S)])
         sink.write([heat(7, time.time_ns() + 2 * S)])
 
-    (said,) = [record.getMessage() for record in caplog.records if "somebody else" in record.getMessage()]
-    assert f"{PREFIX}gpu/temperature {{'gpu': '7'}} of gce_instance" in said
+    (said,) = [record.getMessage() for record in caplog.records if "another writer sends" in record.getMessage()]
+    assert f"{PREFIX}gpu/temperature {{'gpu': '7'}} of the resource gce_instance" in said
     assert "--dim" in said
 
 
@@ -410,7 +410,9 @@ def test_an_unknown_trouble_of_one_point_does_not_hold_up_the_rest(double, make_
 
 
 def test_a_resource_that_is_set_up_wrong_costs_no_point(double, make_sink):
-    with pytest.raises(Refused, match=r"takes nothing of the resource generic_node .*sinks.google.location"):
+    with pytest.raises(
+        Refused, match=r"rejects every point of the monitored resource generic_node .*sinks.google.location"
+    ):
         make_sink(resource="generic_node", location="nowhere").write([heat(0), heat(1)])
 
 
@@ -449,7 +451,7 @@ def test_an_answer_that_was_lost_costs_no_point_and_invents_no_error(double, mak
     assert sink.write(batch) == []
 
     assert len(double.points()) == 6
-    assert "somebody else" not in caplog.text
+    assert "another writer sends" not in caplog.text
     assert sink.write([heat(0, now + MINUTE), sent(2.0, now + MINUTE, now - BOOT)]) == []
 
 
@@ -476,8 +478,8 @@ def test_points_that_fail_inside_the_service_are_tried_again(double, make_sink):
     [
         (service.DENIED, "gcloud projects add-iam-policy-binding some-project --role=roles/monitoring.metricWriter"),
         (service.DISABLED, "gcloud services enable monitoring.googleapis.com --project=some-project"),
-        (service.SCOPES, "access scopes lack monitoring.write"),
-        (service.NO_PROJECT, "is some-project the right project"),
+        (service.SCOPES, "access scopes of this machine lack monitoring.write"),
+        (service.NO_PROJECT, "some-project is the right project"),
         (service.UNKNOWN_CALLER, "gcloud auth application-default login"),
     ],
 )
@@ -545,9 +547,9 @@ def test_only_a_loopback_address_may_be_insecure(endpoint, local):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"insecure": True}, "insecure: only with an endpoint on a loopback address"),
+        ({"insecure": True}, "insecure: expected an endpoint on a loopback address"),
         ({"insecure": True, "endpoint": "10.0.0.7:80"}, "loopback"),
-        ({"project": "No Project"}, "project: 'No Project' is no project's id"),
+        ({"project": "No Project"}, "project: expected a project id or number, got 'No Project'"),
         ({"prefix": "compute.googleapis.com/x/"}, "prefix: expected custom.googleapis.com/"),
         ({"prefix": "custom.googleapis.com/chip-watch/"}, "prefix: expected"),
         ({"timeout": 0.0}, "timeout"),
@@ -614,11 +616,11 @@ def test_a_file_that_holds_no_credentials_is_a_set_up_at_fault_and_is_not_quoted
     [
         (
             "Getting metadata from plugin failed with error: ('invalid_grant: Bad.', {})",
-            "the credentials are not valid",
+            "credentials are not valid",
         ),
         (
             "Getting metadata from plugin failed with error: ('deleted_client: None', {})",
-            "the credentials are not valid",
+            "credentials are not valid",
         ),
         (
             "Getting metadata from plugin failed with error: the Google Compute Engine metadata service. Status: 404\n<html>",
@@ -647,13 +649,13 @@ def test_what_grpc_calls_away_and_does_not_come_back_is_a_set_up_at_fault(double
     ],
 )
 def test_the_proxies_of_the_environment_hold_in_either_case(monkeypatch, variables, host, options):
-    from sinks.google.client import through
+    from sinks.google.client import proxy_options
 
     for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert through(host) == options
+    assert proxy_options(host) == options
 
 
 def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkeypatch):
@@ -664,7 +666,7 @@ def test_a_loopback_address_is_reached_without_a_proxy(double, make_sink, monkey
 def test_codes_that_nobody_knows_end_no_data(double, make_sink):
     sink = make_sink()
     double.answer_next(grpc.StatusCode.UNIMPLEMENTED, "what?")
-    with pytest.raises(Refused, match="not an answer that is known"):
+    with pytest.raises(Refused, match="unknown error"):
         sink.write([heat()])
 
 
@@ -679,8 +681,8 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     from google.api.metric_pb2 import MetricDescriptor
     from google.cloud import monitoring_v3
 
-    from sinks.google.history import History, Last
-    from sinks.google.wire import Encoder, Sent, Series, request
+    from sinks.google.history import Last
+    from sinks.google.wire import Sent, Series, encode_point, request
 
     series = monitoring_v3.TimeSeries(
         metric={"type": "t" * size}, value_type=MetricDescriptor.DOUBLE, metric_kind=MetricDescriptor.GAUGE
@@ -688,9 +690,8 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     head = monitoring_v3.TimeSeries.pb(series).SerializeToString()
     last = Last(start + length, start, 0, value, 0.0)
     point = Datapoint(HEAT, value, Dimensions(), start + length)
-    encoder = Encoder(History(), prefix="", resource="auto", location="", namespace="", statistic={})
     kept = Series(None, b"", head)
-    made = request("p", [Sent(point, kept, last, encoder._field(kept, point, last))] * 2)
+    made = request("p", [Sent(point, kept, last, encode_point(kept, point, last))] * 2)
 
     interval = {"end_time": {"seconds": last.end // S, "nanos": last.end % S}}
     if start:

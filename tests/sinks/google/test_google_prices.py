@@ -50,7 +50,7 @@ def test_the_prices_say_when_and_where_they_were_read():
 def test_a_price_of_metrics_says_nothing_of_bytes_and_that_is_said(terms):
     found = advisor(**terms)
     assert bill(1e9, found) == bill(1e9)
-    note = "Prices of metrics and of requests say nothing here: bytes are what is charged."
+    note = "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
     assert (next(iter(found.notes())), note in GOOGLE.notes()) == (note, False)
 
 

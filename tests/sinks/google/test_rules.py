@@ -3,17 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.datapoint import Dimensions, gauge
+from agent.errors import Refused
 from sinks.google import GoogleSink
-from sinks.google.rules import (
-    AUTO,
-    RESOURCES,
-    WORDS,
-    Unfit,
-    choose_resource,
-    label_key,
-    labels_fault,
-    metric_type,
-)  # fmt: skip
+from sinks.google.rules import AUTO, RESOURCES, WORDS, choose_resource, label_key, metric_type, series_fault
 
 PREFIX = "custom.googleapis.com/chipwatch/"
 NODE = {"hostname": "node-7", "location": "global", "namespace": "chipwatch"}
@@ -111,12 +103,12 @@ def test_a_resource_that_was_asked_for_is_taken():
 
 
 def test_a_resource_that_cannot_be_named_says_what_is_missing():
-    with pytest.raises(Unfit, match="gce_instance needs gcp_zone; no value found"):
+    with pytest.raises(Refused, match="gce_instance needs gcp_zone, and no value is known"):
         choose_resource("gce_instance", EC2)
 
 
 def test_nothing_at_all_makes_no_resource():
-    with pytest.raises(Unfit, match="not even the host name is known"):
+    with pytest.raises(Refused, match="no host name is known"):
         choose_resource("auto", {"location": "global", "namespace": "x", "hostname": ""})
 
 
@@ -152,12 +144,12 @@ def test_every_word_of_a_resource_is_one_of_the_identity_or_an_option():
     ],
 )
 def test_what_is_refused_is_known_before(labels, fault):
-    assert labels_fault(PREFIX + "a", labels) == fault
+    assert series_fault(PREFIX + "a", Dimensions(labels)) == fault
 
 
 def test_a_type_has_its_longest():
-    assert labels_fault("a" * 200, {}) is None
-    assert labels_fault("a" * 201, {}) == "metric name too long"
+    assert series_fault("a" * 200, Dimensions()) is None
+    assert series_fault("a" * 201, Dimensions()) == "metric name too long"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.datapoint import Dimensions, Kind, Metric, counter, gauge
 from sinks.prometheus.names import UNITS, family_of
 from sinks.prometheus.page import Format, Page

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.collectors.nvidia import NvidiaCollector
-from agent.config.load import Config, plugin_config
+from agent.config.load import plugin_config
+from agent.config.options import Config
 from agent.datapoint import Level
 from agent.errors import Unavailable
 

@@ -13,14 +13,14 @@ REGION = {"region": "us-east-1"}
 
 @pytest.fixture
 def made():
-    """Make what the command line would: wishes as keywords, flags as a dict."""
+    """Make what the command line would: options as keywords, flags as a dict."""
 
-    def build(cloud, flags=None, file=None, **wishes):
-        return make(load(file, {**REGION, **(flags or {})}, {}), Options(cloud=cloud, **wishes))
+    def build(cloud, flags=None, file=None, **options):
+        return make(load(file, {**REGION, **(flags or {})}, {}), Options(cloud=cloud, **options))
 
     return build
 
 
 @pytest.fixture
 def document(made):
-    return lambda cloud, flags=None, **wishes: json.loads(made(cloud, flags, **wishes).text)
+    return lambda cloud, flags=None, **options: json.loads(made(cloud, flags, **options).text)

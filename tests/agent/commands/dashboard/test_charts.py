@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from agent.advice import Sent
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
-from agent.commands.dashboard.sent import VALUES
 from agent.datapoint import Kind, gauge
 from tests.agent.commands.dashboard.strict import check_cloudwatch
 
@@ -22,9 +21,10 @@ def test_what_stands_in_one_graph_has_one_unit_and_kind():
 def test_tables_name_only_metrics_that_there_are():
     assert set(METRICS) >= {*LISTS["peaks"], *LISTS["signs"], *LISTS["tallies"]}
     assert {METRICS[name].kind for name in LISTS["peaks"]} == {Kind.GAUGE}
+    values = TABLES["values"]
     dims = {key for metric in METRICS.values() for key in metric.dims}
-    assert {key.split()[-1] for key in VALUES} <= dims
-    assert {key.split()[0] for key in VALUES if " " in key} <= set(METRICS)
+    assert {key.split()[-1] for key in values} <= dims
+    assert {key.split()[0] for key in values if " " in key} <= set(METRICS)
 
 
 def test_every_metric_has_a_section():

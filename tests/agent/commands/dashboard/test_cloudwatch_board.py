@@ -9,7 +9,7 @@ from botocore.exceptions import ParamValidationError
 from moto import mock_aws
 
 from agent.collectors.network import SENT
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.alarms import KEYS, RULES
 from agent.config.convert import ConfigError
 from agent.pipeline.window import Window
@@ -205,7 +205,7 @@ def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudw
     assert {one["ReturnData"] for one in (counted, train, serve)} == {False}
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (-0.5, "breaching")
     cloudwatch.put_metric_alarm(**alarm)
-    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm takes 9 groups, not 10"):
+    with pytest.raises(ConfigError, match="--autoscaling-group: an alarm can have 9 groups, not 10"):
         alarms(groups=tuple("abcdefghij"))
 
 
@@ -223,7 +223,7 @@ def test_machines_are_counted_over_whole_windows(alarms, window, period, points)
 def test_who_is_silent_is_not_guessed(made):
     board = made("cloudwatch", families=("host",), alarms=True)
     assert "agent-silent" not in board.text
-    assert board.notes == ("no alarm agent-silent: --hosts or --autoscaling-group says how many machines should send",)
+    assert board.notes == ("no alarm agent-silent: set how many machines should send: --hosts or --autoscaling-group",)
     board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
     assert board.notes == (
         "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
@@ -282,7 +282,9 @@ def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
     board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
     assert board.notes == ("no alarm gpu-throttled: gpu.throttled is not sent",)
     board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
-    assert board.notes == ("no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent so that it can be told",)
+    assert board.notes == (
+        "no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent with the dimension corrected",
+    )
 
 
 def test_a_window_longer_than_a_period_makes_the_period(alarms):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.commands.check import catalogue
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.alarms import KEYS
 from agent.config.convert import ConfigError
 from agent.datapoint import Kind
@@ -125,9 +125,9 @@ def test_machines_that_should_send_are_counted_and_no_data_are_none(policies):
         "duration": "600s",
         "evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE",
     }
-    with pytest.raises(ConfigError, match="--hosts: machines of several --resource-type"):
+    with pytest.raises(ConfigError, match="--hosts: Google counts machines of one --resource-type only"):
         policies(hosts=12, resources=("gce_instance", "k8s_node"))
-    with pytest.raises(ConfigError, match="--autoscaling-group: CloudWatch alone knows these"):
+    with pytest.raises(ConfigError, match="--autoscaling-group: only CloudWatch has these groups"):
         policies(groups=("train",))
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from agent.commands.check import catalogue
-from agent.commands.dashboard.sent import FAMILIES
+from agent.commands.catalogue import catalogue
+from agent.config.plugins import FAMILIES
 from agent.datapoint import Level
 from agent.naming import profiles
 from tests.agent.commands.dashboard.strict import check_cloudwatch, query
@@ -21,8 +21,7 @@ NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
 SOURCE = """
 from dataclasses import dataclass
 from agent.collector import Collector
-from agent.commands.dashboard.options import Options
-from agent.commands.dashboard.sent import UNKNOWN, _stand_ins
+from agent.commands.discovery import UNKNOWN, _stand_ins
 from agent.datapoint import Dimensions, Kind
 from agent.config.plugins import COLLECTORS, load
 
@@ -42,7 +41,7 @@ class All(Collector):
     def collect(self, at):
         self.reads += 1
         done = set()
-        for point in _stand_ins(self.metrics, Options(cloud="cloudwatch", devices=2)):
+        for point in (point for metric in self.metrics for point in _stand_ins(metric, 2)):
             key = (point.metric.name, point.dims)
             if key in done:
                 continue
@@ -169,29 +168,29 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     json.loads(first.stdout)
-    assert all(line.startswith("agent: ") for line in first.stderr.splitlines())
+    assert all(line.startswith("chipwatch: ") for line in first.stderr.splitlines())
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google"),
-        (["--cloud", "cloudwatch", "--for", "cpu"], "region: each graph of CloudWatch names its region: give --region, or set AWS_REGION"),
-        (["--cloud", "google", "--for", "gup"], "--for: no such family 'gup'; did you mean gpu?"),
-        (["--cloud", "google", "--for", ","], "--for: expected words separated by commas, got ',' (see agent dashboard --help)"),
-        (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "no such alarm 'gpu-idel'; did you mean gpu-idle or gpu-xid or tpu-idle?"),
-        (["--cloud", "google", "--threshold", "gpu-idle"], "--threshold: expected ALARM=NUMBER, got 'gpu-idle' (see agent dashboard --help)"),
-        (["--cloud", "google", "--devices", "0"], "--devices: expected a whole number from 1 to 86400, got '0' (see agent dashboard --help)"),
-        (["--cloud", "google", "--names", "x", "--for", "cpu"], "names: no such profile 'x'; choose from: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus"),
-        (["--cloud", "cloudwatch", "--region", "r", "--for", "cpu", "-n", "a'b"], "CloudWatch's searches and queries cannot name \"a'b\": no quotes, no backslashes"),
-        (["--cloud", "cloudwatch", "--region", "r", "--for", "cpu", "--period", "61"], "--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not 61 s"),
-        (["--cloud", "cloudwatch", "--alarms", "--for", "gpu", "--minutes", "gpu-idle=181"], "--minutes: gpu-idle: an alarm of CloudWatch on a fleet looks back 180 minutes at most"),
+        (["--cloud", "cloudwatch", "--for", "cpu"], "no AWS region, which each graph names: set --region or AWS_REGION"),
+        (["--cloud", "google", "--for", "gup"], "--for gup: no such collector or family; did you mean gpu?"),
+        (["--cloud", "google", "--for", ","], "--for ,: expected words separated by commas; see agent dashboard --help"),
+        (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "--threshold gpu-idel: no such alarm; did you mean gpu-idle or gpu-xid or tpu-idle?"),
+        (["--cloud", "google", "--threshold", "gpu-idle"], "--threshold gpu-idle: expected ALARM=NUMBER; see agent dashboard --help"),
+        (["--cloud", "google", "--devices", "0"], "--devices 0: expected a whole number from 1 to 86400; see agent dashboard --help"),
+        (["--cloud", "google", "--names", "x", "--for", "cpu"], "--names x: no such naming profile; choose from: cwagent, mlflow, native, neuron-prometheus, wandb, wandb-docs"),
+        (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "-n", "a'b"], "CloudWatch's searches and queries cannot contain the name \"a'b\": no quotes, no backslashes"),
+        (["--cloud", "cloudwatch", "--region", "us-east-1", "--for", "cpu", "--period", "61"], "--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not 61 s"),
+        (["--cloud", "cloudwatch", "--alarms", "--for", "gpu", "--minutes", "gpu-idle=181"], "--minutes: gpu-idle: an alarm of CloudWatch looks back 180 minutes at most"),
         (["--cloud", "google", "--alarms", "--for", "cpu", "--minutes", "agent-silent=1"], "--minutes: agent-silent: Google waits 2 to 1410 minutes for a metric"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(agent, words, line):
     done = agent.run("dashboard", *words, env=environment())
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"agent: {line}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {line}\n")
 
 
 @pytest.mark.parametrize("cloud", ["cloudwatch", "google"])
@@ -200,7 +199,7 @@ def test_no_cloud_library_is_loaded(cloud):
 import sys
 from agent import cli
 try:
-    cli.main(["dashboard", "--cloud", sys.argv[1], "--region", "r", "--for", "all"])
+    cli.main(["dashboard", "--cloud", sys.argv[1], "--region", "us-east-1", "--for", "all"])
 except SystemExit as end:
     assert not end.code
 print(*sorted(sys.modules), file=sys.stderr)

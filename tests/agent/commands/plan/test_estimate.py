@@ -104,8 +104,9 @@ def planned(**flags):
     return sink
 
 
-def whole(*, hosts=1, terms=None, **flags):
-    return make(load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags), hosts, terms or Terms())
+def whole(*, hosts=1, terms=None, families=(), devices=8, **flags):
+    config = load(None, {"collector": ["fake"], "sink": ["theirs"]} | flags)
+    return make(config, hosts, terms or Terms(), families=families, devices=devices)
 
 
 def cloudwatch(**flags):
@@ -170,7 +171,6 @@ def test_what_max_series_keeps_back_is_not_billed():
         (5, {"window": 300.0}, {}, 1, 300.0),  # what is not there is not sent
         (5, {"flush": 0.0}, {}, 1, 60.0),
         (5, {"window": 0.0}, {}, 6, 60.0),  # each sample is a point: 5 x 12
-        (5, {"window": 1.0, "flush": 0.0}, {}, 1, 5.0),  # no window is shorter than the interval
         (5, {"window": 10.0}, {"max_points": 1000, "one_per_series": True}, 6, 60.0),
         (8, {}, {"max_points": 1000, "max_bytes": 880}, 2, 60.0),  # 12 samples make 220 bytes: 4 points fit
         (8, {"window": 0.0, "flush": 5.0}, {"max_points": 1000, "max_bytes": 880}, 1, 5.0),  # a sample 100 bytes
@@ -258,7 +258,7 @@ def test_the_region_is_the_flags_the_tables_or_the_environments(variable, monkey
     monkeypatch.setenv(variable, "ap-southeast-1")
     assert planned(sink=["cloudwatch"]).service.endswith("ap-southeast-1")
     assert planned(sink=["cloudwatch"], region="us-west-1").service.endswith("us-west-1")
-    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "x"}}).service.endswith(", x")
+    assert planned(sink=["cloudwatch"], sinks={"cloudwatch": {"region": "eu-west-1"}}).service.endswith(", eu-west-1")
 
 
 # -- Google: bytes are what is charged --------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_to_google_a_window_twice_as_long_is_half_the_bill():
 def test_to_google_nothing_is_planned_that_it_would_refuse():
     assert not [c.flags for c in google().choices if c.flags == "--high-resolution-metrics"]
     for flags in ({"window": 5.0}, {"high_resolution_metrics": True}):
-        with pytest.raises(ConfigError, match=r"sinks\.google\.window: \d s is too short"):
+        with pytest.raises(ConfigError, match=r"window: \d s is too short"):
             google(**flags)
 
 
@@ -395,7 +395,7 @@ def test_collectors_without_anything_to_read_are_named_and_add_nothing():
     assert plan.absent == {"absent": "no such chip: looked for /dev/chip*"}
     assert plan.sinks[0].metrics == {"fake.basic": 3}
     text = plan_text.as_text(plan)
-    assert "Not on this machine, so not in these numbers; plan on one of the fleet's that has it:" in text
+    assert "Not on this machine, so not in these numbers; run the plan on a machine that has it:" in text
     assert "  absent: no such chip: looked for /dev/chip*" in text.splitlines()
 
 
@@ -512,8 +512,8 @@ requests, each thousand    8,760.000          0.01     87.60
 total                                               3,287.60
 
 Prices of 2025-10-28, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's.
-An account's free tier, 10 metrics and 1,000,000 requests a month, is taken off only with
-  --free-tier. Your own prices: --price-per-metric, --price-per-1000-requests.
+An account's free tier, 10 metrics and 1,000,000 requests a month, is subtracted only with
+  --free-tier. For your own prices: --price-per-metric, --price-per-1000-requests.
 High resolution costs requests; a metric costs the same.
 
 what if                            series  requests/month  requests/s  dollars/month
@@ -528,9 +528,9 @@ as configured                      12,000       8,760,000        3.33       3,28
 --high-resolution-metrics          12,000      52,560,000          20       3,725.60
 --common-dims without instance_id      60       8,760,000        3.33         105.60
 
-A word such as instance_type adds no series by itself: hosts of one kind share it. A word such as
-  instance_id gives each host series of its own.
-No host sends more than 500 series here: max_series of [sinks.cloudwatch].
+A dimension such as instance_type adds no series: hosts of one type share them. A dimension such as
+  instance_id gives each host its own series.
+A host sends at most 500 series: max_series of [sinks.cloudwatch].
 """
 
 
@@ -555,7 +555,7 @@ fake.detailed       2
 One host: 62 series, 1 request (of at most 200 points) every 60 s = 43,800 requests and 2,715,600
   points a month.
 200 hosts: 62 x 200 = 12,400 series, since each host writes to a monitored resource of its own,
-  whatever the words.
+  whatever the dimensions are.
 62 active series of the 200,000 that a monitored resource may have.
 2 metrics of the 10,000 that a project may have.
 3.33 requests/s of the 500 that a project has by default: enough for 30,000 such hosts.
@@ -571,9 +571,8 @@ total                                                   1,069.07
 That is 5.35 dollars a host.
 Prices of 2026-08-29, Google's price list; https://cloud.google.com/products/observability/pricing
   has today's.
-A point counts as 8 bytes. A billing account's first 150 MiB a month are free, and taken off only
-  with --free-tier. To read the points again, in dashboards and alerts, may cost too; that is not
-  counted.
+A point counts as 8 bytes. A billing account's first 150 MiB a month are free; only --free-tier
+  subtracts them. Reading the points in dashboards and alerts may cost more; that is not counted.
 
 what if                 series   MiB/month  requests/s  dollars/month
 ---------------------------------------------------------------------
@@ -586,12 +585,12 @@ as configured           12,400   4,143.677        3.33       1,069.07
 --window 120            12,400   2,071.838        1.67         534.53
 --window 300            12,400     828.735       0.667         213.81
 
-Points are what is charged: words and labels cost nothing, half the points are half the bill. A
-  window twice as long does that (--window 120), and so does half the series: a lower level, include
-  and exclude of [sinks.google].
-Most of the series: fake.basic 97 %, fake.detailed 3 %.
+Points are charged, dimensions are not: half the points cost half as much. A window twice as long
+  halves them (--window 120); so does half the series: a lower level, include and exclude of
+  [sinks.google].
+Most series: fake.basic 97 %, fake.detailed 3 %.
 Two points of a series must be 10 s apart, so no window is shorter.
-No host sends more than 500 series here: max_series of [sinks.google].
+A host sends at most 500 series: max_series of [sinks.google].
 """
 
 
@@ -629,15 +628,14 @@ def test_a_plan_in_which_series_are_missing_is_no_success(capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--hosts", "0"], "--hosts: expected a whole number from 1 to 1000000, got '0'"),
-        (["--hosts", "-3"], "--hosts: expected a whole number from 1 to 1000000, got '-3'"),
-        (["--hosts", "many"], "--hosts: expected a whole number, got 'many'"),
-        (["--price-per-metric", "-0.1"], "--price-per-metric: expected a number of dollars, got '-0.1'"),
-        (["--price-per-metric", "nan"], "--price-per-metric: expected a number of dollars, got 'nan'"),
-        (["--price-per-1000-requests", "x"], "--price-per-1000-requests: expected a number of dollars, got 'x'"),
-        (["--format", "xml"], "format"),
-        (["--sink", "clodwatch"], "sinks.clodwatch: no such sink; did you mean cloudwatch"),
-        (["--", "true"], "plan takes no command after --"),
+        (["--hosts", "-3"], "--hosts -3: expected a whole number from 1 to 1000000"),
+        (["--hosts", "many"], "--hosts many: expected a whole number from 1 to 1000000"),
+        (["--price-per-metric", "-0.1"], "--price-per-metric -0.1: expected a number of dollars"),
+        (["--price-per-metric", "nan"], "--price-per-metric nan: expected a number of dollars"),
+        (["--price-per-1000-requests", "x"], "--price-per-1000-requests x: expected a number of dollars"),
+        (["--format", "xml"], "--format xml: no such choice; choose from: text, json, emf"),
+        (["--sink", "clodwatch"], "--sink clodwatch: no such sink; did you mean cloudwatch"),
+        (["--", "true"], "plan: takes no command after --"),
     ],
 )
 def test_wrong_usage_is_one_line_and_2(words, line, capsys):
@@ -653,3 +651,30 @@ def test_the_real_command_plans_for_this_machine(agent):
     done = agent.run("plan", "--sink", "stdout", "--level", "detailed", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["sinks"][0]["metrics"]["cpu.utilization"] == 1
+
+
+# -- machines that are not here ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_for_other_machines_reads_nothing_and_counts_each_device():
+    made = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=4)
+    (sink,) = made.sinks
+    assert (made.families, made.devices, made.absent, made.failed) == (("nvidia",), 4, {}, {})
+    assert {*made.collectors} == {"nvidia", "agent"}
+    assert sink.metrics["gpu.utilization"] == 4
+    assert not [name for name in sink.metrics if name.startswith(("fake.", "cpu.", "gpu.process."))]
+    assert "gpu.process.memory.used" in whole(families=("nvidia",), pid=1, devices=4).sinks[0].metrics
+    twice = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=8).sinks[0]
+    assert twice.metrics["gpu.utilization"] == 8
+
+
+def test_a_family_counts_each_series_once():
+    alone, family = (whole(families=words, level="all").sinks[0].metrics for words in (("nvidia",), ("gpu", "nvidia")))
+    assert family["gpu.utilization"] == alone["gpu.utilization"] == 8
+    assert {*alone} < {*family}
+
+
+def test_the_text_says_that_nothing_was_read():
+    text = plan_text.as_text(whole(families=("gpu",), devices=2, hosts=3))
+    assert text.startswith("Plan for 3 hosts with gpu; a month is 730 hours. Nothing was read: 2 devices of each kind")
+    assert "Read here" not in text

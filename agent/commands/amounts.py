@@ -1,0 +1,30 @@
+"""Amounts as text for people."""
+
+from __future__ import annotations
+
+
+def binary(number: float) -> str:
+    """Return bytes as 61.2 GiB."""
+    if number < 1024:
+        return f"{number:.0f} B"
+    power = min(4, (int(number).bit_length() - 1) // 10)
+    return f"{number / 1024**power:.1f} {'KMGT'[power - 1]}iB"
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
+
+
+def energy(joules: float) -> str:
+    """Return joules as 0.71 kWh, or 35.20 Wh."""
+    return f"{joules / 3.6e6:.2f} kWh" if joules >= 3.6e5 else f"{joules / 3600:.2f} Wh"
+
+
+def cpu_time(seconds: float) -> str:
+    """Return CPU time as 4.9 CPU hours, minutes or seconds."""
+    unit, size = next(
+        (unit, size) for unit, size in (("hours", 3600), ("minutes", 60), ("seconds", 0)) if seconds >= size
+    )
+    return f"{seconds / (size or 1):.1f} CPU {unit}"

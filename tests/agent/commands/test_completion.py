@@ -1,0 +1,58 @@
+"""The scripts are run by the shells that they are for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from agent.commands.completion import script
+
+
+@pytest.fixture(scope="module")
+def completed():
+    """Return what bash offers for the last of some words."""
+    text = script("bash")
+
+    def ask(*words):
+        program = f"""{text}
+COMP_WORDS=({" ".join(repr(word) for word in words)})
+COMP_CWORD={len(words) - 1}
+_shtab_agent agent {words[-1]!r} {words[-2]!r}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+        done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=30)
+        return done.stdout.split()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["agent", "sta"], {"status"}),
+        (["agent", "--inter"], {"--interval"}),
+        (["agent", "run", "--dur"], {"--duration"}),
+        (["agent", "--level", ""], {"basic", "detailed", "all"}),
+        (["agent", "check", "--collector", "mem"], {"memory"}),
+        (["agent", "--no-collector", "gp"], {"gpu"}),
+        (["agent", "--common-dims", "instance_t"], {"instance_type"}),
+        (["agent", "plan", "--for", "ho"], {"host"}),
+        (["agent", "plan", "--format", ""], {"text", "json", "emf"}),
+        (["agent", "completion", ""], {"bash", "zsh"}),
+        (["agent", "help", "da"], {"dashboard"}),
+    ],
+)
+def test_bash_completes_commands_options_and_values(completed, words, offered):
+    assert {*completed(*words)} == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_real_command_prints_a_script_that_the_shell_can_read(agent, shell):
+    done = agent.run("completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "agent chipwatch\n" in done.stdout
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True, timeout=30)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.collectors.openmetrics.endpoint import Endpoint
+from agent.commands import sample as report
+from agent.commands.sample import field_docs, sample_config
+from agent.config.convert import options_of
+from agent.config.options import Config
+
+
+@dataclass(frozen=True)
+class Documented:
+    """Options of all kinds."""
+
+    plain: int = 1
+    """A number."""
+    long: tuple[str, ...] = ("a", 'b"')
+    """A list
+    over two lines."""
+    bare: bool = True
+    table: Mapping[str, int] = field(default_factory=lambda: {"a": 1})
+    unset: float | None = None
+    """Not set."""
+    path: Path = Path("/x")
+    """A path."""
+
+
+def test_the_text_below_a_field_is_what_is_told_of_it():
+    assert field_docs(Documented) == {
+        "plain": "A number.",
+        "long": "A list over two lines.",
+        "unset": "Not set.",
+        "path": "A path.",
+    }
+
+
+def test_a_class_without_a_source_has_no_texts():
+    made = dataclasses.make_dataclass("Made", [("a", int, 1)])
+    assert field_docs(made) == {}
+    assert field_docs(int) == {}
+
+
+def test_every_kind_of_default_is_toml():
+    lines = list(report._options(Documented))
+    assert lines == [
+        "#   A number.",
+        "# plain = 1",
+        "#   A list over two lines.",
+        '# long = ["a", "b\\""]',
+        "# bare = true",
+        "# table = {a = 1}",
+        "#   Not set.",
+        '# unset = ""  # not set',
+        "#   A path.",
+        '# path = "/x"',
+    ]
+
+
+def test_every_option_of_the_sample_is_explained():
+    sample = sample_config().splitlines()
+    bare = [
+        line
+        for above, line in zip(["", *sample], sample, strict=False)
+        if re.match(r"# \w+ = ", line) and not above.startswith("#   ")
+    ]
+    assert bare == []
+
+
+def test_general_options_that_are_not_tables_come_first_and_once():
+    text = sample_config()
+    head = text.partition("[collectors.")[0]
+    for option in {*options_of(Config)} - {"collectors", "processors", "sinks"}:
+        assert len(re.findall(rf"^# {option} = ", head, re.MULTILINE)) == 1, option
+
+
+def test_the_sample_shows_the_options_of_tables_within_a_table():
+    text = sample_config()
+    block = text.partition("#   [collectors.openmetrics.endpoints.NAME]\n")[2].partition("\n\n")[0]
+    table = tomllib.loads("\n".join(line.removeprefix("#   ") for line in block.splitlines()))
+    assert {*table} == {field.name for field in dataclasses.fields(Endpoint)}
+
+
+def test_the_sample_of_one_plugin_has_its_options_only():
+    tables = tomllib.loads(re.sub(r"^# (?=\[|\w+ = )", "", sample_config("disk"), flags=re.MULTILINE))
+    assert {name: {*of} for name, of in tables.items()} == {"collectors": {"disk"}}
+    assert "paths" in tables["collectors"]["disk"]
+    assert tomllib.loads(sample_config("stdout")) == {}

@@ -1,0 +1,223 @@
+"""What a run says on standard error, by the real command and a CloudWatch on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.load import seconds_since
+
+LONG = 60.0
+FEW = ("--collector", "cpu", "--collector", "memory")
+QUICK = (*FEW, "--interval", "0.2", "--window", "0.4", "--flush", "0.2")
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z chipwatch: ")
+
+
+@pytest.fixture
+def cloud():
+    """A CloudWatch that refuses connections until it listens."""
+    with CloudwatchDouble(listen=False) as double:
+        yield double
+
+
+@pytest.fixture
+def start(agent, cloud, tmp_path):
+    """Start an agent that sends to `cloud`."""
+
+    def start(*words, env=None, **options):
+        sink = ("--sink", "cloudwatch", "--region", "us-east-1", "--endpoint-url", cloud.url, "--dim", "rack=7")
+        given = environment() | (env or {})
+        return agent.start(*sink, "--spool", tmp_path / "spool", *words, env=given, **options)
+
+    return start
+
+
+def said(running):
+    """Return the lines so far, without their time, which each has."""
+    lines = running.errors().splitlines()
+    assert all(STAMP.match(line) for line in lines), lines
+    return [STAMP.sub("", line) for line in lines]
+
+
+def wait_for(until, running, text):
+    return until(lambda: next((line for line in said(running) if text in line), None), LONG)
+
+
+def test_a_run_says_what_it_collects_where_it_sends_how_to_look_and_how_it_ended(start, cloud, until, tmp_path):
+    cloud.listen()
+    running = start(*QUICK)
+    first = wait_for(until, running, "accepted")
+    time.sleep(1.0)
+    collects, sends, *rest = said(running)
+    assert re.fullmatch(r"[\d.]+ collects cpu \(\d+ CPUs?\), memory \([\d.]+ GiB\) every 0.2 s", collects)
+    assert sends == (
+        f"cloudwatch: namespace Chipwatch, endpoint {cloud.url}, region us-east-1, a point every 0.4 s for each series;"
+        f" first points in about 0.6 s; unsent points are kept in {tmp_path / 'spool'} (now 0)"
+    )
+    assert re.fullmatch(
+        r"cloudwatch: first \d+ points? accepted; see CloudWatch > All metrics > Chipwatch > rack", first
+    )
+    assert rest == [first], "steady health is silent"
+    assert running.stop()[0] == 0
+    ledger = said(running)[-1]
+    found = re.fullmatch(r"stopping: collected ([\d,]+), sent ([\d,]+), rejected 0, kept 0", ledger)
+    assert found, ledger
+    assert found[1] == found[2] == f"{len(cloud.datums):,}"
+
+
+def test_an_outage_is_said_at_its_beginning_and_at_its_end(start, cloud, until):
+    running = start(*QUICK)
+    trouble = wait_for(until, running, "cannot send")
+    assert re.fullmatch(
+        r"cloudwatch: cannot send, \d+ points? kept, next try within 60 s \(Could not connect to .*\)", trouble
+    )
+    cloud.listen()
+    wait_for(until, running, "caught up")
+    _, _, again, first, caught_up = [line for line in said(running) if line != trouble]
+    assert re.fullmatch(r"cloudwatch: sending again after [\d.]+ s; \d+ points kept, 0 lost", again)
+    assert first.startswith("cloudwatch: first ")
+    assert re.fullmatch(r"cloudwatch: caught up: \d+ points in [\d.]+ s", caught_up)
+
+
+def test_what_waits_at_the_end_is_said_and_again_at_the_next_start(start, cloud, until):
+    running = start(*QUICK)
+    wait_for(until, running, "cannot send")
+    assert running.stop()[0] == 0
+    kept = re.search(r"stopping: collected (\d+), sent 0, rejected 0, kept \1$", said(running)[-1])
+    assert kept, said(running)
+    cloud.listen()
+    running = start(*QUICK)
+    wait_for(until, running, "caught up")
+    assert said(running)[1].endswith(f"(now {kept[1]})")
+
+
+def test_first_points_are_there_20_seconds_after_the_start_with_all_defaults(start, cloud, until):
+    cloud.listen()
+    begun = time.monotonic()
+    running = start(*FEW)
+    wait_for(until, running, "accepted")
+    assert seconds_since(begun) < 20.0
+
+
+# -- scripts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("--once",), ("--duration", "1")])
+def test_a_script_hears_nothing_when_all_went_well_and_all_of_it_on_request(agent, words):
+    quiet = agent.run(*words, *FEW, "--interval", "0.2")
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    told = agent.run(*words, "-v", *FEW, "--interval", "0.2")
+    first, *_, last = told.stderr.splitlines()
+    assert re.search(r"Z chipwatch: [\d.]+ collects cpu ", first)
+    assert "chipwatch: stopping: collected" in last
+
+
+def test_a_script_hears_what_went_wrong(agent, cloud):
+    sink = ("--sink", "cloudwatch", "--region", "us-east-1", "--endpoint-url", cloud.url)
+    done = agent.run("--once", *sink, *FEW, env=environment())
+    assert done.returncode == 1
+    assert "cannot send" in done.stderr
+    assert "stopping: collected" in done.stderr.splitlines()[-1]
+
+
+def test_a_reader_that_leaves_ends_the_run_without_a_word(agent):
+    done = subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "{agent.command[0]}" {" ".join(QUICK[:6])} | head -1'],
+        capture_output=True, text=True, env=agent.env(), timeout=LONG, check=False,
+    )  # fmt: skip
+    assert json.loads(done.stdout)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+# -- forms ----------------------------------------------------------------------------------------------------------
+
+
+def test_at_a_terminal_each_line_has_the_time_of_day(agent):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*agent.command, *FEW, "--once", "-v"], env=agent.env(), stdout=subprocess.DEVNULL, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        text = b""
+        try:
+            while part := os.read(ours, 1 << 16):
+                text += part
+        except OSError:  # Linux's end of a terminal
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(LONG) == 0
+    lines = text.decode().splitlines()
+    assert len(lines) == 3
+    assert all(re.match(r"\d\d:\d\d:\d\d chipwatch: ", line) for line in lines)
+
+
+def test_under_journald_each_line_has_its_priority_and_no_time(agent, tmp_path):
+    with (tmp_path / "journal").open("w+") as journal:
+        status = os.fstat(journal.fileno())
+        env = agent.env(JOURNAL_STREAM=f"{status.st_dev}:{status.st_ino}")
+        words = [*agent.command, "--once", "-v", "--collector", "cpu", "--collector", "ipu"]
+        subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=journal, timeout=LONG, check=False)
+        lines = (tmp_path / "journal").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("<3>chipwatch: ipu: no IPU")]) == 1
+    assert len([line for line in lines if line.startswith("<6>chipwatch: ")]) == len(lines) - 1 == 3
+
+
+def test_a_container_gets_json_on_request(agent):
+    done = agent.run("--once", "-v", "--log-format", "json", *FEW)
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all(record.keys() == {"time", "level", "message"} and record["level"] == "info" for record in records)
+    assert records[-1]["message"].startswith("stopping: ")
+
+
+# -- SIGHUP ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_configuration_takes_the_place_of_the_old_one_and_a_bad_one_is_refused(start, cloud, until, tmp_path):
+    cloud.listen()
+    file = tmp_path / "chipwatch.toml"
+    file.write_text('collector = ["cpu"]\n')
+    running = start("--config", file, *QUICK[4:])
+    wait_for(until, running, "accepted")
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(until, running, "the configuration has not changed")
+    file.write_text('collector = ["cqu"]\n')
+    running.process.send_signal(signal.SIGHUP)
+    refused = wait_for(until, running, "the old one goes on")
+    assert "cqu" in refused
+    sent = len(cloud.datums)
+    until(lambda: len(cloud.datums) > sent)
+    file.write_text('collector = ["memory"]\nlevel = "detailed"\n')
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(until, running, "collects memory ")
+    until(lambda: any(datum.name.startswith("memory.") for datum in cloud.datums))
+    assert not any("Traceback" in line for line in said(running))
+    assert running.stop()[0] == 0
+    assert [line for line in said(running) if line.startswith("stopping")][-1].endswith("kept 0")
+
+
+def test_a_terminal_that_is_closed_ends_the_run(agent):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*agent.command, "-v", *FEW, "--interval", "0.2"],
+        env=agent.env(), stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # noqa: PLW1509
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        said = b""
+        while b"collects" not in said:
+            said += os.read(ours, 1 << 16)
+        os.close(ours)  # the kernel sends SIGHUP to whose terminal it was
+        assert process.wait(LONG) == 0
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,192 @@
+"""A command on a terminal, wrapped: its output, its progress bar, its keys and the shell's job control are its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+
+LONG = 60.0
+PROGRAM = """
+import sys, time
+for n in range(200):
+    print(f"line {n}", flush=True)
+    if n % 10 == 9:
+        sys.stderr.write(f"\\r{n // 2 + 1:3} % |{'#' * (n // 20):10}|")
+        sys.stderr.flush()
+        time.sleep(0.05)
+sys.stderr.write("\\n")
+"""
+LEADER = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+FAILING = """
+import os
+from agent.collectors.memory import MemoryCollector
+
+class Failing(MemoryCollector):
+    def collect(self, at):
+        os.write(2, b"printed by a library")
+        raise RuntimeError("no reading")
+"""
+
+
+class Terminal:
+    """A pseudo-terminal with a program as the leader of its session."""
+
+    def __init__(self, command, env):
+        self._master, its = pty.openpty()
+        words = [sys.executable, "-c", LEADER, *map(str, command)]
+        self.process = subprocess.Popen(words, stdin=its, stdout=its, stderr=its, env=env, start_new_session=True)
+        os.close(its)
+        self.text = ""
+
+    def read(self):
+        """Take what was printed within a moment; return whether the terminal is still open."""
+        if select.select([self._master], [], [], 0.05)[0]:
+            with contextlib.suppress(OSError):  # EIO: all programs have closed it
+                data = os.read(self._master, 65536)
+                self.text += data.decode().replace("\r\n", "\n")
+                return bool(data)
+            return False
+        return True
+
+    def until(self, pattern):
+        """Wait for a text that matches, and forget all up to there; return the match."""
+        deadline = time.monotonic() + LONG
+        while not (found := re.search(pattern, self.text)):
+            assert self.read(), f"the terminal has closed after {self.text!r}"
+            assert time.monotonic() < deadline, f"what the test waits for does not come after {self.text!r}"
+        self.text = self.text[found.end() :]
+        return found
+
+    def type(self, keys):
+        os.write(self._master, keys.encode())
+
+    def close(self):
+        os.close(self._master)  # hangs up: the kernel ends what runs on it
+        self.process.kill()
+        self.process.wait(LONG)
+
+
+@pytest.fixture
+def terminal(agent, agent_command):
+    """Start a program on a terminal of its own, where `agent` is on the path."""
+    started = []
+
+    def start(*command, **env):
+        path = f"{os.path.dirname(agent_command[0])}:{os.environ['PATH']}"  # noqa: PTH120
+        started.append(Terminal(command, agent.env(PATH=path, **env)))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_two_hundred_lines_and_a_progress_bar_survive_while_a_collector_fails(terminal, plugins_folder, tmp_path):
+    plugins_folder.add("failing", FAILING, collectors=[("failing", "Failing")])
+    bare = terminal(sys.executable, "-c", PROGRAM)
+    while bare.read():
+        pass
+    words = ("--interval", "0.1", "--collector", "failing", "--collector", "process", "--log-level", "debug")
+    env = {"PYTHONPATH": plugins_folder.folder, "STATE_DIRECTORY": tmp_path / "state"}
+    wrapped = terminal("agent", *words, "--", sys.executable, "-c", PROGRAM, **env)
+    while wrapped.read():
+        pass
+    assert bare.text.count("\n") == 201
+    assert "\r100 % |#########" in bare.text
+    assert wrapped.text.startswith(bare.text)
+    first, *lines = wrapped.text.removeprefix(bare.text).splitlines()
+    assert first.startswith(f"chipwatch: {sys.executable} ended with 0 after ")
+    assert lines[0].startswith("  CPU ")
+    assert re.fullmatch(rf"chipwatch: \d+ errors? logged in {tmp_path}/state/command.log", lines[-1])
+    assert "collector failing: failed: no reading" in (tmp_path / "state/command.log").read_text()
+
+
+def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, tmp_path):
+    bash = shutil.which("bash")
+    if not bash:
+        pytest.skip("there is no bash")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys, time\n"
+        "def told(number, frame):\n"
+        "    os.write(1, b'heard %d\\n' % number)\n"
+        "    sys.exit(7)\n"
+        "signal.signal(signal.SIGINT, told)\n"
+        "word = input('word? ')\n"
+        "print('got', word, flush=True)\n"
+        "while True: time.sleep(60)\n"
+    )
+    shell = terminal(bash, "--norc", "--noprofile", "-i", PS1="prompt> ", TERM="dumb")
+    shell.until("prompt> ")
+    shell.type(f"agent --collector memory -- {sys.executable} {program}\n")
+    shell.until(r"word\? ")
+    shell.type("\x1a")
+    shell.until("Stopped.*\n.*prompt> ")
+    shell.type("ps -o stat= $(jobs -p) | cut -c1\n")
+    shell.until("\nT\n")
+    shell.type("fg\n")
+    shell.until("agent .*\n")
+    shell.type("swordfish\n")
+    shell.until("got swordfish\n")
+    shell.type("\x03")
+    shell.until(f"heard {int(signal.SIGINT)}\n(.|\n)*chipwatch: .* ended with 7 after .*\n(.|\n)*prompt> ")
+    assert "heard" not in shell.text
+    shell.type("echo code $?\n")
+    shell.until("\ncode 7\n")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("SLURM_LOCALID", "3"), ("LOCAL_RANK", "1")])
+def test_only_the_first_process_of_a_job_on_a_machine_prints_a_summary(agent, variable, value):
+    assert agent.run("--collector", "memory", "--", "true", env={variable: value}).stderr == ""
+    assert agent.run("--collector", "memory", "--", "true", env={variable: 0}).stderr.startswith(
+        "chipwatch: true ended"
+    )
+
+
+def test_gpus_are_in_the_summary_and_what_is_sent_stays_at_its_level(agent, tmp_path):
+    try:
+        library = build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    driver = Driver(tmp_path, "h100", 2)
+    for gpu in driver.gpus:
+        gpu["field"]["83"] = "1000000@650000"  # mJ, and mW by which it rises
+    driver.write()
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
+    points = tmp_path / "points.jsonl"
+    env = {
+        "LD_LIBRARY_PATH": library.parent,
+        VARIABLE: driver.path,
+        "CHIPWATCH_COLLECTORS__NVIDIA__PROC": tmp_path / "proc",
+        "CHIPWATCH_SINKS__STDOUT__PATH": points,
+    }
+    program = "import time; time.sleep(4)"
+    words = ("--interval", "0.2", "--collector", "nvidia", "--format", "json")
+    done = agent.run(*words, "--", sys.executable, "-c", program, env=env)
+    lines = done.stderr.splitlines()
+    title, *rows = (line.split() for line in lines if line.startswith(("  GPU", "    ")))
+    assert title == ["GPU", "util", "mean", "p95", "memory", "peak", "energy", "throttled"]
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert all(float(row[row.index("Wh") - 1]) > 0.2 for row in rows)
+    sent = points.read_text()
+    assert '"gpu.utilization"' in sent
+    assert '"gpu.energy"' not in sent
+    written = sent.count("\n")
+    assert lines[-1] == f"  sent      stdout {written:,} of {written:,} points"
