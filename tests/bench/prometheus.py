@@ -123,7 +123,7 @@ for line in sys.stdin:
         connection.close()
     finally:
         child.kill()
-        child.wait()
+        child.communicate()  # closes the pipes
     how = f"CPU of the server's process for a scrape with gzip of a page of {SERIES} series that is written already; mean of 100"
     return [Figure("Prometheus, further scrape of a tick", "ms", FURTHER, values[1:], how)]
 
