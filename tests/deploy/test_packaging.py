@@ -102,10 +102,17 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
     assert '"name": "memory.utilization"' in run(tmp_path / "venv/bin/agent", "--once", cwd=tmp_path, env=env)
 
 
+def test_git_gives_the_same_program(tmp_path):
+    run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "--quiet",
+        "--target", tmp_path, f"git+file://{ROOT}")  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert run(tmp_path / "bin/agent", "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"
+
+
 # -- where it is installed from ----------------------------------------------------------------------------------
 
 INSTALLS = re.compile(r"\b(?:pip3?|pipx|uvx?|easy_install)\b.*\b(?:install|download|run|add|sync)\b.*\bchipwatch\b")
-HELD = re.compile(r"--no-index|--require-hashes|\.whl\b")
+HELD = re.compile(r"--no-index|--require-hashes|\.whl\b|@ git\+https://")
 
 
 def bare(text):
@@ -125,6 +132,7 @@ def bare(text):
         ('"$${pip[@]}" install "$${from[@]}" "chipwatch==$${given[version]}"', True),
         ("pip install --no-index --find-links dist/wheelhouse 'chipwatch[cloudwatch]'", False),
         ("pip install --require-hashes -r chipwatch.txt", False),
+        ("pipx install 'chipwatch[cloudwatch] @ git+https://HOST/chipwatch.git@v0.1.0'", False),
         ("helm install chipwatch helm/chipwatch", False),
     ],
 )

@@ -76,6 +76,16 @@ class Terminal:
     def type(self, keys):
         os.write(self._master, keys.encode())
 
+    def ask(self, line, pattern):
+        """Type a line and wait for a match; a shell that sets the terminal right may discard what came too soon."""
+        deadline = time.monotonic() + LONG
+        while not self.text and time.monotonic() < deadline:
+            self.type(line)
+            again = time.monotonic() + 3
+            while not self.text and time.monotonic() < again:
+                self.read()
+        return self.until(pattern)
+
     def close(self):
         os.close(self._master)  # hangs up: the kernel ends what runs on it
         self.process.kill()
@@ -138,17 +148,14 @@ def test_keys_and_job_control_reach_the_command_as_without_the_agent(terminal, t
     shell.until(r"word\? ")
     shell.type("\x1a")
     shell.until("Stopped.*\n.*prompt> ")
-    shell.type("ps -o stat= $(jobs -p) | cut -c1\n")
-    shell.until("\nT\n")
-    shell.type("fg\n")
-    shell.until("agent .*\n")
+    shell.ask("ps -o stat= $(jobs -p) | cut -c1\n", "\nT\n.*prompt> ")
+    shell.ask("fg\n", "agent .*\n")
     shell.type("swordfish\n")
     shell.until("got swordfish\n")
     shell.type("\x03")
     shell.until(f"heard {int(signal.SIGINT)}\n(.|\n)*chipwatch: .* ended with 7 after .*\n(.|\n)*prompt> ")
     assert "heard" not in shell.text
-    shell.type("echo code $?\n")
-    shell.until("\ncode 7\n")
+    shell.ask("echo code $?\n", "\ncode 7\n")
 
 
 @pytest.mark.parametrize(("variable", "value"), [("SLURM_LOCALID", "3"), ("LOCAL_RANK", "1")])

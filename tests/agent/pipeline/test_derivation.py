@@ -135,7 +135,7 @@ def test_the_clock_runs_processors_between_the_collectors_and_the_routes():
         points = pipeline.gather(7, 30.0)
     finally:
         pipeline.close(0)
-    assert [(point.metric.name, point.value, point.at) for point in points] == [
+    assert {(point.metric.name, point.value, point.at) for point in points} == {
         ("test.read", 4.0, 7),
         ("test.derived", 4.0, 7),
-    ]
+    }

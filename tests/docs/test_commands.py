@@ -1,0 +1,175 @@
+"""Every command line of README and docs runs, or says which test runs its like, or why none does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_links import PAGES
+from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.monitoring import MonitoringDouble
+
+ROOT = Path(__file__).parents[2]
+NO_COMMANDS = re.compile(
+    r'collector\.collect|[\[{}"]|[\w."*]+ += |module "|\S+Z? chipwatch: |chipwatch: |\d|\w+ +(dimensions|absent) '
+)
+"""How a block begins that holds no commands: a configuration, Terraform, JSON, what a command prints."""
+ASSIGNED = re.compile(r"\w+=.*")
+ELSEWHERE = {
+    r"pip install \S+chipwatch-\S+\.whl\[": "tests/deploy/test_packaging.py::test_the_wheel_works_where_there_is_no_source",
+    r"pip install chipwatch\[\w+\] @ git": "tests/deploy/test_packaging.py::test_git_gives_the_same_program",
+    r"pip install --no-index": "tests/deploy/test_boot.py::test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_and_is_gone_afterwards",
+    r"pip install --(require-hashes|no-deps)": "`make run` installs in this way",
+    r"pip uninstall": "a command of pip alone",
+    r"(pipx|uv tool) (un)?install": "neither is a dependency for development",
+    r"pip download .* pip$": "downloads pip from the index",
+    r"moto_server": "tests/e2e/test_moto.py::test_this_machines_metrics_appear",
+    r"docker run": "tests/deploy/test_container.py::test_it_reads_the_host_with_nothing_but_read_only_mounts",
+    r"docker push": "needs a registry",
+    r"helm (install|test)": "tests/deploy/test_helm.py::test_helm_3_installs_upgrades_tests_and_removes_it",
+    r"aws (iam|logs|ssm|s3) ": "needs an account",
+    r"aws ecs register": "tests/deploy/test_ecs.py::test_ecs_takes_every_task_definition",
+    r"aws ecs create-service": "tests/deploy/test_ecs.py::test_the_daemon_becomes_a_daemon_service",
+    r"do aws cloudwatch|aws cloudwatch put-dashboard": "needs an account",
+    r"(do )?gcloud monitoring ": "needs an account",
+    r"(jq|sed|sha256sum|cd|export|head|while|done)\b": "a program of the system",
+    r"neuron-monitor(-cloudwatch\.py)?\b": "a program of AWS; the agent gets a record of neuron-monitor here",
+}
+"""Commands that do not run here: the test that runs the like, or the reason why none does."""
+
+
+def blocks(text: str) -> list[list[str]]:
+    """Return the indented blocks, and those between fences that name no language."""
+    text = re.sub(r"^```\w+\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```\n(.*?)^```$", lambda found: re.sub("(?m)^", "    ", found[1]), text, flags=re.MULTILINE | re.DOTALL
+    )
+    return [
+        [line.strip() for line in found[0].splitlines() if line.strip()]
+        for found in re.finditer(r"(?:(?<=\n\n)|\A)(?: {4,}\S.*\n|\n(?= {4}))+", text)
+    ]
+
+
+def lines(text: str) -> list[str]:
+    """Return the command lines of a page: those of its blocks, and those in the tables."""
+    tables = "\n".join(re.findall(r"(?m)^\|.*", text)).replace(r"\|", "|")
+    found = re.findall(r"`((?:[\w-]+ \| )?(?:\.venv/bin/)?agent [^`]+)`", tables)
+    for block in blocks(text):
+        if NO_COMMANDS.match(block[0]):
+            continue
+        shown = [line.removeprefix("$ ") for line in block if line.startswith("$ ")] or block
+        whole = ""
+        for line in shown:
+            whole += line.removesuffix("\\")
+            if not line.endswith("\\") and whole.count("'") % 2 == 0:
+                found.append(whole)
+                whole = ""
+        assert not whole, f"a command line without an end: {whole}"
+    return found
+
+
+def commands(line: str) -> list[tuple[str, ...]]:
+    """Return the words of each command of a line, without variables before it and the files that it writes to."""
+    parts: list[list[str]] = [[]]
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    for word in words:
+        if word.strip("();&|") == "":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    for part in parts:
+        del part[next((n for n, word in enumerate(part) if word.startswith(">")), len(part)) :]
+        while part and ASSIGNED.fullmatch(part[0]):
+            del part[0]
+    return [(Path(part[0]).name, *part[1:]) for part in parts if part]
+
+
+ALL = {words for page in PAGES for line in lines(page.read_text()) for words in commands(line)}
+OURS = sorted(words for words in ALL if words[0] == "agent")
+OTHERS = sorted(" ".join(words) for words in ALL if words[0] not in ("agent", "make", "python"))
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    """The environment of an agent for which both clouds are on loopback."""
+    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google:
+        yield environment(
+            AWS_REGION="us-east-1",
+            CHIPWATCH_SINKS__CLOUDWATCH__ENDPOINT_URL=cloudwatch.url,
+            CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
+            CHIPWATCH_SINKS__GOOGLE__INSECURE="true",
+            CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",
+        )
+
+
+@pytest.fixture(scope="module")
+def folder(agent_command, tmp_path_factory):
+    """Where a user would be, with the files that the command lines name."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "train.py").write_text("print('loss 0.31')\n")
+    with (folder / "chipwatch.toml").open("w") as file:
+        subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
+    return folder
+
+
+def harmless(words: tuple[str, ...]) -> list[str]:
+    """Return the options and command of a command line, changed so that it ends soon and finds what it names."""
+    ours = list(words[1:])
+    for option, value in {"--pid": str(os.getpid()), "--endpoint-url": None, "--duration": None}.items():
+        if option in ours:
+            at = ours.index(option)
+            ours[at : at + 2] = [option, value] if value else []
+    runs = not ours or ours[0].startswith("-") or ours[0] == "run"
+    return [*ours, "--once"] if runs and not {"--", "--once"} & set(ours) else ours
+
+
+@pytest.mark.parametrize("words", OURS, ids=" ".join)
+def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
+    record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
+    env = clouds | {
+        "CHIPWATCH_DIMS__INSTANCE_ID": f"i-{OURS.index(words):08}",  # Google takes a series from one agent only
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "STATE_DIRECTORY": agent.folder / "state",
+    }
+    if words[1] in ("health", "status"):
+        running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
+        until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
+    stdin = {"stdin": None, "input": " ".join(record.split()) + "\n"} if "--stdin" in words else {}
+    done = agent.run(*harmless(words), env=env, cwd=folder, **stdin)
+    absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)
+    assert done.returncode == bool(absent), done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("target", sorted({words[1] for words in ALL if words[0] == "make"}))
+def test_a_target_of_make_is_there(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", sorted({words[2] for words in ALL if words[:2] == ("python", "-m")}))
+def test_a_module_is_there(module):
+    assert find_spec(f"{module}.__main__")
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_a_command_of_others_has_a_test_or_a_reason(command):
+    found = [what for pattern, what in ELSEWHERE.items() if re.match(pattern, command)]
+    assert len(found) == 1, (
+        f"{command}: add it to ELSEWHERE, with the test that runs the like or the reason why none does"
+    )
+    if "::" in found[0]:
+        file, name = found[0].split("::")
+        assert f"def {name}(" in (ROOT / file).read_text()
+
+
+@pytest.mark.parametrize("pattern", ELSEWHERE)
+def test_no_reason_is_left_over(pattern):
+    assert any(re.match(pattern, command) for command in OTHERS)

@@ -1,0 +1,34 @@
+"""The links of README, docs and the pages of deployment lead somewhere, and docs/README.md names every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "ecs-sidecar/README.md")]
+PAGES += [*ROOT.glob("docs/*.md"), *ROOT.glob("helm/*/README.md"), *ROOT.glob("terraform/*/README.md")]
+
+
+def anchors(page):
+    """Return the headings of a page in the form of links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_to_a_file_and_a_heading(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?m)^    .*", "", page.read_text())):
+        if not re.match(r"\w+:", link):
+            path, _, heading = link.partition("#")
+            there = page.parent / path if path else page
+            assert there.exists(), link
+            assert not heading or heading in anchors(there), link
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs/README.md").read_text()
+    missing = [page.name for page in ROOT.glob("docs/*.md") if f"({page.name})" not in index]
+    assert missing == ["README.md"]

@@ -1,0 +1,120 @@
+"""What README and docs/troubleshooting.md show is what the agent prints; numbers and addresses may differ."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import pty
+import re
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_commands import blocks
+from tests.doubles.cloudwatch import DENIED, CloudwatchDouble, environment
+from tests.doubles.imds import Imds
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+FAULTS = (ROOT / "docs/troubleshooting.md").read_text()
+QUICK = ("--once", "--interval", "0.1", "--collector")
+SENDING = (*QUICK, "cpu,memory", "--sink", "cloudwatch", "--region", "us-east-1")
+LONG = 30.0
+
+
+def pattern(text):
+    """Return the words of a text, where a number is N and an address URL."""
+    return re.sub(r"[\d.]+", "N", re.sub(r"https?://[\w.:]+/?", "URL", text)).split()
+
+
+def shown(heading):
+    """Return the message of the agent below a heading of the page."""
+    section = FAULTS[FAULTS.index(f"\n## {heading}\n") :]
+    return re.search(r"^ +(chipwatch: .*)$", section, re.MULTILINE)[1]
+
+
+def holds(text, message):
+    return any(pattern(message) == pattern(line[line.find("chipwatch: ") :]) for line in text.splitlines())
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc of a machine with NVIDIA's driver."""
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
+    return tmp_path / "proc"
+
+
+def test_the_table_in_readme_is_what_a_terminal_shows(agent, proc, tmp_path):
+    try:
+        library = build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    command, *table = next(block for block in blocks(README) if block[0].startswith("$ "))
+    env = {
+        "LD_LIBRARY_PATH": library.parent,
+        VARIABLE: Driver(tmp_path, "h100").path,
+        "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
+    }
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 110))
+    words = [*agent.command, *command.split()[2:], "--once"]
+    with subprocess.Popen(words, env=agent.env(**env), stdout=theirs, stderr=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        text = b""
+        try:
+            while part := os.read(ours, 1 << 16):
+                text += part
+        except OSError:  # Linux's end of a terminal
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(LONG) == 0
+    printed = re.sub(r"\x1b\[[\d;?]*\w", "", text.decode())
+    assert [pattern(line) for line in table] == [pattern(line) for line in printed.splitlines() if line.strip()]
+
+
+def test_a_service_that_cannot_be_reached(agent):
+    with CloudwatchDouble(listen=False) as cloud:
+        done = agent.run(*SENDING, "--endpoint-url", cloud.url, env=environment())
+    assert holds(done.stderr, shown("Nothing arrives"))
+
+
+def test_a_permission_that_is_missing(agent):
+    with CloudwatchDouble() as cloud:
+        cloud.weather = lambda: DENIED
+        done = agent.run(*SENDING, "--endpoint-url", cloud.url, env=environment())
+    assert holds(done.stderr, shown("The permission is missing"))
+
+
+def test_credentials_that_are_missing(agent):
+    env = environment(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+    done = agent.run(*SENDING, "--endpoint-url", "http://127.0.0.1:9", env=env)
+    assert holds(done.stderr, shown("No credentials"))
+
+
+def test_a_hop_limit_that_is_too_low(agent, tmp_path):
+    hardware = {"sys_vendor": "Amazon EC2", "product_name": "p5.48xlarge", "board_asset_tag": "i-0abc1234567890def"}
+    (tmp_path / "class/dmi/id").mkdir(parents=True)
+    for name, value in hardware.items():
+        (tmp_path / "class/dmi/id" / name).write_text(f"{value}\n")
+    service = Imds()
+    service.hops = "hang"
+    env = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}
+    done = agent.run(*QUICK, "memory", "--sys", tmp_path, "--common-dims", "instance_id,ami_id", env=env)
+    service.close()
+    assert holds(done.stderr, shown("The hop limit"))
+
+
+def test_a_dimension_that_is_misspelt(agent):
+    done = agent.run(*QUICK, "memory", "--common-dims", "instanceid")
+    assert holds(done.stderr, shown("Wrong dimensions"))
+
+
+@pytest.mark.skipif(bool(ctypes.util.find_library("nvidia-ml")), reason="NVIDIA's library is here")
+def test_a_driver_whose_library_is_missing(agent, proc):
+    done = agent.run(*QUICK, "nvidia", env={"CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc})
+    assert holds(done.stderr, shown("No GPU is seen"))
