@@ -92,7 +92,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--once", "train.py"], "train.py: neither an option nor a command; write a command to wrap after --; see agent run --help"),
         (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
         (["check", "--", "true"], "check: takes no command after --; only run does"),
-        (["--pid", "1", "--", "true"], "pid: --pid and a command after -- exclude each other"),
+        (["--pid", "1", "--", "true"], "--pid 1: the command after -- is watched instead; leave one of them out"),
         (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
         (["--log-level", "x"], "--log-level x: no such choice; choose from: debug, info, warning, error"),
         (["--sink", "stdot"], "--sink stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),

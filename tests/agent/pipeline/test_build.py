@@ -255,7 +255,7 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
         ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
         ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
         ({"collector": ["load"], "names": "nobodys"}, "--names nobodys: no such naming profile"),
-        ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "dim: 'team'='caf\\udce9' is not UTF-8"),
+        ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "--dim 'team'='caf\\udce9': expected UTF-8"),
     ],
 )  # fmt: skip
 def test_validating_finds_what_assembling_would(installed, tmp_path, options, line):

@@ -153,7 +153,7 @@ def test_a_role_that_is_no_role_costs_no_data(make_sink, points, monkeypatch):
     with RawServer([http(400, told)]) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
         with pytest.raises(
-            Refused, match="AssumeRole answers 400 ValidationError: choose another role \\(x is invalid\\)"
+            Refused, match="choose another role \\(x is invalid\\) \\(AssumeRole answers 400 ValidationError\\)"
         ):
             make_sink(role_arn="arn:aws:iam::123456789012:role/x").write(points())
 

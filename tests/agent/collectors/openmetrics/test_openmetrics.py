@@ -117,7 +117,7 @@ TROUBLES = {
     "bomb": "the page has more than 100000 bytes (max_bytes)",
     "cut_gzip": "the answer is incomplete",
     "no_gzip": "the answer is not gzip, though its Content-Encoding says so",
-    "fail": "the answer is status 500",
+    "fail": "the answer has the status 500",
     "html": "the answer is text/html, not metrics",
     "redirect": "the answer is a redirect, which is not followed",
     "no_http": "the answer is not valid HTTP (BadStatusLine)",
