@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 
 from agent.errors import Refused, Retryable
 from sinks.cloudwatch.answers import Answer, Stale, foreign
-from sinks.cloudwatch.session import ODD, make_client, renew
+from sinks.cloudwatch.session import UNEXPECTED, make_client, renew
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
@@ -100,7 +100,7 @@ class Client:
         except failures.BotoCoreError as problem:
             self.close()
             raise Refused(str(problem)) from problem
-        except ODD as problem:
+        except UNEXPECTED as problem:
             raise Retryable(f"botocore cannot read CloudWatch's answer: {type(problem).__name__}") from None
         finally:
             self._body = b""

@@ -112,7 +112,7 @@ def test_the_unit_is_that_of_the_new_scale():
     assert (point.metric.unit, point.value, dict(point.dims)) == ("MBy", 2.0, {"path": "/"})
 
 
-def test_native_names_need_nobody():
+def test_native_names_need_no_renamer():
     assert renamer("native") is None
 
 
