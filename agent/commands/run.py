@@ -135,7 +135,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if sink.uses_stdout:
+        if sink.uses_standard_output:
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -145,7 +145,7 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    for_script = all(getattr(sink, "uses_stdout", False) for sink in build_sinks(config).values()) and not (
+    for_script = all(getattr(sink, "uses_standard_output", False) for sink in build_sinks(config).values()) and not (
         sys.stdout and sys.stdout.isatty()
     )
     to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
