@@ -121,12 +121,12 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
             destination = sink.destination()
             sink.open()
-            destination, told = sink.destination(), f"{sink.describe()}"
+            destination, text = sink.destination(), f"{sink.describe()}"
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
             if common is not None:
                 rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])
                 contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
-        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {told}{contact}"
+        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {text}{contact}"
     except (Retryable, Refused, BadBatch, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
     try:

@@ -252,9 +252,7 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
 
 
 def renamer(profile: str) -> Renamer | None:
-    """Return the renamer of a profile, None for `native`; raise LookupError with the list of profiles."""
-    if profile not in PROFILES:
-        raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
+    """Return the renamer of a profile of PROFILES, None for `native`."""
     table = PROFILES[profile]
     if not table:
         return None

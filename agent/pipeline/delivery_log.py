@@ -55,7 +55,7 @@ class DeliveryLog:
         past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan} ({text})"
+        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan}: {text}"
         self._failures.log(level, cause, text, traceback=traceback)
         self._is_logged = True
 

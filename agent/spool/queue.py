@@ -175,4 +175,4 @@ class Spool(Backlog):
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._file.close()
         if lost:
-            log.error("spool %s: %d points are lost, they were not sent", self.name, self.lost)
+            log.error("spool %s: %d points are lost: neither sent nor written to disk", self.name, self.lost)

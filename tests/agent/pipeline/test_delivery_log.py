@@ -87,7 +87,7 @@ def test_a_failure_with_a_long_wait_or_no_next_try_is_said_at_once(bench, option
     b.collect(3)
     b.fail(**options)
     plan = "" if "is_last" in options else ", next try within 60 s"
-    assert b.lines() == [f"cloud: cannot send, 3 points kept{plan} (no answer)"]
+    assert b.lines() == [f"cloud: cannot send, 3 points kept{plan}: no answer"]
 
 
 def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
@@ -97,9 +97,9 @@ def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
         b.fail()
         b.now += MINUTE
     assert b.lines() == [
-        "cloud: cannot send for 1 min, 113 points kept, next try within 60 s (no answer)",
-        "cloud: cannot send for 1 h 1 min, 113 points kept, next try within 60 s (no answer)",
-        "cloud: cannot send for 2 h 1 min, 113 points kept, next try within 60 s (no answer)",
+        "cloud: cannot send for 1 min, 113 points kept, next try within 60 s: no answer",
+        "cloud: cannot send for 1 h 1 min, 113 points kept, next try within 60 s: no answer",
+        "cloud: cannot send for 2 h 1 min, 113 points kept, next try within 60 s: no answer",
     ]
 
 
@@ -108,7 +108,7 @@ def test_another_cause_is_said_at_once(bench):
     b.fail()
     b.fail()
     b.fail("access denied")
-    assert [line.rpartition("(")[2] for line in b.lines()] == ["no answer)", "access denied)"]
+    assert [line.rpartition(": ")[2] for line in b.lines()] == ["no answer", "access denied"]
 
 
 def test_an_outage_ends_with_how_long_it_was_and_how_many_points_were_kept_and_lost(bench):

@@ -337,7 +337,7 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, pa
     mend_disk(spool)
     spool.append(points(range(4000, 4001)))
     check_balance(spool, path)
-    assert "the disk takes points again" in caplog.text
+    assert "points are written to disk again" in caplog.text
     kill(spool)
     again = spooled()
     assert drain(again, 1000) == list(range(150, 4001))

@@ -175,7 +175,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
     ("words", "line"),
     [
         (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google"),
-        (["--cloud", "cloudwatch", "--for", "cpu"], "no AWS region, which each graph names: set --region or AWS_REGION"),
+        (["--cloud", "cloudwatch", "--for", "cpu"], "no AWS region, and each graph needs one: set --region or AWS_REGION"),
         (["--cloud", "google", "--for", "gup"], "--for gup: no such collector or family; did you mean gpu?"),
         (["--cloud", "google", "--for", ","], "--for ,: expected words separated by commas; see agent dashboard --help"),
         (["--cloud", "google", "--for", "cpu", "--alarms", "--threshold", "gpu-idel=3"], "--threshold gpu-idel: no such alarm; did you mean gpu-idle or gpu-xid or tpu-idle?"),
