@@ -38,7 +38,7 @@ class Collector(Protocol):
     """All that `collect` may yield: the catalogue is made of these."""
 
     dynamic: bool = False
-    """Its metrics are what it finds elsewhere, under names that are not ours; `metrics` declares none."""
+    """Besides `metrics` it yields what it finds elsewhere, under names that are not ours."""
 
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""

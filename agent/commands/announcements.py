@@ -36,7 +36,7 @@ class Announcements:
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            if not getattr(route.worker.sink, "uses_stdout", False):  # there a person sees the points
+            if not getattr(route.worker.sink, "uses_standard_output", False):  # there a person sees the points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
