@@ -101,7 +101,8 @@ def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> tupl
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     fit = not (trouble and asked_for)
-    text = f"{sampler.yielded} series{f': {found}' if found else ''}{trouble}"
+    level = "" if sampler.yielded or trouble else " at this level"
+    text = f"{sampler.yielded} series{level}{f': {found}' if found else ''}{trouble}"
     return fit, f"{head} {'ok      ' if fit else 'IN PART '} {text}"
 
 

@@ -135,6 +135,12 @@ class Spool(Backlog):
         """Whether points wait for this destination."""
         return bool(self._queue)
 
+    @property
+    def apart(self) -> int:
+        """Points that wait for other destinations."""
+        with self._lock:
+            return sum(chunk.left for chunk in self._apart)
+
     def newest(self) -> int | None:
         """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
         found = self._memo(NEWEST)

@@ -156,7 +156,7 @@ def test_at_a_terminal_each_line_has_the_time_of_day(agent):
             os.close(ours)
         assert process.wait(LONG) == 0
     lines = text.decode().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert all(re.match(r"\d\d:\d\d:\d\d chipwatch: ", line) for line in lines)
 
 
@@ -168,7 +168,7 @@ def test_under_journald_each_line_has_its_priority_and_no_time(agent, tmp_path):
         subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=journal, timeout=LONG, check=False)
         lines = (tmp_path / "journal").read_text().splitlines()
     assert len([line for line in lines if line.startswith("<3>chipwatch: ipu: no IPU")]) == 1
-    assert len([line for line in lines if line.startswith("<6>chipwatch: ")]) == len(lines) - 1 == 3
+    assert len([line for line in lines if line.startswith("<6>chipwatch: ")]) == len(lines) - 1 == 2
 
 
 def test_a_container_gets_json_on_request(agent):
@@ -202,6 +202,18 @@ def test_a_new_configuration_takes_the_place_of_the_old_one_and_a_bad_one_is_ref
     assert not any("Traceback" in line for line in logged(running))
     assert running.stop()[0] == 0
     assert [line for line in logged(running) if line.startswith("stopping")][-1].endswith("kept 0")
+
+
+def test_a_run_that_prints_says_neither_where_it_prints_nor_how_often_it_reads_nothing(agent, until):
+    running = agent.start("-v", *FEW, "--interval", "0.2")
+    wait_for(until, running, "collects ")
+    assert running.stop()[0] == 0
+    collects, stopping = said(running)
+    assert stopping.startswith("stopping: ")
+    running = agent.start("-v", "--collector", "nvidia", "--interval", "0.2", env={"LD_LIBRARY_PATH": ""})
+    wait_for(until, running, "collects ")
+    assert running.stop()[0] == 0
+    assert [line for line in said(running) if "collects" in line] == [collects.split()[0] + " collects nothing so far"]
 
 
 def test_a_terminal_that_is_closed_ends_the_run(agent):

@@ -326,6 +326,24 @@ def test_what_may_succeed_later_is_kept_and_tried_again(start, caplog):
     ]
 
 
+@pytest.mark.parametrize(("namespace", "is_said"), [("Trial", True), ("Real", False)])
+def test_only_points_kept_for_this_destination_are_caught_up_with(start, tmp_path, caplog, namespace, is_said):
+    caplog.set_level(logging.INFO)
+    sink = Sink()
+    sink.destination = lambda: {"namespace": namespace}
+    before = Spool("mem", tmp_path / "mem.db", destination={"namespace": "Trial"})
+    before.append(points(range(3)))
+    before.close()
+    spool = Spool("mem", tmp_path / "mem.db", destination={"namespace": namespace})
+    worker = start(sink, spool=spool)
+    spool.append(points(range(2)))
+    worker.wake()
+    until(lambda: "accepted" in caplog.text and not spool.is_due)
+    worker.stop()
+    assert worker.join(LONG)
+    assert ("caught up" in caplog.text) is is_said
+
+
 def test_a_connection_that_cannot_be_opened_is_tried_again(start):
     class Shy(Sink):
         def open(self):

@@ -19,7 +19,8 @@ class Bench:
         caplog.set_level(logging.INFO)
         self.now, self._records = 1000.0, caplog.records
         self.ledger = Ledger(collected=kept + sent, sent=sent, spooled=kept)
-        self.log = DeliveryLog("cloud", self.ledger, is_behind=kept > 0, clock=lambda: self.now)
+        self.log = DeliveryLog("cloud", self.ledger, clock=lambda: self.now)
+        self.log.is_behind = kept > 0
 
     def collect(self, points):
         self.ledger.collected += points

@@ -1222,6 +1222,7 @@ def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(
     first.close()
     second = sending(spooled, REAL)
     assert not second.is_due
+    assert second.apart == 8
     assert second.oldest() is None
     assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
     assert "are kept apart until it is set again" in caplog.text
