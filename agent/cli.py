@@ -162,7 +162,8 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     formats.to_stderr(config.log_level or "warning", config.log_format)
     if given.command == "run":
         duration = getattr(given, "duration", None)
-        return run.run(config, command, once=hasattr(given, "once"), duration=duration, tell=_tell, load=read)
+        once, again = hasattr(given, "once"), partial(read, again=True)
+        return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](config, given)
 
 
