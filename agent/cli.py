@@ -163,7 +163,8 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
         from agent.commands import run  # noqa: PLC0415
 
         duration = getattr(given, "duration", None)
-        return run.run(config, command, once=hasattr(given, "once"), duration=duration, tell=_tell, load=read)
+        once, again = hasattr(given, "once"), partial(read, again=True)
+        return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
     return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
 
 

@@ -57,6 +57,12 @@ class _Run:
     pipeline: Pipeline | None = None
     health: Health | None = None
 
+    def close(self) -> None:
+        """Stop asking who this machine is, and serving its health."""
+        self.common.close()
+        if self.health:
+            self.health.close()
+
 
 def run(
     config: Config,
@@ -86,8 +92,8 @@ def run(
     _serve_health(current)  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
-    can_renew = load is not None and not brief and not config.stdin
-    signals = Signals(lambda: _renewed(current, load()) if load else None) if can_renew else Signals[_Run](None)
+    can_renew = not brief and not config.stdin
+    signals = Signals(current, partial(_renewed, load) if load and can_renew else None)
     whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
     while following := signals.take_next():
         current = following
@@ -151,15 +157,18 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
 
 
-def _renewed(old: _Run, config: Config) -> _Run | None:
-    """Return the run of a new configuration, or None if nothing changed; raise like `run`."""
-    if config == old.config:
+def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
+    """Return the run of a new configuration in the place of one that is `waiting`; None if nothing changed."""
+    config = load()
+    if config == newest.config:
         return None
     check_places(config)
     validate(config)
     new = _Run(config, identify(config, 0.0))
-    if config.health != old.config.health:
+    if config.health != newest.config.health:
         _serve_health(new)
+    if waiting:
+        waiting.close()
     return new
 
 
@@ -195,9 +204,7 @@ def _collect(
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     pipeline.close()
-    common.close()
-    if this.health:
-        this.health.close()
+    this.close()
     alive.close()
     if not watched:
         announcements.end()

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 BLIP: Final = 5.0
 """Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+LONG: Final = 60.0
+"""Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
 PROGRESS: Final = 60.0
 """Seconds of catching up after which its progress is logged; then after twice as long, and so on."""
 
@@ -24,7 +26,8 @@ class DeliveryLog:
     """
     Logs the first delivery, failures, and the recovery from them, with the counts of the ledger.
 
-    A failure is logged at its second attempt or before a long wait, then once an hour. Used by the worker's thread.
+    A failure is logged at its second attempt or before a long wait, then once an hour, also where short outages follow
+    one another. Used by the worker's thread.
     """
 
     def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,8 +59,9 @@ class DeliveryLog:
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
         text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan}: {text}"
-        self._failures.log(level, cause, text, traceback=traceback)
-        self._is_logged = True
+        if not self._is_logged and now - self._since >= LONG:
+            self._failures = ThrottledLogger(log, self._name, self._clock)
+        self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
 
     def delivered(self, where: Callable[[], str | None]) -> None:
         """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
@@ -66,7 +70,6 @@ class DeliveryLog:
             self._sent = self._before
             points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
-            self._failures = ThrottledLogger(log, self._name, self._clock)
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
         done = ledger.sent - self._sent

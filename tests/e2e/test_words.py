@@ -216,6 +216,38 @@ def test_a_run_that_prints_says_neither_where_it_prints_nor_how_often_it_reads_n
     assert [line for line in said(running) if "collects" in line] == [collects.split()[0] + " collects nothing so far"]
 
 
+def test_many_changes_at_once_end_in_a_run_of_the_last_one(start, cloud, until, tmp_path):
+    cloud.listen()
+    file, other = tmp_path / "chipwatch.toml", tmp_path / "other.toml"
+    file.write_text('collector = ["cpu"]\n')
+    running = start("--config", file, *QUICK[4:])
+    wait_for(until, running, "accepted")
+    for level in ("detailed", "basic") * 20:
+        other.write_text(f'collector = ["cpu"]\nlevel = "{level}"\n')
+        other.replace(file)
+        running.process.send_signal(signal.SIGHUP)
+        time.sleep(0.02)
+    other.write_text('collector = ["memory"]\n')
+    other.replace(file)
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(until, running, "collects memory ")
+    assert running.process.poll() is None
+    assert running.stop()[0] == 0
+
+
+def test_a_pipe_in_the_place_of_the_configuration_is_refused_and_the_run_can_be_stopped(start, cloud, until, tmp_path):
+    cloud.listen()
+    file = tmp_path / "chipwatch.toml"
+    file.write_text('collector = ["cpu"]\n')
+    running = start("--config", file, *QUICK[4:])
+    wait_for(until, running, "accepted")
+    file.unlink()
+    os.mkfifo(file)
+    running.process.send_signal(signal.SIGHUP)
+    assert "cannot be read again" in wait_for(until, running, "the old one goes on")
+    assert running.stop()[0] == 0
+
+
 def test_a_terminal_that_is_closed_ends_the_run(agent):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -705,3 +707,18 @@ def test_a_table_within_a_table_is_built():
 def test_a_path_with_a_null_byte_is_none():
     with pytest.raises(ConfigError, match=r"^--proc /pr\x00oc: expected a path$"):
         load(None, {"proc": "/pr\0oc"}, {})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_without_an_end_is_refused(again):
+    assert "/dev/zero: not a" in refusal(read_file, Path("/dev/zero"), again=again)
+
+
+def test_a_pipe_is_a_configuration_once_but_not_again(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("interval = 3\n",))
+    writer.start()
+    assert read_file(pipe) == {"interval": 3}
+    writer.join()
+    assert "cannot be read again" in refusal(read_file, pipe, again=True)

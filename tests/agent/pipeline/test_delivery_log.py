@@ -130,8 +130,24 @@ def test_an_outage_ends_with_how_long_it_was_and_how_many_points_were_kept_and_l
     b.deliver(1825)
     assert b.lines() == ["cloud: caught up: 2,825 points in 4.0 s"]
     b.fail()
+    b.now += MINUTE
     b.fail()
-    assert len(b.lines()) == 1, "the next outage is said anew"
+    assert len(b.lines()) == 1, "the next long outage is said anew"
+
+
+def test_a_sink_that_fails_and_recovers_again_and_again_is_said_once_an_hour(bench):
+    b = bench()
+    b.collect(1)
+    b.deliver(1)
+    b.lines()
+    for _ in range(3 * 3600):
+        b.now += 1.0
+        b.collect(1)
+        b.fail(wait=60.0)
+        b.deliver(1)
+    assert [line.split(",")[0].split(";")[0] for line in b.lines()] == 3 * [
+        "cloud: cannot send", "cloud: sending again after 0.0 s", "cloud: caught up: 1 point in 0.0 s"
+    ]  # fmt: skip
 
 
 def test_a_long_catching_up_tells_its_progress_less_and_less_often(bench):
