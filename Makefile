@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PINS := requirements
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run check test proof lint tools unit test-deploy faults bench golden constraints dist image clean
+.PHONY: run check test proof lint tools unit test-deploy faults bench golden picture constraints dist image clean
 
 # A command in ARGS, such as `make run ARGS=check`, comes first and has no interval.
 run: $(VENV)/run.stamp
@@ -58,6 +58,10 @@ bench: $(VENV)/dev.stamp
 
 golden: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.golden.update
+
+# The picture of `agent top` in README: eight GPUs of a fake driver.
+picture: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.picture docs/top.svg
 
 # What is installed is pinned with hashes; the project itself comes from this folder, and needs no network.
 $(VENV)/run.stamp: $(PINS)/constraints.txt pyproject.toml | $(VENV)/made.stamp

@@ -152,7 +152,6 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
 
 def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     """Run a command that takes the options of the configuration."""
-    from agent.commands import run  # noqa: PLC0415
     from agent.config.load import load  # noqa: PLC0415
     from agent.logs import formats  # noqa: PLC0415
 
@@ -161,10 +160,21 @@ def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
     config = read()
     formats.to_stderr(config.log_level or "warning", config.log_format)
     if given.command == "run":
+        from agent.commands import run  # noqa: PLC0415
+
         duration = getattr(given, "duration", None)
         once, again = hasattr(given, "once"), partial(read, again=True)
         return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
-    return {"check": _check, "plan": _plan, "dashboard": _dashboard}[given.command](config, given)
+    return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
+
+
+def _top(config: Config, given: argparse.Namespace) -> int:
+    from agent.commands.top import program  # noqa: PLC0415
+
+    asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
+    if hasattr(given, "interval") and config.interval:
+        asked["interval"] = config.interval
+    return program.run(config, program.Options(**asked))
 
 
 def _plan(config: Config, given: argparse.Namespace) -> int:

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from agent.datapoint import Datapoint, Level, Metric
+from agent.datapoint import Datapoint, Dimensions, Level, Metric
+
+
+class DeviceProcess(NamedTuple):
+    """What a device's driver tells of a process that uses it."""
+
+    dims: Dimensions
+    """Those of the device's points."""
+    pid: int
+    memory: float | None = None
+    """Bytes of the device's memory; None if the driver does not tell."""
+    utilization: float | None = None
+    """Share of the device's time since the last call, in percent; None if the driver does not tell."""
 
 
 class Collector(Protocol):
@@ -26,7 +38,7 @@ class Collector(Protocol):
     """All that `collect` may yield: the catalogue is made of these."""
 
     dynamic: bool = False
-    """Its metrics are what it finds elsewhere, under names that are not ours; `metrics` declares none."""
+    """Besides `metrics` it yields what it finds elsewhere, under names that are not ours."""
 
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
@@ -50,6 +62,14 @@ class Collector(Protocol):
     def describe(self) -> str:
         """Say in a few words what was found; asked by `agent check` after `open` and one `collect`."""
         return ""
+
+    def models(self) -> Mapping[Dimensions, str]:
+        """Return the model of each device, by the dimensions of its points; asked by `agent top` before `collect`."""
+        return {}
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes of all devices, None if the driver lists none; asked by `agent top` after `models`."""
+        return None
 
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""

@@ -90,6 +90,8 @@ class Dimensions(Mapping[str, str]):
         return f"Dimensions({dict(self.items_sorted)})"
 
 
+DEVICES: Final = ("gpu", "mig", "neuron_device", "neuron_core", "ipu", "tpu")
+"""Dimensions that name an accelerator, or a part of one after that which it is a part of."""
 NO_DIMENSIONS: Final = Dimensions()
 HIDDEN: Final = "@"
 """What the keys of dimensions begin with that the frame adds for one sink alone, and that nobody else is to see."""

@@ -68,7 +68,7 @@ class Sink(Protocol):
 
     Each comes as a dimension of every point, under `@` and the word: never a part of what is sent as dimensions.
     """
-    uses_stdout: bool = False
+    uses_standard_output: bool = False
     """Whether it writes to standard output: then it cannot run beside a wrapped command, to which that belongs."""
     needs: Sequence[str] = ()
     """Modules of libraries that `open` imports: asked for before the sink is built to run."""

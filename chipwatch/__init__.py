@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from agent.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "Dimensions",
-    "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor", "Quota", "Refused",
-    "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable", "check_collector",
-    "check_sink", "counter", "gauge",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "DeviceProcess",
+    "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor",
+    "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
+    "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 HOMES: Final = {
     "agent.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
-    "agent.collector": ("Collector",),
+    "agent.collector": ("Collector", "DeviceProcess"),
     "agent.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
     "agent.errors": ("BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable"),
     "agent.net.trusted_clock": ("TRUSTED_CLOCK",),

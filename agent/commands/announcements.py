@@ -39,7 +39,7 @@ class Announcements:
 
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
-        if getattr(sink, "uses_stdout", False):
+        if getattr(sink, "uses_standard_output", False):
             return f"{route.name}: {sink.describe()}"
         step = max(window_length(route.name, sink, self._config), interval)
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"

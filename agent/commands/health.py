@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from agent.errors import ConfigError
 from agent.logs.text import is_utf8
-from agent.status.heartbeat import NAME, is_held, parse_address, state_folder
+from agent.net.address import parse_address
+from agent.status.heartbeat import NAME, is_held, state_folder
 
 TIMEOUT: Final = 3.0
 """Seconds to wait for the server's answer."""

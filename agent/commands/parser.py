@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from agent.commands.arguments import pair, price, seconds, whole, words
@@ -18,6 +19,7 @@ COMMANDS: Final = {
     "check": "test each collector and sink, and print what is missing",
     "plan": "estimate what would be sent, and what it costs",
     "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
+    "top": "show this machine, or a recording, on a full screen",
     "health": "check the running agent: exits with 0 (healthy) or 1",
     "status": "print what the running agent collects and delivers",
     "list": "print the metrics of all collectors",
@@ -58,7 +60,7 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--high-resolution-metrics", "", "one point a second"),
     ("--stdin", "NAME", "read this collector's records from standard input: neuron"),
     ("--pid", "N", "read process N and its descendants"),
-    ("--names", "PROFILE", "naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus"),
+    ("--names", "PROFILE", "naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node"),
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
@@ -110,6 +112,12 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--minutes", "ALARM=N", "minutes before an alarm, such as gpu-idle=30; may be repeated",
          {"type": pair, "action": "append"}),
     ),
+    "top": (
+        ("--replay", "FILE", "show this recording: JSON lines of the agent, also gzipped", {"type": Path}),
+        ("--colors", "NAME", "dark, light, color-blind or none (the terminal's)",
+         {"choices": ("dark", "light", "color-blind", "none")}),
+        ("--ascii", "", "draw with ASCII characters only"),
+    ),
     "health": (
         ("--ready", "", "check whether it sends too, not only whether its clock ticks"),
         ("--url", "URL", "ask this server (http://HOST:PORT), as `--health` made it"),
@@ -128,7 +136,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
     "completion": (("shell", "SHELL", "bash or zsh", {"choices": ("bash", "zsh")}),),
     "help": (("about", "COMMAND", "the command", {"nargs": "?", "choices": tuple(COMMANDS)}),),
 }  # fmt: skip
-CONFIGURED: Final = ("run", "check", "plan", "dashboard")
+CONFIGURED: Final = ("run", "check", "plan", "dashboard", "top")
 """Commands that take every option of the configuration."""
 
 
@@ -229,6 +237,12 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
         to.add_argument(*flags.split(), **options | dict(*more))
 
 
+def _check_values(given: Sequence[str]) -> None:
+    """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
+    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
+        raise ConfigError(f"{odd[:-3]}: -- is no value of an option")
+
+
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the parsed arguments and the command after `--`; raise ConfigError."""
     given, command = list(argv), []
@@ -239,6 +253,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         given, command = given[:at], given[at + 1 :]
         if not command:
             raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
+    _check_values(given)
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
         given = ["version"]

@@ -137,7 +137,7 @@ def _check_command(config: Config) -> None:
     if config.stdin:
         raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
     for name, sink in build_sinks(config).items():
-        if sink.uses_stdout:
+        if sink.uses_standard_output:
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -147,7 +147,7 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    for_script = all(getattr(sink, "uses_stdout", False) for sink in build_sinks(config).values()) and not (
+    for_script = all(getattr(sink, "uses_standard_output", False) for sink in build_sinks(config).values()) and not (
         sys.stdout and sys.stdout.isatty()
     )
     to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)

@@ -21,7 +21,7 @@ from agent.errors import ConfigError
 from agent.identity.names import WORDS
 from agent.logs.text import is_address, is_utf8
 from agent.naming.profiles import PROFILES
-from agent.status.heartbeat import parse_address
+from agent.net.address import parse_address
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from agent.naming.profiles import COPIES, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
+from agent.naming.profiles import COPIES, CUMULATIVE, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
 
 CACHED_SERIES: Final = 100_000
 """Series in a generation of the cache; a series that did not appear in two generations is forgotten."""
@@ -65,13 +65,20 @@ class Renamer:
     """
     Gives points the names, units and scale of a profile; a metric that is not in the profile keeps ours.
 
-    Counters start at 0 with this agent, as in these tools, except scraped ones: only increases that a window saw count.
-    Used by one thread, which may send a point again.
+    Counters start at 0 with this agent, as in these tools, except scraped ones and with `cumulative`: only increases
+    that a window saw count. Used by one thread, which may send a point again.
     """
 
-    def __init__(self, profile: Mapping[str, Name], machine: Mapping[str, str] = NONE, scraped: str = "") -> None:
+    def __init__(
+        self,
+        profile: Mapping[str, Name],
+        machine: Mapping[str, str] = NONE,
+        scraped: str = "",
+        *,
+        cumulative: bool = False,
+    ) -> None:
         """Take a profile of PROFILES, and its names for the dimensions of the machine and for scraped metrics."""
-        self._profile, self._machine, self._scraped = profile, machine, scraped
+        self._profile, self._machine, self._scraped, self._cumulative = profile, machine, scraped, cumulative
         self._known: dict[_Key, _Series] = {}
         self._before: dict[_Key, _Series] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -132,7 +139,8 @@ class Renamer:
         metric = Metric(text, old.kind, name.unit or old.unit, name.help or old.help, old.level, keys)
         left = {key: word for key, word in point.dims.items() if key not in taken}
         dims = Dimensions(self._rename_machine(left, old), **own)
-        return _Series(metric, dims, name.factor, [_start(point, point.value)] if old.kind is Kind.COUNTER else None)
+        starts = old.kind is Kind.COUNTER and not self._cumulative
+        return _Series(metric, dims, name.factor, [_start(point, point.value)] if starts else None)
 
     def _number(self, metric: Metric, dims: Dimensions) -> _Series:
         """Return a scraped series with the next number of its name on its page; its labels stay."""
@@ -179,6 +187,8 @@ class Copier:
         self._copies, self._memory, self._limited = copies, memory, False
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
+        self._counts: dict[tuple[str, Dimensions], float] = {}
+        self._last: dict[tuple[str, Dimensions], str] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send besides those of a tick or a window."""
@@ -187,14 +197,30 @@ class Copier:
         for point, copy in self._find_copies(points):
             if copy.limited not in (None, self._limited):
                 continue
-            if copy.mean_over:
-                rest = _without(point.dims, copy.mean_over)
+            if over := copy.mean_over or copy.last_of:
+                rest = _without(point.dims, over)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
                 made.append(self._rename(point))
         for (name, rest, _), group in groups.items():
-            made.append(self._rename(_mean(group, self._copies[name].mean_over, rest)))
+            copy = self._copies[name]
+            one = _mean(group, copy.mean_over, rest) if copy.mean_over else self._latest(group, copy.last_of, rest)
+            made.append(self._rename(one))
         return made
+
+    def _latest(self, counters: Sequence[Datapoint], key: str, rest: Dimensions) -> Datapoint:
+        """Return a gauge with the value of the dimension `key` of the counter that rose last."""
+        first = counters[0]
+        series = (first.metric.name, rest)
+        for point in counters:
+            before = self._counts.get((point.metric.name, point.dims), 0.0)
+            self._counts[point.metric.name, point.dims] = point.value
+            if point.value > before:
+                self._last[series] = point.dims[key]
+        metric = replace(
+            first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(of for of in first.metric.dims if of != key)
+        )
+        return metric.point(first.at, float(self._last.get(series, 0)), rest)
 
     def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
         """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
@@ -230,7 +256,10 @@ def renamer(profile: str) -> Renamer | None:
     if profile not in PROFILES:
         raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
     table = PROFILES[profile]
-    return Renamer(table, MACHINE.get(profile, NONE), SCRAPED.get(profile, "")) if table else None
+    if not table:
+        return None
+    machine, scraped = MACHINE.get(profile, NONE), SCRAPED.get(profile, "")
+    return Renamer(table, machine, scraped, cumulative=profile in CUMULATIVE)
 
 
 def copier(profile: str) -> Copier | None:

@@ -206,7 +206,7 @@ class Worker:
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if they are on standard output."""
-        if getattr(self.sink, "uses_stdout", False):
+        if getattr(self.sink, "uses_standard_output", False):
             return None
         keys = self._example.dims if self._example else ()
         shown = [key for key in keys if not key.startswith(HIDDEN)]

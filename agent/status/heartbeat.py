@@ -48,14 +48,6 @@ def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
     return Path("/var/lib/chipwatch")
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host (default: loopback) and port of `[HOST:]PORT`; raise ValueError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError(f"expected [HOST:]PORT, got {text!r}")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def tick_timeout(interval: float) -> float:
     """Return the seconds without a tick after which the clock counts as hanging."""
     return max(MAX_MISSED * interval, MIN_TIMEOUT)

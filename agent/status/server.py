@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from agent.status.heartbeat import parse_address
+from agent.net.address import parse_address
 
 POLL: Final = 0.1
 """Interval of the server's checks whether to end, in seconds; `close` may wait as long."""

@@ -30,7 +30,7 @@ class StdoutSink(Sink):
     `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
     start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
     or milliseconds.
-    `table`: one table for each tick, redrawn in place on a terminal; counters as rates, or as totals without one.
+    `table`: a table for each tick, accelerators first; counters as rates, or as totals without one.
     `emf`: one line for each time and set of dimensions; counters as increases.
     """
 
@@ -48,12 +48,14 @@ class StdoutSink(Sink):
         """CloudWatch's namespace (emf)."""
         high_resolution: bool = False
         """CloudWatch stores a point for each second instead of each minute (emf)."""
+        agent_metrics: bool = False
+        """Show the agent's own metrics, too (table)."""
         region: str | None = None
         """AWS region whose prices `agent plan` shows (emf)."""
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""
-        self._config, self.uses_stdout = config, config.path is None
+        self._config, self.uses_standard_output = config, config.path is None
         if config.format == "emf":
             self.limits = replace(self.limits, increases=True)
         self._stream: Any = stream
@@ -87,8 +89,8 @@ class StdoutSink(Sink):
             resolution = 1 if self._config.high_resolution else 60
             self._render = partial(events, self._config.namespace, resolution)
         elif self._format == "table":
-            self._table = Table(stream, in_place=self._is_terminal and os.environ.get("TERM") != "dumb")
-            self._render = self._table.draw
+            table = self._table = Table(stream, is_terminal=self._is_terminal, own=self._config.agent_metrics)
+            self._render = table.draw
         stream.flush()
         self._write = _writer(stream)
 
@@ -106,7 +108,7 @@ class StdoutSink(Sink):
         return f"{self._config.path or 'standard output'}, {self._format}"
 
     def close(self) -> None:
-        """Print the whole last table if the terminal was too small for it; close the file, but not standard output."""
+        """Print what the last table lacked on a low terminal; close the file, but not standard output."""
         table, self._table = self._table, None
         if table and (text := table.rest()):
             with suppress(SinkClosed, Retryable):

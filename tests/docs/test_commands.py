@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import shlex
 import subprocess
 import sys
+import termios
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -117,6 +120,9 @@ def folder(agent_command, tmp_path_factory):
     (folder / "train.py").write_text("print('loss 0.31')\n")
     with (folder / "chipwatch.toml").open("w") as file:
         subprocess.run([*agent_command, "sample-config"], stdout=file, check=True, timeout=60)
+    with (folder / "run.jsonl").open("w") as file:
+        words = ("--duration", "2", "--interval", "1", "--collector", "memory")
+        subprocess.run([*agent_command, *words], stdout=file, check=True, timeout=60)
     return folder
 
 
@@ -131,6 +137,23 @@ def harmless(words: tuple[str, ...]) -> list[str]:
     return [*ours, "--once"] if runs and not {"--", "--once"} & set(ours) else ours
 
 
+def on_a_terminal(command: list[str], env: dict[str, str], folder: Path, keys: bytes) -> str:
+    """Run a command on a pseudo-terminal, press keys once it has drawn, and return what it drew; it must end well."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 120))
+    drawn = b""
+    with subprocess.Popen(command, env=env, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # Linux's end of a terminal
+            while part := os.read(ours, 1 << 16):
+                drawn += part
+                if b"quit" in drawn:
+                    os.write(ours, keys)
+        os.close(ours)
+        assert process.wait(60) == 0, drawn
+    return drawn.decode()
+
+
 @pytest.mark.parametrize("words", OURS, ids=" ".join)
 def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     record = (ROOT / "tests/fixtures/neuron/inf1_2022_article.json").read_text()
@@ -142,6 +165,10 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
     if words[1] in ("health", "status"):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
+    if words[1] == "top":
+        seen = on_a_terminal([*agent.command, *words[1:]], agent.env(**(env | {"TERM": "xterm"})), folder, b"q")
+        assert "chipwatch" in seen
+        return
     stdin = {"stdin": None, "input": " ".join(record.split()) + "\n"} if "--stdin" in words else {}
     done = agent.run(*harmless(words), env=env, cwd=folder, **stdin)
     absent = "--collector" in words and re.search(r"MISSING|no (NVIDIA|Apple)", done.stdout + done.stderr)

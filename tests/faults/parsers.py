@@ -17,7 +17,7 @@ from agent.collectors.intel import card, xpu_smi
 from agent.collectors.neuron import NeuronCollector
 from agent.collectors.neuron.monitor import RecordSplitter
 from agent.collectors.neuron.records import Records
-from agent.collectors.openmetrics.endpoint import Answer, Endpoint
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.collectors.tpu import message
 from agent.collectors.tpu import readings as tpu_readings
@@ -26,6 +26,7 @@ from agent.commands.sample import sample_config
 from agent.config import load as config
 from agent.config.convert import ConfigError
 from agent.datapoint import Dimensions, Level
+from agent.host.exposition import Answer
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
 from agent.host.process_tree import parse_stat

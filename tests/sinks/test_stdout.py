@@ -408,31 +408,29 @@ def test_the_table_at_80_columns(monkeypatch):
         == """\
 2026-11-20T10:00:05Z
 
-metric                    dimensions                               value
+gpu  temperature  power  energy  clock.sm
+              °C      W       W       GHz
+0             45    210     210      1.41
 
-cpu.load                  window=1m                                  1.5
-cpu.utilization                                                     12.5 %
+neuron_core  core.flops
+                Tflop/s
+3                    12
 
-disk.available            path=/                                       0 TiB
-disk.available            path=/var/lib/containe…rlay/0f3c/merged    9.1 TiB
-disk.device.busy          device=nvme0n1                              25 %
-disk.read                                                            1.2 kB/s
+ipu  link.speed
+           GT/s
+0            16
 
-gpu.clock.sm              gpu=0                                     1.41 GHz
-gpu.energy                gpu=0                                      210 W
-gpu.power                 gpu=0                                      210 W
-gpu.temperature           gpu=0                                       45 °C
-
-ipu.link.speed            ipu=0                                       16 GT/s
-
-memory.used                                                          3.4 GiB
-
-network.interface.errors  interface=eth0                               2 /s
-
-neuron.core.flops         neuron_core=3                               12 Tflop/s
-neuron.execution.latency  percentile=p50                             1.2 ms
-
-process.threads                                                    1,234
+metric                    dimensions                                 value
+cpu.load                  window=1m                                    1.5
+cpu.utilization                                                       12.5 %
+disk.available            path=/                                         0 TiB
+disk.available            path=/var/lib/container…erlay/0f3c/merged    9.1 TiB
+disk.device.busy          device=nvme0n1                                25 %
+disk.read                                                              1.2 kB/s
+memory.used                                                            3.4 GiB
+network.interface.errors  interface=eth0                                 2 /s
+neuron.execution.latency  percentile=p50                               1.2 ms
+process.threads                                                      1,234
 
 """
     )
@@ -449,11 +447,9 @@ def test_the_table_of_a_window_shows_minimum_and_maximum_in_the_unit_of_the_valu
         == """\
 2026-11-20T10:00:05Z
 
-metric       dimensions  value      min  max
-
-disk.read                   10 B/s
-
-memory.used                  1 GiB  0.5  1.5
+metric       value
+disk.read    10 B/s
+memory.used   1 GiB (0.5..1.5)
 
 """
     )
@@ -464,7 +460,7 @@ def test_the_table_shows_the_total_of_a_counter_until_its_rate_is_known(monkeypa
 
     text, _ = written([Datapoint(READ, 3.4 * 2**30, NO_DIMENSIONS, AT, 0, AT)], format="table")
 
-    assert text.splitlines()[-2] == "disk.read                3.4 GiB total"
+    assert text.splitlines()[-2] == "disk.read  3.4 GiB total"
 
 
 def test_the_table_says_once_what_all_points_share(monkeypatch):
@@ -474,7 +470,7 @@ def test_the_table_says_once_what_all_points_share(monkeypatch):
     text, _ = written([CORE.point(AT, 1.0, Dimensions(machine, cpu="0"))], format="table")
 
     assert text.splitlines()[0] == "2026-11-20T10:00:05Z instance_id=i-0abc instance_type=p5.48xlarge"
-    assert text.splitlines()[-2] == "cpu.core.utilization  cpu=0           1 %"
+    assert text.splitlines()[-2] == "cpu.core.utilization  cpu=0       1 %"
 
 
 def test_a_wide_table_cuts_nothing(monkeypatch):
@@ -550,7 +546,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(rows, width):
     lines = table._lines(points, width)
 
     assert max(map(cell_len, lines)) <= width
-    assert sum(line.endswith("10 Tflop/s") for line in lines) == len(points)
+    assert sum(line.count("10 Tflop/s") for line in lines) == len(points)
 
 
 class Terminal:
@@ -561,7 +557,7 @@ class Terminal:
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.stream = os.fdopen(secondary, "w")
 
-    def sent(self, end="\x1b[J"):
+    def sent(self, end="\r\n\r\n"):
         text = b""
         while not text.endswith(end.encode()):
             text += os.read(self.primary, 1 << 16)
@@ -581,20 +577,21 @@ def terminal(monkeypatch):
         each.close()
 
 
-def test_a_terminal_gets_a_table_that_is_redrawn_in_place(terminal):
+def test_a_terminal_gets_table_after_table_and_its_cursor_is_never_moved(terminal):
     screen = terminal(80, 24)
     sink = sink_on(screen.stream)
     assert sink.describe() == "standard output, table"
 
     sink.write([CPU.point(AT, 1.0)])
     first = screen.sent()
+    screen.stream.write("a line of another program\n")
+    screen.stream.flush()
     sink.write([CPU.point(AT + SECOND, 2.0)])
     second = screen.sent()
 
-    assert first.count("\n") == 5
-    assert first.startswith("\x1b[K2026-11-20T10:00:05Z\n")
-    assert second.startswith("\x1b[5F\x1b[K2026-11-20T10:00:06Z\n")
-    assert second.endswith("2 %\n\x1b[J")
+    assert first.startswith("2026-11-20T10:00:05Z\n")
+    assert second.startswith("a line of another program\n2026-11-20T10:00:06Z\n")
+    assert "\x1b" not in first + second
 
 
 def test_a_reading_that_came_late_joins_the_newest_on_a_terminal(terminal):
@@ -615,22 +612,64 @@ def test_a_low_terminal_is_never_overrun_and_shows_all_at_the_end(terminal):
     sink.write([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(20)])
     during = screen.sent()
     sink.close()
-    after = screen.sent()
+    after = screen.sent("cpu=19      19 %\r\n")
     sink.close()
 
     assert during.count("\n") == 9
-    assert "… 14 more lines, shown at the end\n" in during
-    assert after.startswith("\x1b[9F")
-    assert after.count("cpu.core.utilization") == 20
+    assert "… 16 more lines, shown at the end\n" in during
+    assert (during + after).count("cpu.core.utilization") == 20
 
 
-def test_a_dumb_terminal_gets_plain_tables(terminal, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    screen = terminal(80, 24)
+# -- table of accelerators
 
-    sink_on(screen.stream).write([CPU.point(AT, 1.0)])
 
-    assert "\x1b" not in screen.sent("\r\n\r\n")
+GPU_POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
+GPU_MEMORY = gauge("gpu.memory.used", "By", "M.", dims=("gpu",))
+THROTTLED = counter("gpu.throttled", "s", "T.", dims=("gpu", "reason"))
+
+
+def test_accelerators_come_first_in_a_row_each_and_the_agent_last_only_if_asked(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    points = [
+        gauge("agent.cpu", "%", "A.").point(AT, 1.0),
+        CPU.point(AT, 12.5),
+        *(GPU_POWER.point(AT, 100.0 + n, Dimensions(gpu=str(n))) for n in (10, 9)),
+        GPU_MEMORY.point(AT, 2.5 * 2**30, Dimensions(gpu="9")),
+        GPU_MEMORY.point(AT, 512.0 * 2**20, Dimensions(gpu="10")),
+        Datapoint(THROTTLED, 5.0, Dimensions(gpu="9", reason="power"), AT, 0, AT - SECOND, None, 0.25),
+        THROTTLED.point(AT, 3.0, Dimensions(gpu="10", reason="power"), start_time=0),
+    ]
+    table_ = """\
+2026-11-20T10:00:05Z
+
+gpu  power  memory.used  throttled power  throttled power
+         W          GiB                %          s total
+9      109          2.5               25                -
+10     110          0.5                -                3
+
+metric           value
+cpu.utilization  12.5 %
+
+"""
+    assert written(points, format="table")[0] == table_
+    with_own = written(points, format="table", agent_metrics=True)[0]
+    assert with_own == f"{table_}metric     value\nagent.cpu  1 %\n\n"
+    assert "agent.cpu" in written(points[:1], format="table")[0]
+
+
+def test_columns_of_accelerators_without_room_follow_below(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = [gauge(f"gpu.figure.number.{n}", "%", "F.", dims=("gpu",)) for n in range(8)]
+    text, _ = written([m.point(AT, 1.0, Dimensions(gpu=str(n))) for m in metrics for n in range(2)], format="table")
+    assert max(map(len, text.splitlines())) <= 80
+    assert [line.split()[0] for line in text.splitlines() if line[:1].isalnum()][1:] == ["gpu", "0", "1"] * 2
+    assert text.count("figure.number.") == 8
+
+
+def test_a_wide_terminal_shows_the_host_in_columns_side_by_side(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    text, _ = written([CORE.point(AT, float(n), Dimensions(cpu=str(n))) for n in range(9)], format="table")
+    assert [line.count("cpu.core.utilization") for line in text.splitlines() if "core" in line] == [2, 2, 2, 2, 1]
 
 
 # -- emf

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceProcess
 from agent.collectors.nvidia.metrics import of_gpu, of_instance
-from agent.datapoint import Datapoint
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -75,6 +75,14 @@ class NvidiaCollector(Collector):
         if self._gpus.process != os.getpid():  # NVML does not survive a fork
             self.open()
         return self._gpus.read(at)
+
+    def models(self) -> Mapping[Dimensions, str]:
+        """Return the model of each GPU."""
+        return self._gpus.models() if self._gpus else {}
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes on all GPUs."""
+        return self._gpus.processes() if self._gpus else None
 
     def describe(self) -> str:
         """Return the GPU models, the driver version, and how the process tree was found."""

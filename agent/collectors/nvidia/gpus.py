@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
+from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
-from agent.collectors.nvidia.processes import Tree
+from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
@@ -105,6 +106,17 @@ class Gpus:
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
+
+    def models(self) -> dict[Dimensions, str]:
+        """Return the model of each GPU."""
+        return {gpu.dims: gpu.model for gpu in self._gpus.values()}
+
+    def processes(self) -> Iterator[DeviceProcess]:
+        """Yield the processes on all GPUs and instances."""
+        for gpu in self._gpus.values():
+            with suppress(Lost):  # the next reading reports it
+                for part in gpu.parts if gpu.handle is not None else ():
+                    yield from processes(part)
 
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
+from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
 from agent.host.process_tree import ProcTree, Where
@@ -130,6 +131,16 @@ def _running(part: Part) -> dict[int, int | None]:
                 before = running.get(process.pid)  # a process may be in two lists
                 running[process.pid] = memory if before is None else max(before, memory or 0)
     return running
+
+
+def processes(part: Part) -> Iterator[DeviceProcess]:
+    """Yield the processes on the part, with the share that each used since the last call; raise Lost."""
+    first = part.sampled_until is None
+    samples = part.query.ask("processes.utilization", _samples, part) or ()
+    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+    shares = {} if first else {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
+    for pid, memory in _running(part).items():
+        yield DeviceProcess(part.dims, pid, memory, shares.get(pid))
 
 
 def _samples(part: Part) -> list[Any]:

@@ -15,11 +15,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from agent.collector import Collector
-from agent.collectors.openmetrics.endpoint import Answer, Endpoint
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.datapoint import Datapoint
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.blocking_call import BlockingCall
+from agent.host.exposition import Answer
 
 if TYPE_CHECKING:
     from agent.collectors.openmetrics.fetch import Scraper

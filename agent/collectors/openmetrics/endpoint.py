@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 Filters = tuple[str, ...] | Mapping[str, Mapping[str, str]]
@@ -95,16 +95,6 @@ def _check_header(name: str, value: str | Mapping[str, str]) -> None:
 def allowed(value: str) -> bool:
     """Return whether HTTP allows this value of a header."""
     return value.isascii() and value.isprintable()
-
-
-class Answer(NamedTuple):
-    """A scraped page."""
-
-    body: bytes
-    openmetrics: bool
-    """Content type: OpenMetrics (times in seconds, ends with # EOF), else text 0.0.4 (times in milliseconds)."""
-    whole: bool
-    """Whether HTTP marked the end of the body; else its last line may be cut."""
 
 
 class Filter:

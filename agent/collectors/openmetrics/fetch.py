@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from agent.collectors.openmetrics.endpoint import Answer, Endpoint, allowed
+from agent.collectors.openmetrics.endpoint import Endpoint, allowed
+from agent.host.exposition import Answer
 from agent.net.timed_socket import TimedSocket, left
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"

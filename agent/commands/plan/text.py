@@ -71,6 +71,7 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield ""
     if sink.kind == "free":
         yield from _wrap(f"{sink.now.points:,.0f} points a month. This sink is free.")
+        yield from _volume(sink, hosts)
         return
     yield from _fleet(sink, hosts)
     if sink.kind == "unknown":
@@ -89,6 +90,15 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
         )
     if sink.max_series:
         yield from _wrap(f"A host sends at most {sink.max_series:,} series: max_series of [sinks.{sink.sink}].")
+
+
+def _volume(sink: SinkPlan, hosts: int) -> Iterator[str]:
+    """Say how much a free sink has of one host, where its bytes are known."""
+    if sink.now.bytes and sink.now.points:
+        rate, size = sink.now.points / hosts / MONTH, sink.now.bytes / sink.now.points * sink.series
+        yield from _wrap(f"One host: {sink.series:,} series, {rate:,.1f} samples a second, {size:,.0f} bytes a tick.")
+    for note in sink.notes:
+        yield from _wrap(note)
 
 
 def _fleet(sink: SinkPlan, hosts: int) -> Iterator[str]:

@@ -64,7 +64,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- end -}}
 {{- if $v.podMonitor.enabled -}}
 {{- if not (has "prometheus" $v.extraSinks) -}}
-{{- include "chipwatch.refuse" "podMonitor.enabled: no sink of the agent serves metrics to Prometheus, so there is nothing to scrape; a plugin of your own image that does is to be named in extraSinks as prometheus" -}}
+{{- include "chipwatch.refuse" "podMonitor.enabled: no sink serves metrics to Prometheus; set extraSinks: [prometheus] and config.sinks.prometheus.listen to 0.0.0.0:PORT" -}}
 {{- else if not (hasKey $v.podMonitor "port") -}}
 {{- include "chipwatch.refuse" "podMonitor.port: required with podMonitor.enabled: where the sink prometheus listens" -}}
 {{- end -}}

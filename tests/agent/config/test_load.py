@@ -6,8 +6,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import pytest
 
 from agent.config import plugins
@@ -48,6 +49,7 @@ def refusal(call, *args, **kwargs) -> str:
 def test_without_anything_the_defaults_hold():
     config = load(None, {}, NOTHING)
     assert config == dataclasses.replace(Config(), sink=("stdout",), interval=5.0)
+    assert config.spool_bytes == 128 * 1024 * 1024
 
 
 def test_flags_beat_the_environment_which_beats_the_file(toml):
@@ -367,6 +369,12 @@ def test_a_secret_of_the_environment_is_never_told():
     assert line == "P_TOKEN: expected a whole number, got a text"
 
 
+def test_a_value_of_60_characters_is_not_cut():
+    for quoted, end in ((60, "x'"), (61, "xxx...")):
+        line = refusal(convert, Secretive, {"timeout": "x" * (quoted - 2)}, "sinks.x")
+        assert line.endswith(end)
+
+
 def test_a_long_value_is_cut():
     line = refusal(convert, Secretive, {"timeout": "x" * 500}, "sinks.x")
     assert line.endswith("xxx...")
@@ -648,6 +656,16 @@ class Nested:
 
     ways: Mapping[str, tuple[Literal["up", "down"], ...]] = field(default_factory=dict)
     limit: int | str = 0
+    ports: Annotated[list[int], msgspec.Meta(max_length=3)] = field(default_factory=list)
+    label: str = "unset"
+
+
+def test_the_one_wrong_item_of_a_bounded_list_is_named():
+    assert refusal(convert, Nested, {"ports": [1, "x"]}, "c") == "c.ports[1]: expected a whole number, got 'x'"
+
+
+def test_an_empty_text_stays_one_where_an_option_is_always_set():
+    assert convert(Nested, {"label": ""}, "c").label == ""
 
 
 def test_the_one_wrong_item_deep_inside_is_named():

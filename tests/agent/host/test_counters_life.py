@@ -17,6 +17,13 @@ def test_a_life_begins_with_its_first_reading():
     assert life.start_time == 1
 
 
+def test_a_first_reading_of_zero_is_to_be_trusted():
+    life = Life()
+    assert life.value == 0
+    assert taken(life, 0.0, 3.0) == [True, True]
+    assert (life.start_time, life.value) == (1, 3.0)
+
+
 def test_an_equal_value_is_no_fall():
     life = Life()
     assert taken(life, 5.0, 5.0, 5.0) == [True, True, True]

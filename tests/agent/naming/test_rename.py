@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.openmetrics.endpoint import Answer, Endpoint
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.collectors.openmetrics.page import Reader
 from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from agent.host.exposition import Answer
 from agent.naming import rename as names
 from agent.naming.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
 from agent.naming.rename import Renamer, copier, renamer

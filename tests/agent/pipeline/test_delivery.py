@@ -278,6 +278,24 @@ def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(
     spool.close()
 
 
+def test_points_spooled_for_another_destination_are_not_sent(start, tmp_path):
+    class Elsewhere(Sink):
+        def destination(self):
+            return {"region": "b"}
+
+    path, sink = tmp_path / "mem.db", Elsewhere()
+    with closing(Spool("mem", path, destination={"region": "a"})) as spool:
+        spool.append(points(range(3)))
+    with closing(Spool("mem", path)) as spool:
+        worker = start(sink, spool=spool)
+        spool.append(points([7]))
+        worker.wake()
+        until(lambda: spool.ledger.sent)
+        worker.stop()
+        assert worker.join(LONG)
+        assert (sink.got, spool.ledger.spooled) == ([7], 3)
+
+
 def test_points_keep_all_else_when_they_are_dressed_and_renamed(start):
     sent = counter("net.sent", "By", "Bytes sent.")
     point = sent.point(7, 5.0, start_time=3)._replace(window_start=4, increase=2.0)
@@ -610,6 +628,38 @@ def test_a_service_that_turns_to_refuse_every_point_in_mid_pass_costs_none(start
     until(lambda: worker.counts["refused"] >= 8)
     assert sink.got == list(range(21))
     assert (worker.spool.ledger.sent, worker.spool.ledger.spooled) == (21, 39)
+
+
+def test_a_wire_that_fails_while_doubted_points_are_tried_again_loses_none_of_them(start):
+    class Moody(Sink):
+        """Refuses the points 1 and 2 when each first comes alone, and loses the next answer for 2."""
+
+        def write(self, batch):
+            found, before = ids(batch), self.asked.count(ids(batch))
+            if {1, 2} & set(found) and (len(found) > 1 or not before):
+                self.asked.append(found)
+                raise BadBatch("something is wrong")
+            if found == [2] and before == 1:
+                self.asked.append(found)
+                raise Retryable("no answer")
+            return super().write(batch)
+
+    sink = Moody()
+    worker = start(sink, 8)
+    idle(worker)
+    assert sorted(sink.got) == list(range(8))
+    assert (worker.spool.ledger.sent, worker.counts) == (8, {"retried": 1})
+
+
+def test_how_long_the_last_write_took_is_known(start):
+    class Slow(Sink):
+        def write(self, batch):
+            time.sleep(0.01)
+            return super().write(batch)
+
+    worker = start(Slow(), 1)
+    idle(worker)
+    assert worker.seconds >= 0.01
 
 
 def test_an_exception_that_cannot_be_told_is_a_bug_as_any(start, caplog):

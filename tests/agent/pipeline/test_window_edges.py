@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from agent.datapoint import Dimensions, counter, gauge
-from agent.pipeline.window import FORGET, MOST_VALUES, Window, summarise
+from agent.pipeline.window import MOST_VALUES, Window, summarise
 
 S = 10**9
+HOUR = 3600 * S
 BORN = 1000 * S
 LOAD = gauge("cpu.load", "1", "The load.")
 SENT = counter("net.sent", "By", "Bytes sent.")
@@ -81,7 +82,7 @@ def test_windows_of_less_than_a_second_end_on_their_own_grid():
 
 def test_a_first_window_ends_at_the_very_moment_it_was_to():
     window = Window(60, born=BORN, first=10)
-    assert fed(window, (1201, 1.0), (1210.999, 2.0)) == []
+    assert fed(window, (1201, 1.0), (1210.999999999, 2.0)) == []
     assert len(fed(window, (1211, 3.0))) == 1
 
 
@@ -92,6 +93,17 @@ def test_a_window_just_the_spacing_after_the_last_is_not_short():
     window = Window(60, born=BORN, spacing=10, ended=1190 * S)
     fed(window, (1199.999, 1.0))
     assert window.is_short
+
+
+def test_a_window_that_no_sample_reached_closes_without_a_point():
+    assert Window(60, born=BORN, spacing=10, ended=1190 * S).close() == []
+
+
+def test_a_late_reading_of_a_counter_is_moved_to_the_first_time_that_the_sink_takes():
+    window = Window(60, born=BORN, spacing=10, ended=1190 * S)
+    window.add([SENT.point(1195 * S, 500.0)], 1215 * S)
+    (point,) = window.close()
+    assert point.at == 1200 * S
 
 
 def test_an_end_more_than_two_spacings_ahead_is_a_clock_that_was_set_back():
@@ -120,7 +132,7 @@ def test_a_counter_that_began_just_at_the_last_reading_counts_from_zero():
     assert (point.increase, point.window_start) == (40.0, 1200 * S)
 
 
-@pytest.mark.parametrize(("pause", "increase"), [(FORGET - S, 7.0), (FORGET, None), (FORGET + S, None)])
+@pytest.mark.parametrize(("pause", "increase"), [(HOUR - S, 7.0), (HOUR, None), (HOUR + S, None)])
 def test_a_counter_is_remembered_for_an_hour(pause, increase):
     """Those that are gone are looked for at every 64th window."""
     window, gone = Window(0, born=BORN), Dimensions(run="gone")
@@ -153,3 +165,11 @@ def test_a_summary_never_has_more_values_than_cloudwatch_takes_in_a_datum():
     assert len(summarise([float(n) for n in range(150)]).values) == 150
     for samples in (151, 300, 301, 3000):
         assert len(summarise([float(n * n) for n in range(samples)]).values) <= 150
+
+
+@pytest.mark.parametrize("often", range(70, 80))
+def test_a_summary_of_values_seen_often_between_values_seen_once_has_no_more_than_150(often):
+    samples = [float(n) for n in range(2 * often + 2) for _ in range(10 if n % 2 else 1)]
+    found = summarise(samples)
+    assert len(found.values) <= 150
+    assert sum(found.counts) == len(samples)

@@ -80,6 +80,12 @@ def test_the_last_few_chunks_set_aside_are_kept_with_why(path):
     assert kept == [(key, f"why {key}", b"%d" % key) for key in range(5, ASIDE + 5)]
 
 
+def test_all_folders_that_are_missing_are_made(tmp_path):
+    with closing(Store(tmp_path / "a" / "b" / "sink.db")) as store:
+        add(store, 0)
+        assert (tmp_path / "a" / "b" / "sink.db").exists()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
 def test_only_the_owner_can_read_the_files_whatever_the_umask(path):
     before = os.umask(0)
@@ -151,6 +157,7 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
         "UPDATE chunk SET done = 3",
         "UPDATE chunk SET done = 1",
         "UPDATE chunk SET done = -1",
+        "UPDATE chunk SET done = -1, rest = 4",
         "UPDATE chunk SET points = 0",
         "UPDATE chunk SET rest = NULL",
         "UPDATE chunk SET newest = x'00'",

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from agent.status.server import Health, parse_address
+from agent.net.address import parse_address
+from agent.status.server import Health
 
 
 class Probes:

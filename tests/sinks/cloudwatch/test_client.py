@@ -404,6 +404,7 @@ def test_the_destination_is_known_without_a_call_and_tells_no_secret(double, mak
     assert sink.destination() == known
     found = make_sink(region=None, namespace="Mine")
     assert found.destination() == known | {"role": "", "region": "eu-north-1"}
+    assert make_sink(opened=False).destination()["region"] == "eu-west-1"
     assert double.requests == []
     monkeypatch.setenv("AWS_PROFILE", "other")
     assert sink.destination()["profile"] == "other"

@@ -12,7 +12,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from agent.datapoint import Datapoint, Dimensions, counter, gauge
 from agent.errors import BadBatch, Refused, Retryable
 from agent.testing import check_sink
-from sinks.cloudwatch import ROUNDS, CloudwatchSink
+from sinks.cloudwatch import CloudwatchSink
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import refusing
 from tests.load import seconds_since
@@ -235,13 +235,13 @@ def test_a_fault_of_the_wire_on_the_way_leaves_all_of_the_batch_to_be_sent_again
     assert len(double.datums) == 2
 
 
-def test_a_service_that_finds_new_faults_for_ever_is_left_to_the_frame(double, make_sink, points):
-    double.will(*[refusing(1)] * ROUNDS)
+def test_a_service_that_finds_new_faults_for_ever_is_asked_five_times_in_one_write(double, make_sink, points):
+    double.will(*[refusing(1)] * 5)
 
     with pytest.raises(BadBatch):
-        make_sink().write(points(ROUNDS + 3))
+        make_sink().write(points(8))
 
-    assert len(double.requests) == ROUNDS
+    assert len(double.requests) == 5
 
 
 def test_a_service_stricter_than_its_documents_costs_only_what_it_names(double, make_sink, points, monkeypatch):

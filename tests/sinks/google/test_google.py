@@ -85,6 +85,13 @@ def test_a_windows_gauge_is_its_mean_or_what_was_asked_for(double, make_sink, st
     assert [point.value for point in double.points()] == [value]
 
 
+def test_a_single_sample_is_its_own_statistic(double, make_sink):
+    sample = HEAT.point(time.time_ns(), 61.0, gpu(0))
+    assert make_sink(statistic={"*": "max"}).write([sample]) == []
+
+    assert [point.value for point in double.points()] == [61.0]
+
+
 def test_a_full_batch_is_one_request(double, make_sink):
     assert make_sink().write([heat(n) for n in range(200)]) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.datapoint import Level
+from agent.datapoint import Dimensions, Level
 
 MIB = 1 << 20
 TOTAL = 81559 * MIB
@@ -289,3 +289,24 @@ def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, unt
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
+
+
+def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watch):
+    told = driver(many=2)
+    told.gpus[0] |= {"processes": "71:1000,72:!", "samples": "71:5:40"}
+    told.gpus[1] |= {"processes": "", "samples": ""}
+    told.tell()
+    collector = watch().collector
+    assert [*collector.processes()] == [(Dimensions(gpu="0"), 71, 1000, None), (Dimensions(gpu="0"), 72, None, None)]
+    told.gpus[0]["samples"] = "71:9:60,72:9:7"
+    told.tell()
+    assert [one[1:] for one in collector.processes()] == [(71, 1000, 60), (72, None, 7)]
+    assert collector.models() == {Dimensions(gpu=n): "NVIDIA H100 80GB HBM3" for n in "01"}
+
+
+def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
+    told = driver(many=2)
+    collector = watch().collector
+    told.gpus[0]["lost"] = 1
+    told.tell()
+    assert {one.dims["gpu"] for one in collector.processes()} == {"1"}

@@ -104,6 +104,12 @@ def test_silence_is_the_absence_of_a_metric(policies):
     assert condition(found["fleet-silent"])["aggregations"][0]["crossSeriesReducer"] == "REDUCE_COUNT"
 
 
+@pytest.mark.parametrize("minutes", [2.0, 1410.0])
+def test_silence_may_last_as_short_and_as_long_as_google_waits(policies, minutes):
+    found = policies({"common_dims": ["hostname"]}, ("host",), minutes={"agent-silent": minutes})
+    assert condition(found["agent-silent"])["duration"] == f"{60 * minutes:.0f}s"
+
+
 def test_silence_stays_open_until_it_is_over(policies):
     found = policies()
     week, hour = {"autoClose": "604800s"}, {"autoClose": "3600s"}

@@ -1,0 +1,1 @@
+"""`agent top`: this machine on a full screen."""

@@ -1,0 +1,138 @@
+"""Lines of styled text, bars, graphs and short numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+Line = list[tuple[str, str]]
+"""Texts, each with its role: a key of a palette."""
+BLOCKS: Final = " ▏▎▍▌▋▊▉█"
+DOTS: Final = ((0x40, 0x44, 0x46, 0x47), (0x80, 0xA0, 0xB0, 0xB8))
+"""Bits of a braille pattern for 1 to 4 dots from below, in its left and its right half."""
+STEPS: Final = " ._-=+*#%@"
+
+
+class Style(NamedTuple):
+    """With which characters to draw."""
+
+    ascii: bool = False
+
+    def bar(self, percent: float | None, width: int, role: str = "bar") -> Line:
+        """Return a bar of `width` cells."""
+        eighths = round(min(max(percent or 0, 0), 100) / 100 * width * 8)
+        whole, part = divmod(eighths, 8)
+        full = "#" * (whole + part // 4) if self.ascii else BLOCKS[8] * whole + BLOCKS[part].strip()
+        return [(full, role), ((".", "·")[not self.ascii] * (width - len(full)), "dim")]
+
+    def graph(self, values: Sequence[float | None], rows: int, most: float) -> list[str]:
+        """Return `rows` lines with a graph of `values`, of which `per_cell` share a cell, from 0 to `most`."""
+        if self.ascii:
+            levels = [0 if v is None or not most else round(min(v / most, 1) * rows * 9) for v in values]
+            return ["".join(STEPS[min(max(n - 9 * row, 0), 9)] for n in levels) for row in reversed(range(rows))]
+        levels = [0 if v is None else max(1, round(min(v / most, 1) * rows * 4) if most else 0) for v in values]
+        lines = []
+        for row in reversed(range(rows)):
+            halves = [min(max(n - 4 * row, 0), 4) for n in levels]
+            lines.append("".join(_dots(left, right) for left, right in zip(halves[::2], halves[1::2], strict=True)))
+        return lines
+
+    @property
+    def per_cell(self) -> int:
+        """How many values of a graph share a cell."""
+        return 1 if self.ascii else 2
+
+    def rule(self, width: int) -> Line:
+        """Return a line across the screen."""
+        return [("-─"[not self.ascii] * width, "dim")]
+
+
+def _dots(left: int, right: int) -> str:
+    bits = (DOTS[0][left - 1] if left else 0) | (DOTS[1][right - 1] if right else 0)
+    return chr(0x2800 | bits) if bits else " "
+
+
+def fit(line: Line, width: int) -> Line:
+    """Return `line` cut, or filled with spaces, to `width` cells."""
+    fitted: Line = []
+    for text, role in line:
+        cells = len(text) if text.isascii() else cell_len(text)
+        if cells > width:
+            text, cells = set_cell_size(text, width), width  # noqa: PLW2901
+        if text:
+            fitted.append((text, role))
+        width -= cells
+    return [*fitted, (" " * width, "")] if width else fitted
+
+
+def width_of(line: Line) -> int:
+    """Return how many cells `line` takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+def sides(left: Line, right: Line, width: int) -> Line:
+    """Return a line with `left` at its beginning and `right` at its end."""
+    return [*fit(left, max(0, width - width_of(right))), *right]
+
+
+def flow(items: Iterable[Line], width: int) -> list[Line]:
+    """Return `items` side by side in as many lines of `width` cells as they need."""
+    lines: list[Line] = []
+    room = 0
+    for item in items:
+        needed = width_of(item)
+        if lines and needed + 3 <= room:
+            lines[-1] += [("   ", ""), *item]
+            room -= needed + 3
+        else:
+            lines.append([*item])
+            room = width - needed
+    return lines
+
+
+def scaled(value: float, step: int = 1000) -> str:
+    """Return a number in at most four characters, such as 1.2G; with 1024 as `step` for memory."""
+    units = " KMGTPE"
+    for unit in units:
+        if abs(value) < 999.5 or unit == units[-1]:
+            break
+        value /= step
+    return f"{value:.{1 if abs(value) < 9.95 and unit != ' ' else 0}f}{unit.strip()}"
+
+
+def whole(value: float | None) -> str:
+    """Return a number without decimals, or a dash where there is none."""
+    return "-" if value is None else f"{value:.0f}"
+
+
+def level(value: float | None, warn: float, bad: float) -> str:
+    """Return the role of a value that is a warning or bad from there on."""
+    return "" if value is None or value < warn else "warn" if value < bad else "bad"
+
+
+@lru_cache(maxsize=4096)
+def shown(text: str) -> str:
+    """Return `text` without control characters."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def axis(width: int, seconds: float, behind: float) -> str:
+    """Return the labels of a time axis of `seconds` that ends `behind` seconds ago."""
+    marks = [
+        (at, f"{_ago(behind + seconds * (width - at) / width)}") for at in range(0, width - 12, max(16, width // 4))
+    ]
+    marks.append((width - len(end := "now" if behind < 1 else _ago(behind)), end))
+    text = ""
+    for at, label in marks:
+        text = f"{text:<{at}}{label}"
+    return text
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"-{seconds / size:.{0 if (seconds / size).is_integer() else 1}f} {unit}"
+    return f"-{seconds:.0f} s"

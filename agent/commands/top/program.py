@@ -1,0 +1,175 @@
+"""The loop of `agent top`: takes frames and keys, and draws."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from agent.commands.top import palette
+from agent.commands.top.delivery import Delivery
+from agent.commands.top.draw import Line, Style
+from agent.commands.top.live import Frame, Live, snapshot_of
+from agent.commands.top.machine import FIGURES, Machine, device_of
+from agent.commands.top.replay import Player
+from agent.commands.top.screen import Notes, compose
+from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
+from agent.commands.top.view import View
+from agent.config.options import Config
+from agent.errors import ConfigError
+from agent.recording.reader import Recording
+from agent.status.heartbeat import state_folder
+
+IDLE: Final = 60.0
+"""Seconds without a key after which the screen is drawn anew even if nothing happens."""
+REDRAW: Final = 0.05
+"""Seconds between two drawings at least, so that a held key does not cost a core."""
+
+
+class Source(Protocol):
+    """Where frames come from."""
+
+    rewound: bool
+    """Whether the frames that come are older than those before; whoever takes them sets it back."""
+
+    def start(self) -> None:
+        """Start."""
+
+    def new(self) -> Iterator[Frame]:
+        """Yield the frames that are to be shown now."""
+        ...
+
+    def press(self, key: str) -> None:
+        """Take a key that the view does not know."""
+
+    def due(self) -> float:
+        """Return the seconds until `new` has to be called again."""
+        ...
+
+    def mode(self) -> str:
+        """Return a few words for the first line."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `agent top` that are not of the configuration."""
+
+    interval: float = 1.0
+    colors: str | None = None
+    ascii: bool = False
+    replay: Path | None = None
+
+
+def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -> int:
+    """Show this machine until the user ends it; return the exit code. Raise ConfigError or NotLoaded."""
+    if why := refused(env):
+        raise ConfigError(f"top: {why}; `agent --once --format table` prints one reading")
+    logging.disable(logging.CRITICAL)  # the screen shows what is wrong
+    terminal = Terminal()
+    if options.replay:
+        player = Player(Recording(options.replay))
+        return show(player, terminal, Top(options.replay.name, options, env), env)
+    source = Live(config, options.interval, terminal.wake)
+    delivery = Delivery(state_folder(config.spool, env), terminal.wake)
+    delivery.start()
+    return show(source, terminal, Top(platform.node(), options, env, delivery), env)
+
+
+def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
+    """Draw what `source` tells, until a key or a signal ends it."""
+    colors = palette.color_system(env)
+    try:
+        with terminal:
+            terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
+            source.start()  # which takes a while: the first frame is there
+            gc.freeze()
+            while "quit" not in top.view.orders:
+                top.take(source)
+                lines = top.lines(terminal.size(), source.mode())
+                terminal.draw([palette.render(line, top.palette, colors) for line in lines])
+                time.sleep(REDRAW)
+                for key in terminal.wait(IDLE if top.view.paused else source.due()):
+                    top.view.press(key)
+    except KeyboardInterrupt:
+        return 0
+    except Ended as end:
+        return 128 + end.number if end.number else 0
+    finally:
+        source.close()
+    return 0
+
+
+class Top:
+    """What is shown: the machine, the view and the style."""
+
+    def __init__(self, title: str, options: Options, env: Mapping[str, str], delivery: Delivery | None = None) -> None:
+        self.machine, self.view = Machine(), View()
+        self.style = Style(ascii=options.ascii or not is_utf8())
+        self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
+        self._title, self._delivery = title, delivery
+        self._troubles: tuple[str, ...] = ()
+
+    def take(self, source: Source) -> None:
+        """Take new frames unless paused, and carry out what keys have ordered."""
+        if not self.view.paused:
+            for frame in source.new():
+                if source.rewound:
+                    self.machine, source.rewound = Machine(), False
+                self._take(frame)
+        orders, self.view.orders = self.view.orders, []
+        for order in orders:
+            if order == "snapshot":
+                self.view.message = self._write()
+            elif order != "quit":
+                source.press(order)
+
+    def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
+        """Return the screen."""
+        delivery = self._delivery.parts if self._delivery else ()
+        notes = Notes(self._title, mode, delivery, self._troubles)
+        return compose(self.machine, self.view, size, notes, self.style)
+
+    def _take(self, frame: Frame) -> None:
+        for dims, model in frame.models.items():
+            if key := device_of(dims):
+                self.machine.device(key).model = model
+        self.machine.take(frame.points, frame.at, frame.processes)
+        self._troubles = frame.troubles
+
+    def _write(self) -> str:
+        """Write a snapshot into the current folder; return what to tell the user."""
+        at = datetime.fromtimestamp(self.machine.now / 1e9, UTC)
+        path = Path(f"chipwatch-top-{at:%Y%m%dT%H%M%SZ}.json")
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  # with a mode
+                json.dump(self.snapshot(), file, indent=1)
+        except OSError as problem:
+            return f"cannot write {path}: {problem.strerror or problem}"
+        return f"written: {path}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what is known now as a JSON object; what cannot be read is left out."""
+        machine = self.machine
+        devices = []
+        for one in machine.devices:
+            figures = {name: value for name in FIGURES if (value := one.get(name)) is not None}
+            texts = {"model": one.model, "flags": one.flags, "state": one.state[0]}
+            processes = [snapshot_of(process) for process in one.processes or ()]
+            devices.append(
+                {**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes}
+            )
+        host = {name: value for name in machine.host.names("") if (value := machine.of_host(name)) is not None}
+        time_ = datetime.fromtimestamp(machine.now / 1e9, UTC).isoformat().replace("+00:00", "Z")
+        return {"time": time_, "machine": self._title, "accelerators": devices, "host": host}

@@ -1,0 +1,169 @@
+"""The terminal: an alternate screen, keys without echo, and everything as it was at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any, Final, NoReturn, Self
+
+ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
+LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
+NAMED: Final = {
+    "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
+    "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
+    "[1~": "home", "[4~": "end",
+}  # fmt: skip
+PLAIN: Final = {"\x7f": "backspace", "\x08": "backspace", "\r": "enter", "\n": "enter", "\x1b": "escape"}
+SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTALL)
+UNFINISHED: Final = re.compile(rb"\x1b(\[[0-9;]*|O)?$")
+REST: Final = 0.05
+"""Seconds to wait for the rest of a key's sequence."""
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(Exception):
+    """The terminal is gone, or a signal ended the program."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+
+
+def keys(text: str) -> Iterator[str]:
+    """Yield the keys of what a terminal sent: characters, and names of others; what has no name is left out."""
+    for found in SEQUENCE.finditer(text):
+        if found[1]:
+            if name := NAMED.get(found[1]):
+                yield name
+        else:
+            yield PLAIN.get(found[2], found[2])
+
+
+def refused(env: Mapping[str, str]) -> str | None:
+    """Return why no screen can be drawn here; None if it can."""
+    if not (os.isatty(0) and os.isatty(1)):
+        return "standard input and output are not a terminal"
+    if env.get("TERM", "") in ("", "dumb", "unknown"):
+        return f"the terminal (TERM={env.get('TERM', '')}) cannot move its cursor"
+    return None
+
+
+class Terminal:
+    """Draws lines that have changed, and waits for keys; use it as a context, which restores the terminal."""
+
+    def __init__(self) -> None:
+        self._drawn: list[str] = []
+        self._before: Any = None
+        self._handlers: dict[int, Any] = {}
+        self._wake_read, self._wake_write = os.pipe()
+        for end in (self._wake_read, self._wake_write):
+            os.set_blocking(end, False)
+
+    def __enter__(self) -> Self:
+        """Take the terminal, and the signals that end, stop and resize."""
+        self._before = termios.tcgetattr(0)
+        for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):
+            self._handlers[number] = signal.signal(number, handler)
+        self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
+        self._take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore all of it."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._release()
+
+    def wake(self) -> None:
+        """End the wait for keys; safe from any thread."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: it will wake
+            os.write(self._wake_write, b"\0")
+
+    def wait(self, timeout: float) -> list[str]:
+        """Return the keys that were pressed; wait for one, for `wake`, or for `timeout` seconds. Raise Ended."""
+        ready, _, _ = select.select([0, self._wake_read], [], [], max(0.0, timeout))
+        if self._wake_read in ready:
+            os.read(self._wake_read, 4096)
+        if 0 not in ready:
+            return []
+        try:
+            text = os.read(0, 1024)
+            while UNFINISHED.search(text) and select.select([0], [], [], REST)[0]:
+                text += os.read(0, 1024)
+        except OSError:
+            text = b""
+        if not text:
+            raise Ended
+        return [*keys(text.decode("utf-8", "ignore"))]
+
+    def size(self) -> tuple[int, int]:
+        """Return columns and lines."""
+        try:
+            columns, lines = os.get_terminal_size(1)
+        except OSError:
+            return 80, 24
+        return columns or 80, lines or 24
+
+    def draw(self, lines: list[str]) -> None:
+        """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
+        if len(lines) != len(self._drawn):
+            self._drawn = [""] * len(lines)
+        new = enumerate(zip(lines, self._drawn, strict=True), 1)
+        text = "".join(f"\x1b[{row};1H{line}" for row, (line, before) in new if line != before)
+        self._drawn = lines
+        if text:
+            self._write(text)
+
+    def redraw(self) -> None:
+        """Draw everything anew next time."""
+        self._drawn = []
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError as problem:
+            raise Ended from problem
+
+    def _take(self) -> None:
+        tty.setcbreak(0, termios.TCSADRAIN)
+        self._drawn = []
+        self._write(ENTER)
+
+    def _release(self) -> None:
+        with contextlib.suppress(Ended):
+            self._write(LEAVE)
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSADRAIN, self._before)
+
+    def _resized(self) -> None:
+        self._drawn = []
+        self.wake()
+
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        """Leave the screen, stop as the shell wants it, and take the screen again when continued."""
+        del frame
+        self._release()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._suspend)
+        self._take()
+        self.wake()
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise Ended(number)
+
+
+def is_utf8() -> bool:
+    """Tell whether the terminal is said to show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

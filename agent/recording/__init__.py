@@ -1,0 +1,1 @@
+"""Recordings: files of the JSON lines that the agent writes."""

@@ -1,0 +1,37 @@
+"""What a scrape of the endpoint weighs; nothing is charged for it here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agent.advice import Advisor, Cost, Load, Terms
+from agent.datapoint import Datapoint
+from sinks.prometheus.page import Format, Page
+
+
+class PrometheusAdvisor(Advisor):
+    """Writes the page of one tick and counts its bytes."""
+
+    def __init__(self, config: Any, terms: Terms) -> None:
+        """Take the Config of PrometheusSink."""
+        del terms
+        self._config = config
+
+    def measure(self, window: Sequence[Datapoint]) -> int | None:
+        """Return the bytes of the page, in text and without gzip."""
+        page = Page(machine_labels=self._config.machine_labels, timestamps=self._config.timestamps)
+        page.take(window)
+        return len(page.body(Format.TEXT, zipped=False))
+
+    def costs(self, load: Load) -> Iterable[Cost]:
+        """Return nothing: who scrapes pays for the samples that it stores."""
+        del load
+        return ()
+
+    def notes(self) -> Iterable[str]:
+        """Say what decides how much is stored."""
+        yield (
+            "A scrape has the bytes of one tick, about a tenth of them with gzip. Prometheus stores a sample of each"
+            " series for each scrape: its scrape_interval decides, not the interval of the agent."
+        )

@@ -1,0 +1,306 @@
+"""
+TLS, client certificates and basic auth from the web configuration file of Prometheus' exporters.
+
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md. The file and what it names are
+read again when they change.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from agent.net.page_server import Answer, Request, Response
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES: Final = 1_000_000
+MAX_CHECKED: Final = 100
+"""Users with their passwords that are known to be right or wrong: bcrypt takes 50 ms and more."""
+NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
+"""Checked where the user is unknown, so that time does not tell users from others."""
+HEADERS: Final = (
+    "Content-Security-Policy",
+    "Strict-Transport-Security",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+    "X-XSS-Protection",
+)
+VERSIONS: Final = {"TLS10": "TLSv1", "TLS11": "TLSv1_1", "TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
+CLIENTS: Final = {
+    "": "CERT_NONE",
+    "NoClientCert": "CERT_NONE",
+    "VerifyClientCertIfGiven": "CERT_OPTIONAL",
+    "RequireAndVerifyClientCert": "CERT_REQUIRED",
+}
+
+
+class WebError(Exception):
+    """The file cannot be used; the message says why, without secrets."""
+
+
+class _Tls(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    cert_file: str
+    key_file: str
+    client_auth_type: str = ""
+    client_ca_file: str = ""
+    cipher_suites: tuple[str, ...] = ()
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+    prefer_server_cipher_suites: bool = True  # without a meaning since Go 1.17
+
+
+class _Http(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    http2: bool = True  # this server speaks HTTP/1.1 in any case
+    headers: dict[str, str] = {}
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tls_server_config: _Tls | None = None
+    http_server_config: _Http = _Http()
+    basic_auth_users: dict[str, str] = {}
+
+
+class Web:
+    """The settings of a web configuration file; without a file there is neither TLS nor auth."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Take the path of the file, which is read by `load`."""
+        self._path = path
+        self._file = _File()
+        self._context: ssl.SSLContext | None = None
+        self._stamps: Mapping[Path, tuple[int, ...]] = {}
+        self._checked: dict[bytes, bool] = {}
+
+    @property
+    def protects(self) -> bool:
+        """Whether strangers are kept out: by a password or by a client certificate."""
+        tls = self._file.tls_server_config
+        return bool(self._file.basic_auth_users or (tls and tls.client_auth_type == "RequireAndVerifyClientCert"))
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether the page is served over TLS."""
+        return self._context is not None
+
+    def load(self) -> None:
+        """Read the file, if there is one; raise WebError."""
+        if self._path is None:
+            return
+        stamps = {self._path: _stamp(self._path)}
+        file = _parse(self._path)
+        tls = file.tls_server_config
+        names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
+        stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
+        _check_rights(self._path, secret=bool(file.basic_auth_users))
+        if tls:
+            _check_rights(self._path.parent / tls.key_file, secret=True)
+        self._context = _context(tls, self._path.parent) if tls else None
+        self._file, self._stamps = file, stamps
+        self._checked.clear()
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context for a new connection, None without TLS; called by the server's thread."""
+        self._renew()
+        return self._context
+
+    def guard(self, answer: Answer) -> Answer:
+        """Return what answers requests of known users with `answer`, and others with 401."""
+
+        def guarded(request: Request) -> Response:
+            self._renew()
+            response = answer(request) if self._admits(request.headers.get("authorization", "")) else UNAUTHORIZED
+            return response._replace(headers=(*response.headers, *self._file.http_server_config.headers.items()))
+
+        return answer if self._path is None else guarded
+
+    def _renew(self) -> None:
+        """Read the files again if one has changed; keep the last settings if they cannot be used."""
+        changed = {path: _stamp(path) for path in self._stamps}
+        if changed == self._stamps:
+            return
+        try:
+            self.load()
+        except WebError as problem:
+            log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
+            self._stamps = changed
+
+    def _admits(self, authorization: str) -> bool:
+        users = self._file.basic_auth_users
+        if not users:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return False
+        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL, only with passwords
+
+        key = sha256(given.encode()).digest()
+        if (right := self._checked.get(key)) is None:
+            from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
+
+            known = users.get(user)
+            right = checkpw(password.encode()[:72], known.encode() if known else NOBODY) and known is not None
+            if len(self._checked) >= MAX_CHECKED:
+                self._checked.pop(next(iter(self._checked)))
+            self._checked[key] = right
+        return right
+
+
+UNAUTHORIZED: Final = Response(
+    401, b"A user and a password are needed.\n",
+    (("Content-Type", "text/plain; charset=utf-8"), ("WWW-Authenticate", 'Basic realm="chipwatch"')),
+)  # fmt: skip
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES)
+    except OSError as problem:
+        raise WebError(f"{path}: {problem.strerror}") from problem
+
+
+def _parse(path: Path) -> _File:
+    try:
+        import yaml  # noqa: PLC0415  # only with this file
+    except ImportError:
+        raise WebError(
+            "web_config_file takes PyYAML and bcrypt; install chipwatch with the extra 'prometheus'"
+        ) from None
+    try:
+        file = msgspec.convert(yaml.safe_load(_read(path)) or {}, _File)
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        raise WebError(f"{path}: not YAML{f', line {mark.line + 1}' if mark else ''}") from None
+    except msgspec.ValidationError as problem:
+        raise WebError(f"{path}: {problem}") from None
+    tls = file.tls_server_config
+    _choose(path, "http_server_config.headers", file.http_server_config.headers, HEADERS)
+    if tls:
+        _choose(path, "tls_server_config.min_version", [tls.min_version], VERSIONS)
+        _choose(path, "tls_server_config.max_version", [tls.max_version], VERSIONS)
+        _choose(path, "tls_server_config.client_auth_type", [tls.client_auth_type], CLIENTS)
+        if bool(tls.client_ca_file) is (CLIENTS[tls.client_auth_type] == "CERT_NONE"):
+            raise WebError(f"{path}: tls_server_config: client_ca_file and client_auth_type need each other")
+    for header, value in file.http_server_config.headers.items():
+        if not (value.isascii() and value.isprintable()):
+            raise WebError(f"{path}: http_server_config.headers: {header} has characters that HTTP does not allow")
+    if file.basic_auth_users:
+        _check_hashes(path, file.basic_auth_users)
+    return file
+
+
+def _choose(path: Path, key: str, given: Any, allowed: Any) -> None:
+    for word in given:
+        if word not in allowed:
+            raise WebError(f"{path}: {key}: {word!r} is not supported; choose from: {', '.join(filter(None, allowed))}")
+
+
+def _check_hashes(path: Path, users: Mapping[str, str]) -> None:
+    try:
+        from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
+    except ImportError:
+        raise WebError("basic_auth_users takes bcrypt; install chipwatch with the extra 'prometheus'") from None
+    for user, hashed in users.items():
+        try:
+            checkpw(b"", hashed.encode())
+        except ValueError:
+            raise WebError(f"{path}: basic_auth_users.{user}: not a password hashed by bcrypt") from None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _check_rights(path: Path, *, secret: bool) -> None:
+    """Raise WebError if everybody may write the file; warn if everybody may read it though it is secret."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as problem:
+        raise WebError(f"{path}: {problem.strerror}") from problem
+    if os.name == "posix" and mode & stat.S_IWOTH:
+        raise WebError(f"{path}: every user may write it; chmod o-w")
+    if os.name == "posix" and secret and mode & stat.S_IROTH:
+        log.warning("%s: every user may read it, and it is secret; chmod o-r", path)
+
+
+def _context(tls: _Tls, folder: Path) -> ssl.SSLContext:
+    """Return the server's context; raise WebError also for a certificate that has expired."""
+    import ssl  # noqa: PLC0415  # 3 MB, only with TLS
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate, authority = folder / tls.cert_file, folder / tls.client_ca_file
+    try:
+        context.minimum_version = getattr(ssl.TLSVersion, VERSIONS[tls.min_version])
+        context.maximum_version = getattr(ssl.TLSVersion, VERSIONS[tls.max_version])
+        context.load_cert_chain(certificate, folder / tls.key_file, password=lambda: "")
+    except (OSError, ValueError) as problem:
+        why = (
+            getattr(problem, "reason", "")
+            or getattr(problem, "strerror", "")
+            or "not a certificate with its key in PEM"
+        )
+        raise WebError(f"tls_server_config: {certificate}, {tls.key_file}: {why}") from None
+    _check_dates(context, certificate)
+    try:
+        if suites := ":".join(filter(None, map(_openssl_name, tls.cipher_suites))):
+            context.set_ciphers(suites)
+    except ssl.SSLError:
+        raise WebError(
+            f"tls_server_config.cipher_suites: none of them is known: {', '.join(tls.cipher_suites)}"
+        ) from None
+    try:
+        if tls.client_ca_file:
+            context.load_verify_locations(authority)
+    except OSError as problem:
+        raise WebError(f"tls_server_config.client_ca_file: {authority}: {problem.strerror or 'not PEM'}") from None
+    context.verify_mode = getattr(ssl, CLIENTS[tls.client_auth_type])
+    return context
+
+
+def _openssl_name(suite: str) -> str:
+    """Return OpenSSL's name of a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty for one of TLS 1.3."""
+    if "_WITH_" not in suite:
+        return ""
+    name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "-")
+    return name.replace("AES_", "AES").replace("POLY1305_SHA256", "POLY1305").replace("_CBC", "").replace("_", "-")
+
+
+def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
+    """Raise WebError if clients refuse the certificate for its dates: by a handshake with ourselves in memory."""
+    import ssl  # noqa: PLC0415  # only with TLS
+
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.minimum_version = server.minimum_version
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
+    for side in (*sides, sides[0]):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as problem:
+            raise WebError(f"tls_server_config.cert_file: {certificate}: {problem.verify_message}") from None

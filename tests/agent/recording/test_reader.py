@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import closing
+
+import pytest
+
+from agent.datapoint import Datapoint, Dimensions, Kind, counter, gauge
+from agent.recording.reader import LONGEST, NotARecording, Recording
+from sinks.stdout.jsonl import lines
+
+AT, S = 1_795_168_805_000_000_000, 10**9
+POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))
+READ = counter("disk.read", "By", "R.")
+
+
+def text(ticks=3):
+    points = []
+    for n in range(ticks):
+        at = AT + n * S
+        points += [POWER.point(at, 100.0 + n, Dimensions(gpu="0"))]
+        points += [Datapoint(READ, 1000.0 * n, Dimensions(), at, AT - S, at - S, None, 500.0)]
+    return lines(points, [])
+
+
+def frames(path, start=0):
+    with closing(Recording(path)) as recording:
+        return [*recording.frames(start)]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_what_the_agent_printed_is_read_back_tick_by_tick(tmp_path, zipped):
+    path = tmp_path / "run"
+    path.write_bytes(gzip.compress(text().encode()) if zipped else text().encode())
+    found = frames(path)
+    assert [at for _, at, _ in found] == [AT, AT + S, AT + 2 * S]
+    power, read = found[1][2]
+    assert (power.metric.name, power.metric.kind, power.value, power.dims["gpu"]) == (
+        "gpu.power",
+        Kind.GAUGE,
+        101.0,
+        "0",
+    )
+    assert (read.increase, read.window_start, read.start_time, read.at) == (500.0, AT, AT - S, AT + S)
+    assert frames(path, found[1][0]) == found[1:]
+
+
+def test_a_late_point_belongs_to_the_tick_in_which_it_came(tmp_path):
+    path = tmp_path / "run"
+    late = lines([POWER.point(AT + 5 * S, 1.0), POWER.point(AT, 2.0), POWER.point(AT + 6 * S, 3.0)], [])
+    path.write_text(late)
+    assert [(at, len(points)) for _, at, points in frames(path)] == [(AT + 5 * S, 2), (AT + 6 * S, 1)]
+
+
+def test_broken_lines_are_counted_and_left_out(tmp_path):
+    path = tmp_path / "run"
+    long = json.dumps({"time": "x" * LONGEST})
+    path.write_text(f'not json\n\n[1]\n{{}}\n{long}\n{{"time": "yesterday", "name": "a"}}\n{text(1)}{text(1)[:40]}')
+    with closing(Recording(path)) as recording:
+        assert len([*recording.frames()]) == 1
+        assert recording.broken == 7
+
+
+def test_a_gzip_file_that_was_cut_gives_what_is_whole(tmp_path):
+    path = tmp_path / "run.gz"
+    path.write_bytes(gzip.compress(text(2000).encode())[:-2000])
+    assert 100 < len(frames(path)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no line is one of `agent --format json`"),
+        (b"hello\n", "no line is one of"),
+        (b'{"format": 2, "time": "2026-11-20T10:00:00Z"}\n', "format 2 is of a newer chipwatch"),
+        (b"\x1f\x8bnot gzip at all", "run"),
+    ],
+)
+def test_what_is_no_recording_is_refused_by_name(tmp_path, content, reason):
+    path = tmp_path / "run"
+    path.write_bytes(content)
+    with pytest.raises(NotARecording, match="run") as refused:
+        frames(path)
+    assert reason in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(NotARecording, match="missing: No such"):
+        Recording(tmp_path / "missing")

@@ -1,0 +1,194 @@
+"""What the endpoint for Prometheus costs a tick and a scrape, beside prometheus_client's registry, and in memory."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+from itertools import count
+
+from agent.datapoint import Dimensions, counter, gauge
+from sinks.prometheus.page import Format, Page
+from tests.bench.command import agent_command
+from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
+
+SERIES = 5000
+METRICS = 50
+TICKS = 20
+PLAIN, ZIPPED, FURTHER = 3.0, 6.0, 0.3
+TIMES = 10.0
+"""How often prometheus_client's time must hold ours."""
+MEMORY = 3.0
+
+
+def scrapes(effort: Effort) -> list[Figure]:
+    """Take a tick of 5000 series whose values are new and serve it; take turns with prometheus_client."""
+    try:
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest
+    except ModuleNotFoundError as missing:
+        raise CannotMeasure(f"{missing.name} is not installed") from missing
+    page, registry, turns = Page(), CollectorRegistry(), count()
+    metrics = [
+        (counter if n % 2 else gauge)(f"bench.metric{n}", "By", f"Metric {n}.", dims=("gpu", "kind", "part"))
+        for n in range(METRICS)
+    ]
+    dims = [
+        Dimensions(gpu=str(n % 8), part=f"part-{n}", kind="bench", hostname="n-1") for n in range(SERIES // METRICS)
+    ]
+    theirs = [
+        Gauge(f"bench_metric{n}", f"Metric {n}.", ["gpu", "part", "kind"], registry=registry) for n in range(METRICS)
+    ]
+    children = [of.labels(each["gpu"], each["part"], each["kind"]) for of in theirs for each in dims]
+    ticks = [
+        [metric.point(0, 1000.5 * n + turn, each, start_time=1) for n, metric in enumerate(metrics) for each in dims]
+        for turn in range(4)
+    ]
+
+    def tick(_: int) -> None:
+        page.take(ticks[next(turns) % 4])
+        page.body(Format.TEXT, zipped=False)
+
+    def zipped(_: int) -> None:
+        page.take(ticks[next(turns) % 4])
+        page.body(Format.TEXT, zipped=True)
+
+    def reference(_: int) -> None:
+        turn = next(turns) % 4
+        for child, point in zip(children, ticks[turn], strict=True):
+            child.set(point.value)
+        generate_latest(registry)
+
+    cpu_ms(tick, 2, 0)
+    gc.freeze()  # as the agent does once it runs
+    plain, packed, other = [], [], []
+    for _ in range(effort.rounds):
+        plain.append(cpu_ms(tick, TICKS, 0.005))
+        packed.append(cpu_ms(zipped, TICKS, 0.005))
+        other.append(cpu_ms(reference, 1, 0.005))
+    if page.series != SERIES:
+        raise CannotMeasure(f"the page has {page.series} series instead of {SERIES}")
+    sizes = [len(page.body(Format.TEXT, zipped=of)) for of in (False, True)]
+    how = f"CPU to take {SERIES} points, all values new, and to write a page of {sizes[0] / 1e6:.2f} MB; mean of {TICKS} ticks"
+    share = [100 * mine / theirs for mine, theirs in zip(plain, other, strict=True)]
+    return [
+        Figure("Prometheus page, one tick", "ms", PLAIN, plain, how),
+        Figure("the same with gzip", "ms", ZIPPED, packed, f"{sizes[1] / 1e6:.3f} MB; mean of {TICKS} ticks"),
+        Figure(
+            "the same by prometheus_client", "ms", None, other, f"{SERIES} labelled gauges set, and generate_latest"
+        ),
+        Figure("Prometheus page, share of prometheus_client", "%", 100 / TIMES, share, "in the same round"),
+    ]
+
+
+def further_scrapes(effort: Effort) -> list[Figure]:
+    """Scrape a page of 5000 series again and again within one tick, over loopback with gzip; take the server's CPU."""
+    program = """
+import sys, time
+from agent.datapoint import Dimensions, gauge
+from sinks.prometheus import PrometheusSink
+sink = PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{sys.argv[1]}"))
+sink.open()
+metrics = [gauge(f"bench.metric{n}", "By", "Metric.", dims=("gpu", "part")) for n in range(50)]
+sink.write([of.point(0, 1000.5 * n, Dimensions(gpu=str(n % 8), part=f"part-{n}")) for of in metrics for n in range(100)])
+for line in sys.stdin:
+    print(time.process_time_ns(), flush=True)
+"""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin
+    assert child.stdout
+
+    def spent() -> int:
+        child.stdin.write("\n")
+        child.stdin.flush()
+        return int(child.stdout.readline())
+
+    try:
+        spent()  # it is ready
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        values = []
+        for _ in range(effort.rounds + 1):
+            before = spent()
+            for _ in range(100):
+                connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+                connection.getresponse().read()
+            values.append((spent() - before) / 100 / 1e6)
+        connection.close()
+    finally:
+        child.kill()
+        child.communicate()  # closes the pipes
+    how = f"CPU of the server's process for a scrape with gzip of a page of {SERIES} series that is written already; mean of 100"
+    return [Figure("Prometheus, further scrape of a tick", "ms", FURTHER, values[1:], how)]
+
+
+def scrape(port: int) -> None:
+    """Scrape once with gzip; wait for the agent's first page."""
+    deadline = time.monotonic() + 20
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+            answer = connection.getresponse()
+            answer.read()
+        except ConnectionRefusedError:
+            answer = None
+        connection.close()
+        if answer and answer.status == 200:
+            return
+        if time.monotonic() > deadline:
+            raise CannotMeasure("the agent serves no page")
+        time.sleep(0.05)
+
+
+def endpoint_memory(effort: Effort) -> list[Figure]:
+    """Compare the agent with this sink, scraped twice a second, and the agent with stdout."""
+    resident: dict[str, list[float]] = {"stdout": [], "prometheus": []}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for _ in range(min(3, effort.rounds)):
+        for sink, values in resident.items():
+            child = subprocess.Popen(
+                [agent_command(), "--sink", sink, "--format", "json", "--interval", "1"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={**os.environ, "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},
+            )  # fmt: skip
+            try:
+                time.sleep(effort.steady_seconds / 3)
+                for _ in range(4 if sink == "prometheus" else 0):
+                    scrape(port)
+                    time.sleep(0.5)
+                if child.poll() is not None:
+                    raise CannotMeasure(f"the agent with the sink {sink} has ended")
+                values.append(rss(child.pid) / MB)
+            finally:
+                child.kill()
+                child.wait()
+    more = [ours - theirs for ours, theirs in zip(resident["prometheus"], resident["stdout"], strict=True)]
+    return [
+        Figure(
+            "the agent with the Prometheus endpoint",
+            "MB",
+            None,
+            resident["prometheus"],
+            "basic metrics at 1 s, after 4 scrapes",
+        ),
+        Figure(
+            "what that is above the agent with stdout",
+            "MB",
+            MEMORY,
+            more,
+            "the same run with stdout, in the same round",
+        ),
+    ]
+
+
+def prometheus(effort: Effort) -> list[Figure]:
+    """Measure all of it."""
+    return [*scrapes(effort), *further_scrapes(effort), *endpoint_memory(effort)]

@@ -1,0 +1,208 @@
+"""Debian's Prometheus scrapes the agent, over TLS with a password, and knows what standard output printed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+from itertools import pairwise
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+
+from sinks.prometheus.answer import TYPES
+from sinks.prometheus.page import Format
+from tests.certificates import Authority
+
+pytestmark = pytest.mark.proof
+LONG = 60.0
+SECONDS = float(os.environ.get("PROOF_SECONDS", "20"))
+"""How long the counter with resets runs; 600 is ten minutes."""
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The folder of prometheus and promtool: of this machine, else unpacked from Debian's package."""
+    if found := shutil.which("prometheus"):
+        return Path(found).parent
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        pytest.skip("prometheus is not on PATH, and there is no apt-get to download it: `apt-get install prometheus`")
+    folder = tmp_path_factory.mktemp("debian")
+    done = subprocess.run(
+        ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    packages = [*folder.glob("prometheus_*.deb")]
+    if done.returncode or not packages:
+        pytest.skip(f"prometheus cannot be downloaded: {done.stderr[-300:]}")
+    subprocess.run(["dpkg", "-x", packages[0], folder], check=True)
+    return folder / "usr/bin"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Prometheus:
+    """A server with its data in `folder`, and its HTTP API."""
+
+    def __init__(self, programs, folder, target, **scrape):
+        self.port, self.log = free_port(), (folder / "prometheus.log").open("wb")
+        job = {"job_name": "chipwatch", "static_configs": [{"targets": [target]}], **scrape}
+        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]}
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self.process = subprocess.Popen(
+            [programs / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{self.port}"],
+            stdout=self.log, stderr=self.log,
+        )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait(LONG)
+        self.log.close()
+
+    def ask(self, path, **query):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
+        try:
+            connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
+            return json.loads(connection.getresponse().read()).get("data")
+        except (ConnectionRefusedError, json.JSONDecodeError):  # it starts
+            return None
+        finally:
+            connection.close()
+
+    def value(self, query, at=None):
+        """Return the value of the one series of a query, or None."""
+        found = (self.ask("query", query=query, **({"time": at} if at else {})) or {}).get("result") or []
+        return float(found[0]["value"][1]) if len(found) == 1 else None
+
+
+def start(agent, port, *words, **env):
+    return agent.start(
+        "--sink", "prometheus", "--sink", "stdout", "--format", "json", *words,
+        env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}", **env},
+    )  # fmt: skip
+
+
+def test_values_over_tls_with_a_password_equal_those_of_standard_output(programs, agent, until, tmp_path):
+    authority, port = Authority(tmp_path), free_port()
+    certificate, key = authority.sign("server")
+    users = {"prom": bcrypt.hashpw(b"sesame", bcrypt.gensalt(10)).decode()}
+    web = tmp_path / "web.yml"
+    web.write_text(
+        yaml.safe_dump(
+            {"tls_server_config": {"cert_file": str(certificate), "key_file": str(key)}, "basic_auth_users": users}
+        )
+    )
+    web.chmod(0o600)
+    running = start(
+        agent, port, "--interval", "5", "--level", "all", "--dim", 'site=a"b\\c',
+        CHIPWATCH_SINKS__PROMETHEUS__WEB_CONFIG_FILE=str(web),
+    )  # fmt: skip
+    scrape = {
+        "scheme": "https",
+        "tls_config": {"ca_file": str(authority.file)},
+        "basic_auth": {"username": "prom", "password": "sesame"},
+    }
+    with Prometheus(programs, tmp_path, f"127.0.0.1:{port}", **scrape) as server:
+        until(lambda: server.value("up") == 1, LONG)
+        assert server.ask("series", **{"match[]": "target_info"})[0]["site"] == 'a"b\\c'
+
+        def equal():
+            """Tell whether all values of one tick, as printed, are those of one scrape."""
+            printed = {}
+            for point in running.points():
+                printed.setdefault(point["time"], {})[point["name"], *point["dims"].values()] = point["value"]
+            disk = {
+                tick["disk.used", "/", 'a"b\\c'] for tick in printed.values() if ("disk.used", "/", 'a"b\\c') in tick
+            }
+            used = {tick["memory.used", 'a"b\\c'] for tick in printed.values() if ("memory.used", 'a"b\\c') in tick}
+            return server.value('disk_used_bytes{path="/"}') in disk and server.value("memory_used_bytes") in used
+
+        until(equal, LONG)
+        told = {of["metric"]: of for of in server.ask("targets/metadata")}
+        assert (told["memory_used_bytes"]["type"], told["memory_used_bytes"]["unit"]) == ("gauge", "bytes")
+    assert running.stop()[0] == 0
+
+
+@pytest.mark.parametrize("names", ["native", "dcgm", "node"])
+def test_promtool_has_nothing_to_say_of_the_page(programs, agent, until, names):
+    port = free_port()
+    running = start(agent, port, "--interval", "0.5", "--level", "all", "--names", names)
+
+    def scraped(accept):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+        try:
+            connection.request("GET", "/metrics", headers={"Accept": accept})
+            answer = connection.getresponse()
+            return answer.status == 200 and answer.read()
+        except ConnectionRefusedError:
+            return None
+        finally:
+            connection.close()
+
+    page = until(lambda: (body := scraped(TYPES[Format.TEXT])) and b"cpu" in body and body)
+    done = subprocess.run([programs / "promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+    lint = [line for line in done.stderr.decode().splitlines() if not line.startswith("node_")]  # names of theirs
+    assert (done.returncode in (0, 3), lint) == (True, [])
+    assert running.stop()[0] == 0
+
+
+RESETS = """
+import itertools
+from dataclasses import dataclass
+from chipwatch import Collector, counter
+
+STEPS = counter("proof.steps", "{step}", "Counts, and begins anew at each 7th reading.")
+
+class StepsCollector(Collector):
+    metrics = (STEPS,)
+
+    @dataclass(frozen=True)
+    class Config:
+        interval: float = 1.0
+        '''Seconds.'''
+
+    def __init__(self, config):
+        self.turn, self.began, self.value = itertools.count(), None, 0
+
+    def collect(self, at):
+        turn = next(self.turn)
+        if turn % 7 == 0:
+            self.began, self.value = at - 1, 0
+        self.value += 10 + turn % 3
+        yield STEPS.point(at, self.value, start_time=self.began)
+"""
+
+
+def test_the_increase_of_a_counter_that_resets_is_the_same(programs, agent, until, tmp_path, plugins_folder):
+    plugins_folder.add("proof_steps", RESETS, collectors=[("steps", "StepsCollector")])
+    port = free_port()
+    running = start(agent, port, "--interval", "2", "--collector", "steps", PYTHONPATH=str(plugins_folder.folder))
+    with Prometheus(programs, tmp_path, f"127.0.0.1:{port}") as server:
+        until(lambda: server.value("proof_steps_total") is not None, LONG)
+        time.sleep(SECONDS)  # that long the counter runs
+        found = server.ask("query", query=f"proof_steps_total[{int(SECONDS)}s]")["result"][0]["values"]
+        ticks = [float(value) for n, (_, value) in enumerate(found) if n == 0 or value != found[n - 1][1]]
+        printed = [point for point in running.points() if point["name"] == "proof.steps"]
+        values = [point["value"] for point in printed]
+        begin = next(n for n in range(len(values)) if values[n : n + len(ticks)] == ticks)
+        rises = sum(after - before if after >= before else after for before, after in pairwise(ticks))
+        assert len(ticks) > SECONDS / 2 - 3
+        assert sum(point["increase"] for point in printed[begin + 1 : begin + len(ticks)]) == rises
+        first, last = found[0][0], found[-1][0]
+        span = int(last - first) + 1
+        theirs = server.value(f"increase(proof_steps_total[{span}s])", at=last)
+        assert theirs == pytest.approx(rises, rel=3 / len(ticks))  # Prometheus extrapolates to the ends of the range
+    assert running.stop()[0] == 0

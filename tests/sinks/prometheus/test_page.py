@@ -1,0 +1,272 @@
+"""The page is what Prometheus' own parsers read, and only what the last tick had."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import parser as text_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from agent.commands.catalogue import catalogue
+from agent.datapoint import Dimensions, Kind, Metric, counter, gauge
+from sinks.prometheus.names import UNITS, family_of
+from sinks.prometheus.page import Format, Page
+
+AT = 1_800_000_000_250_000_000
+BORN = 1_799_999_000_500_000_000
+UTILIZATION = gauge("cpu.utilization", "%", "Share of time.")
+SENT = counter("network.sent", "By", 'Bytes "sent" \\ by all.')
+POWER = gauge("gpu.power", "W", "Power.", dims=("gpu",))
+CLOCK = gauge("gpu.clock.sm", "MHz", "Clock.", dims=("gpu",))
+FOREIGN = counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", "Energy.", dims=("gpu",))
+
+
+def gpu(number):
+    return Dimensions(gpu=str(number))
+
+
+def text(page):
+    return page.body(Format.TEXT, zipped=False).decode()
+
+
+def samples(page, form=Format.TEXT):
+    """Return what the parser of prometheus_client reads: name and labels -> value."""
+    parse = {
+        Format.TEXT: text_parser.text_string_to_metric_families,
+        Format.OPENMETRICS: openmetrics_parser.text_string_to_metric_families,
+    }[form]
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parse(page.body(form, zipped=False).decode())
+        for sample in family.samples
+    }
+
+
+def test_values_are_in_base_units_under_names_that_say_so():
+    page = Page()
+    page.take([
+        UTILIZATION.point(AT, 12.5),
+        SENT.point(AT, 7, start_time=BORN),
+        CLOCK.point(AT, 1410, gpu(0)),
+        POWER.point(AT, 300.5, gpu(0)),
+    ])  # fmt: skip
+    assert samples(page) == {
+        ("cpu_utilization_ratio", ()): 0.125,
+        ("network_sent_bytes_total", ()): 7,
+        ("gpu_clock_sm_hertz", (("gpu", "0"),)): 1.41e9,
+        ("gpu_power_watts", (("gpu", "0"),)): 300.5,
+    }
+    assert samples(page, Format.OPENMETRICS) == samples(page) | {
+        ("network_sent_bytes_created", ()): BORN / 1e9
+    }  # fmt: skip
+
+
+def test_help_type_and_unit_are_told_as_each_format_has_them():
+    page = Page()
+    page.take([SENT.point(AT, 7, start_time=BORN), POWER.point(AT, 1, gpu(0)), POWER.point(AT, 2, gpu(1))])
+    assert text(page) == (
+        '# HELP network_sent_bytes_total Bytes "sent" \\\\ by all.\n# TYPE network_sent_bytes_total counter\n'
+        "network_sent_bytes_total 7\n"
+        "# HELP gpu_power_watts Power.\n# TYPE gpu_power_watts gauge\n"
+        'gpu_power_watts{gpu="0"} 1\ngpu_power_watts{gpu="1"} 2\n'
+    )
+    families = openmetrics_parser.text_string_to_metric_families(page.body(Format.OPENMETRICS, zipped=False).decode())
+    assert [(of.name, of.type, of.unit, of.documentation) for of in families] == [
+        ("network_sent_bytes", "counter", "bytes", 'Bytes "sent" \\ by all.'),
+        ("gpu_power_watts", "gauge", "watts", "Power."),
+    ]
+
+
+def test_a_name_of_another_tool_stays_with_its_value():
+    page = Page()
+    page.take([FOREIGN.point(AT, 12_000, gpu(0), start_time=BORN)])
+    assert "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n" in text(page)
+    assert 'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"} 12000\n' in text(page)
+    assert samples(page, Format.OPENMETRICS) == {(FOREIGN.name, (("gpu", "0"),)): 12_000}
+
+
+def test_a_series_that_a_tick_lacks_leaves_the_page_at_once():
+    page = Page()
+    for tick in range(5):
+        page.take([POWER.point(AT + tick, tick, gpu(0)), POWER.point(AT + tick, tick, gpu(1))])
+    page.take([POWER.point(AT + 5, 5, gpu(0))])
+    assert samples(page) == {("gpu_power_watts", (("gpu", "0"),)): 5}
+    page.take([POWER.point(AT + 6, 6, gpu(0)), POWER.point(AT + 6, 7, gpu(1))])
+    assert page.series == 2
+
+
+def test_a_series_that_comes_every_third_tick_stays_between_and_leaves_when_it_does_not_come():
+    page = Page()
+    seen = []
+    for tick in range(20):
+        rare = [SENT.point(AT + tick, tick, start_time=BORN)] if tick % 3 == 0 and tick <= 12 else []
+        page.take([UTILIZATION.point(AT + tick, 1), *rare])
+        seen.append(samples(page).get(("network_sent_bytes_total", ())))
+    assert seen[6:] == [6, 6, 6, 9, 9, 9, 12, 12, 12, None, None, None, None, None]
+
+
+def test_of_two_points_of_a_series_in_one_batch_the_newer_counts():
+    page = Page()
+    page.take([UTILIZATION.point(AT + 1, 20), UTILIZATION.point(AT, 10)])
+    assert samples(page) == {("cpu_utilization_ratio", ()): 0.2}
+
+
+def test_the_machine_is_told_once_and_on_every_series_only_if_asked():
+    dims = Dimensions(gpu="0", hostname="n-1", **{"@region": "x"})
+    page = Page()
+    page.take([POWER.point(AT, 1, dims)])
+    machine = ("target_info", (("hostname", "n-1"),))
+    assert samples(page) == {machine: 1, ("gpu_power_watts", (("gpu", "0"),)): 1}
+    assert samples(page, Format.OPENMETRICS) == samples(page)
+    page = Page(machine_labels=True)
+    page.take([POWER.point(AT, 1, dims)])
+    assert samples(page) == {machine: 1, ("gpu_power_watts", (("gpu", "0"), ("hostname", "n-1"))): 1}
+
+
+def test_a_machine_that_gets_another_dimension_has_no_series_twice():
+    page = Page()
+    page.take([POWER.point(AT, 1, gpu(0)), POWER.point(AT + 1, 2, Dimensions(gpu="0", slurm_job="7"))])
+    assert text(page).count("\ngpu_power_watts{") == 1
+    assert samples(page)["gpu_power_watts", (("gpu", "0"),)] == 2
+
+
+def test_times_are_sent_only_if_asked():
+    page = Page(timestamps=True)
+    page.take([UTILIZATION.point(AT, 50)])
+    assert text(page).splitlines()[-1] == "cpu_utilization_ratio 0.5 1800000000250"
+    assert b"cpu_utilization_ratio 0.5 1800000000.25\n" in page.body(Format.OPENMETRICS, zipped=False)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (gauge("a.b", "1", "X."), gauge("a_b", "1", "Y.")),
+        (gauge("a.b", "By", "X."), gauge("a.b.bytes", "By", "Y.")),
+        (counter("a.b", "1", "X."), gauge("a_b_total", "1", "Y.")),
+        (counter("a.b", "1", "X."), gauge("a.b", "1", "Y.")),
+        (gauge("a.b", "1", "X."), counter("a_b", "1", "Y.")),
+    ],
+)
+def test_names_that_clash_are_told_and_not_merged(first, second):
+    page = Page()
+    assert page.fault(first, Dimensions()) == ""
+    assert page.fault(first, Dimensions()) == ""
+    assert "name clash" in page.fault(second, Dimensions())
+    start = {Kind.COUNTER: {"start_time": BORN}}
+    points = [metric.point(AT, 1, **start.get(metric.kind, {})) for metric in (first, second)]
+    assert [(of.point, "name clash" in of.reason) for of in page.take(points)] == [(points[1], True)]
+    assert page.series == 1
+
+
+def test_labels_that_become_one_are_told_and_not_merged():
+    metric = gauge("a.b", "1", "X.", dims=("x.y", "x_y"))
+    assert Page().fault(metric, Dimensions({"x.y": "1", "x_y": "2"})) == "two labels become one"
+
+
+def test_nobody_may_take_the_name_of_the_machine():
+    assert "target_info" in Page().fault(gauge("target_info", "1", "X."), Dimensions())
+
+
+def test_names_that_prometheus_reserves_are_changed_and_empty_values_left_out():
+    page = Page()
+    metric = gauge("9.lives", "1", "X.", dims=("__name__", "0", "none"))
+    page.take([metric.point(AT, 1, Dimensions({"__name__": "a", "0": "b", "none": ""}))])
+    assert samples(page) == {("_9_lives", (("_0", "b"), ("_name__", "a"))): 1}
+
+
+@given(value=st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
+def test_any_text_can_be_the_value_of_a_label(value):
+    page = Page()
+    page.take([POWER.point(AT, 1, Dimensions(gpu=value, hostname=value))])
+    assert samples(page, Format.OPENMETRICS)["gpu_power_watts", (("gpu", value),)] == 1
+    if "\r" not in value:  # this parser ends lines there
+        lines = {
+            of.labels.get("gpu")
+            for family in text_parser.text_string_to_metric_families(text(page))
+            for of in family.samples
+        }
+        assert value in lines
+
+
+@given(value=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**80), 2**80))
+def test_a_number_is_read_back_as_it_was(value):
+    page = Page()
+    page.take([POWER.point(AT, value, gpu(0))])
+    for form in (Format.TEXT, Format.OPENMETRICS):
+        assert math.isclose(samples(page, form)["gpu_power_watts", (("gpu", "0"),)], value, rel_tol=0)
+
+
+def test_every_metric_of_ours_has_a_name_of_its_own_and_both_parsers_take_it():
+    page, expected = Page(), set()
+    points = []
+    for metrics in catalogue().values():
+        for metric in metrics:
+            start = BORN if metric.kind is Kind.COUNTER else None
+            points.append(metric.point(AT, 1, Dimensions(dict.fromkeys(metric.dims, "0")), start_time=start))
+            expected.add((family_of(metric).name, tuple(sorted(metric.dims))))
+    assert page.take(points) == []
+    for form in (Format.TEXT, Format.OPENMETRICS):
+        found = {(name, tuple(sorted(key for key, _ in pairs))) for name, pairs in samples(page, form)}
+        assert {of for of in found if not of[0].endswith("_created")} == expected
+
+
+def test_a_truth_value_is_a_number():
+    page = Page()
+    page.take([POWER.point(AT, True, gpu(0))])
+    assert samples(page)["gpu_power_watts", (("gpu", "0"),)] == 1
+
+
+def test_points_in_another_order_are_the_same_page():
+    page = Page()
+    points = [POWER.point(AT, n, gpu(n)) for n in range(9)]
+    for turn in (points, points[::-1], points[3:] + points[:3], points):
+        page.take(turn)
+        assert samples(page) == {("gpu_power_watts", (("gpu", str(n)),)): n for n in range(9)}
+    page.take(points[::2])
+    assert page.series == 5
+
+
+def test_every_unit_of_ours_has_a_base_unit_or_counts_things():
+    units = {metric.unit for metrics in catalogue().values() for metric in metrics}
+    assert {unit for unit in units if unit not in UNITS and not unit.startswith("{")} == {"1"}
+
+
+def test_things_a_second_and_units_that_the_name_has_are_not_said_twice():
+    assert family_of(gauge("neuron.core.flops", "{flop}/s", "X.")).name == "neuron_core_flops_per_second"
+    assert family_of(gauge("agent.collector.seconds", "s", "X.")).name == "agent_collector_seconds"
+
+
+def test_a_page_is_written_once_a_tick_and_packed_once():
+    page = Page()
+    page.take([UTILIZATION.point(AT, 50)])
+    packed = page.body(Format.TEXT, zipped=True)
+    assert gzip.decompress(packed) == page.body(Format.TEXT, zipped=False)
+    assert page.body(Format.TEXT, zipped=True) is packed
+    page.take([UTILIZATION.point(AT + 1, 60)])
+    assert b"0.6" in gzip.decompress(page.body(Format.TEXT, zipped=True))
+
+
+def test_without_labels_each_series_has_a_name_of_its_own():
+    used = gauge("disk.used", "By", "X.", dims=("path",))
+    page = Page()
+    page.take([
+        *(used.point(AT, n, Dimensions(path=path, hostname="h")) for n, path in enumerate(["/", "/a b", "/a-b"])),
+        SENT.point(AT, 3, start_time=BORN),
+    ])  # fmt: skip
+    flat = text_parser.text_string_to_metric_families(page.body(Format.FLAT, zipped=False).decode())
+    assert {of.name: of.value for family in flat for of in family.samples} == {
+        "disk_used_bytes": 0, "disk_used_bytes_a_b": 1, "network_sent_bytes_total": 3}  # fmt: skip
+
+
+def test_series_that_come_and_go_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr("sinks.prometheus.page.KNOWN", 100)
+    page = Page()
+    for n in range(1000):
+        page.take([Metric(f"a.b{n}", Kind.GAUGE, "1", "X.").point(AT + n, n), POWER.point(AT + n, n, gpu(n))])
+    assert page.series == 2
+    assert len(page._known) <= 110
+    assert len(page._owners) <= 110

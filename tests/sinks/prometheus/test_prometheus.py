@@ -1,0 +1,232 @@
+"""The sink over real sockets, as the frame runs it, and the real command."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import re
+import socket
+import threading
+
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from agent.config.load import ConfigError, convert
+from agent.datapoint import Dimensions, counter, gauge
+from agent.errors import Refused
+from sinks.prometheus import PrometheusSink
+from sinks.prometheus.answer import FIRST_AGE, MIN_AGE, Answers, accepts_gzip, chosen
+from sinks.prometheus.page import Format
+
+LONG = 20.0
+AT = 1_800_000_000_000_000_000
+POWER = gauge("gpu.power", "W", "Power.", dims=("gpu",))
+SENT = counter("network.sent", "By", "Sent.")
+OLD = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+"""What Prometheus 2.42 sends."""
+NEW = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "application/openmetrics-text;version=0.0.1;q=0.4,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+)
+"""What Prometheus 3 sends."""
+
+
+@pytest.fixture
+def sink():
+    made = PrometheusSink(PrometheusSink.Config(listen="127.0.0.1:0"))
+    made.open()
+    yield made
+    made.close()
+
+
+def get(sink, path="/metrics", method="GET", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", int(sink.url.split(":")[2].split("/")[0]), timeout=LONG)
+    connection.request(method, path, headers={key.replace("_", "-"): value for key, value in headers.items()})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, answer.headers, body
+
+
+def fill(sink, value=1.0):
+    assert sink.write([POWER.point(AT, value, Dimensions(gpu="0")), SENT.point(AT, 5, start_time=AT - 10**9)]) == []
+
+
+def test_before_the_first_tick_there_is_no_page_and_then_the_last_one(sink):
+    assert get(sink)[0] == 503
+    fill(sink, 1.0)
+    fill(sink, 2.0)
+    status, headers, body = get(sink)
+    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b'gpu_power_watts{gpu="0"} 2.0\n' in body
+
+
+def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
+    fill(sink)
+    answers, now = Answers(sink._page), [1000.0]
+    monkeypatch.setattr("sinks.prometheus.answer.time.monotonic", lambda: now[0])
+    request = type("Request", (), {"path": "/metrics", "headers": {}})
+    answers.fresh(1000.0)
+    statuses = []
+    for seconds in (FIRST_AGE - 1, FIRST_AGE + 1):
+        now[0] = 1000 + seconds
+        statuses.append(answers(request).status)
+    answers.fresh(2000.0)
+    answers.fresh(2001.0)
+    for seconds in (MIN_AGE - 1, MIN_AGE + 1):
+        now[0] = 2001 + seconds
+        statuses.append(answers(request).status)
+    answers.fresh(3000.0)
+    answers.fresh(3060.0)
+    for seconds in (179, 181):
+        now[0] = 3060 + seconds
+        statuses.append(answers(request).status)
+    assert statuses == [200, 503] * 3
+
+
+@pytest.mark.parametrize(
+    ("accept", "form", "escaping"),
+    [
+        ("", Format.TEXT, False),
+        ("*/*", Format.TEXT, False),
+        ("text/html,*/*;q=0.8", Format.TEXT, False),
+        (OLD, Format.OPENMETRICS, False),
+        (NEW, Format.OPENMETRICS, True),
+        ("application/openmetrics-text", Format.OPENMETRICS, False),
+        ("application/openmetrics-text; version=2.0.0, text/plain; q=0.1", Format.TEXT, False),
+        ("application/openmetrics-text;version=1.0.0;q=0.1,text/plain;version=0.0.4;q=0.9", Format.TEXT, False),
+        ("application/openmetrics-text;version=1.0.0;q=0, */*", Format.TEXT, False),
+        (
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;q=1,text/plain;q=0.3",
+            Format.TEXT,
+            False,
+        ),
+        (";;;q=,,=;q=x", Format.TEXT, False),
+    ],
+)
+def test_the_format_is_the_one_that_the_reader_prefers(accept, form, escaping):
+    assert chosen(accept) == (form, escaping)
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("*", True),
+        ("gzip;q=0,*", False),
+    ],
+)
+def test_gzip_is_sent_only_if_it_is_allowed(header, wanted):
+    assert accepts_gzip(header) is wanted
+
+
+def test_openmetrics_and_gzip_are_sent_when_asked_for(sink):
+    fill(sink)
+    status, headers, body = get(sink, Accept=NEW, Accept_Encoding="gzip")
+    assert status == 200
+    assert headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+    assert (headers["Content-Encoding"], headers["Vary"]) == ("gzip", "Accept, Accept-Encoding")
+    families = [*openmetrics_parser.text_string_to_metric_families(gzip.decompress(body).decode())]
+    assert [family.name for family in families] == ["gpu_power_watts", "network_sent_bytes"]
+
+
+def test_the_other_addresses_say_what_is_where(sink):
+    fill(sink)
+    status, headers, body = get(sink, "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'href="/metrics"' in body
+    assert b'href="/flat"' in body
+    assert b"gpu_power_watts_0 1.0\n" in get(sink, "/flat")[2]
+    assert get(sink, "/metric")[0] == 404
+    assert get(sink, method="POST")[0] == 405
+    status, headers, body = get(sink, method="HEAD")
+    assert (status, headers["Content-Length"], body) == (200, str(len(get(sink)[2])), b"")
+
+
+def test_a_port_that_is_taken_and_an_address_that_is_not_ours_are_told(sink):
+    port = int(sink.url.split(":")[2].split("/")[0])
+    with pytest.raises(Refused, match=rf"^cannot listen on 127.0.0.1:{port}: Address already in use; set listen"):
+        PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{port}")).open()
+    with pytest.raises(Refused, match=r"^cannot listen on 192.0.2.1:0: Cannot assign requested address"):
+        PrometheusSink(PrometheusSink.Config(listen="192.0.2.1:0")).open()
+
+
+@pytest.mark.parametrize("listen", ["", "9465x", "host:", "127.0.0.1:70000", "127.0.0.1"])
+def test_what_is_no_address_is_told_at_the_start(listen):
+    with pytest.raises(ConfigError, match="listen: expected"):
+        convert(PrometheusSink.Config, {"listen": listen}, "sinks.prometheus")
+
+
+def test_a_closed_sink_leaves_no_port_and_no_thread(sink):
+    port = int(sink.url.split(":")[2].split("/")[0])
+    sink.close()
+    assert "pages" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=LONG)
+
+
+def test_scrapes_while_ticks_are_written_are_whole_pages_of_one_tick(sink):
+    stop = threading.Event()
+
+    def tick():
+        value = 0
+        while not stop.is_set():
+            value += 1
+            sink.write([POWER.point(AT + value, value, Dimensions(gpu=str(n))) for n in range(50)])
+
+    fill(sink)
+    writer = threading.Thread(target=tick)
+    writer.start()
+    try:
+        for _ in range(200):
+            values = re.findall(rb'gpu_power_watts\{gpu="\d+"\} (\S+)', get(sink)[2])
+            assert len({*values}) == 1
+    finally:
+        stop.set()
+        writer.join()
+
+
+def port_free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_the_real_command_serves_what_standard_output_prints(agent, until, tmp_path):
+    port = port_free()
+    running = agent.start(
+        "--sink", "prometheus", "--sink", "stdout", "--collector", "memory", "--level", "detailed", "--interval", "0.2", "--format", "json", "--dim", "site=a",
+        env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"},
+    )  # fmt: skip
+
+    def scraped():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+        try:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            return answer.read().decode() if answer.status == 200 else ""
+        except ConnectionRefusedError:
+            return ""
+        finally:
+            connection.close()
+
+    page = until(lambda: "agent_sink_sent_total" in (text := scraped()) and text)
+    assert 'target_info{site="a"} 1\n' in page
+    sent = float(re.search(r'^agent_sink_sent_total{sink="stdout"} (\S+)$', page, re.MULTILINE)[1])
+    used = float(re.search(r"^memory_used_bytes (\S+)$", page, re.MULTILINE)[1])
+
+    def printed():
+        ticks = {}
+        for point in running.points():
+            of = "sent" if point["dims"].get("sink") == "stdout" else "own"
+            ticks.setdefault(point["time"], {})[point["name"], of] = point["value"]
+        return any(
+            (tick.get(("agent.sink.sent", "sent")), tick.get(("memory.used", "own"))) == (sent, used)
+            for tick in ticks.values()
+        )
+
+    until(printed)
+    assert running.stop()[0] == 0
