@@ -208,12 +208,14 @@ def test_a_run_that_prints_says_neither_where_it_prints_nor_how_often_it_reads_n
     running = agent.start("-v", *FEW, "--interval", "0.2")
     wait_for(until, running, "collects ")
     assert running.stop()[0] == 0
-    collects, stopping = said(running)
+    collects, stopping = logged(running)
     assert stopping.startswith("stopping: ")
     running = agent.start("-v", "--collector", "nvidia", "--interval", "0.2", env={"LD_LIBRARY_PATH": ""})
     wait_for(until, running, "collects ")
     assert running.stop()[0] == 0
-    assert [line for line in said(running) if "collects" in line] == [collects.split()[0] + " collects nothing so far"]
+    assert [line for line in logged(running) if "collects" in line] == [
+        collects.split()[0] + " collects nothing so far"
+    ]
 
 
 def test_many_changes_at_once_end_in_a_run_of_the_last_one(start, cloud, until, tmp_path):
