@@ -237,6 +237,12 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
         to.add_argument(*flags.split(), **options | dict(*more))
 
 
+def _check_values(given: Sequence[str]) -> None:
+    """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
+    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
+        raise ConfigError(f"{odd[:-3]}: -- is no value of an option")
+
+
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the parsed arguments and the command after `--`; raise ConfigError."""
     given, command = list(argv), []
@@ -247,6 +253,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         given, command = given[:at], given[at + 1 :]
         if not command:
             raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
+    _check_values(given)
     first = given[0] if given else "run"
     if first in ("-V", "--version"):
         given = ["version"]
