@@ -115,7 +115,7 @@ def ask(folder: Path, question: str) -> dict[str, Any]:
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
         raise NoAnswer(f"no agent answers at {path}: {getattr(problem, 'strerror', None) or problem}") from problem
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
     if not isinstance(answer, dict) or "error" in answer:
         raise NoAnswer(f"the agent at {path} does not answer {question!r}: it has another version")
