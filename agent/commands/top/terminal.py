@@ -14,8 +14,11 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
-LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
+ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+"""Without line wrap: a terminal may give a character more cells than we count."""
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
+"""Around a frame: terminals that know synchronized output show it at once, others ignore the codes."""
+LEAVE: Final = f"{END}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
     "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
@@ -60,6 +63,8 @@ class Terminal:
 
     def __init__(self) -> None:
         self._drawn: list[str] = []
+        self._stale = True
+        """Whether the terminal may show something else than what was drawn; handlers of signals set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
         self._wake_read, self._wake_write = os.pipe()
@@ -72,7 +77,11 @@ class Terminal:
         for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):
             self._handlers[number] = signal.signal(number, handler)
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
-        self._take()
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,17 +122,13 @@ class Terminal:
 
     def draw(self, lines: list[str]) -> None:
         """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
-        if len(lines) != len(self._drawn):
-            self._drawn = [""] * len(lines)
+        if self._stale or len(lines) != len(self._drawn):
+            self._stale, self._drawn = False, [""] * len(lines)
         new = enumerate(zip(lines, self._drawn, strict=True), 1)
         text = "".join(f"\x1b[{row};1H{line}" for row, (line, before) in new if line != before)
         self._drawn = lines
         if text:
-            self._write(text)
-
-    def redraw(self) -> None:
-        """Draw everything anew next time."""
-        self._drawn = []
+            self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
@@ -135,17 +140,17 @@ class Terminal:
 
     def _take(self) -> None:
         tty.setcbreak(0, termios.TCSADRAIN)
-        self._drawn = []
+        self._stale = True
         self._write(ENTER)
 
     def _release(self) -> None:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, self._before)  # first, since a terminal that is stopped blocks output
         with contextlib.suppress(Ended):
             self._write(LEAVE)
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(0, termios.TCSADRAIN, self._before)
 
     def _resized(self) -> None:
-        self._drawn = []
+        self._stale = True
         self.wake()
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:

@@ -36,6 +36,20 @@ class Hanging(Collector):
         yield METRIC.point(at, 50.0 + self.read, Dimensions(gpu="7"))
 """
 
+WRONG = """
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import Dimensions, gauge
+METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
+class Wrong(Collector):
+    @dataclass(frozen=True)
+    class Config: pass
+    metrics = (METRIC,)
+    def __init__(self, config): pass
+    def models(self): return {Dimensions(gpu="7"): 5}
+    def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
+"""
+
 
 def row(text, number):
     """Return the words of the row of an accelerator."""
@@ -161,9 +175,9 @@ def test_rows_below_the_edge_come_by_scrolling(sit, gpus):
     seat = sit(size=(60, 12), env=gpus.env)
     seat.until(lambda text: "below" in text and "90" in text)
     seat.press("\x1b[F")
-    seat.until(lambda text: "0 below" in text)
-    seat.press("\x1b[A\x1b[A\x1b[5~")
-    seat.until(lambda text: "0 above" in text)
+    seat.until(lambda text: re.search(r"[1-9]\d* above, 0 below", text))
+    seat.press("\x1b[A\x1b[A" + "\x1b[5~" * 9)  # more rows may have come since
+    seat.until(lambda text: re.search(r"\b0 above, [1-9]", text))
 
 
 def test_pause_holds_the_picture(sit):
@@ -231,7 +245,21 @@ def test_beside_an_agent_whose_sink_is_dead_its_kept_points_are_shown(agent, sit
     seat.shows("no agent runs here")
 
 
-def test_a_command_line_of_a_process_cannot_send_codes_to_the_terminal():
-    from agent.commands.top.draw import shown
+def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
+    seat = sit(size=(120, 40), env=gpus.env)
+    seat.shows("H100", "lost")
+    for n in range(300):
+        seat.resize(*((1, 1), (300, 80), (20, 5), (60 + n % 7, 20))[n % 4])
+        seat.look(0)
+    seat.resize(80, 24)
+    seat.until(lambda text: "q quit" in text.splitlines()[-1] and text.startswith("chipwatch top"))
+    seat.press("q")
+    assert seat.end() == 0
 
-    assert shown("python \x1b]0;title\x07\x9b31m") == "python \ufffd]0;title\ufffd\ufffd31m"
+
+def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
+    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
+    assert seat.end() == 1
+    assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
+    assert termios.tcgetattr(seat.file) == seat.before
