@@ -29,6 +29,8 @@ SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTAL
 UNFINISHED: Final = re.compile(rb"\x1b(\[[0-9;]*|O)?$")
 REST: Final = 0.05
 """Seconds to wait for the rest of a key's sequence."""
+PATIENCE: Final = 1.0
+"""Seconds to wait for a terminal whose output is stopped (Ctrl-S) before it is left as it is."""
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -74,6 +76,7 @@ class Terminal:
     def __enter__(self) -> Self:
         """Take the terminal, and the signals that end, stop and resize."""
         self._before = termios.tcgetattr(0)
+        self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
         for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):
             self._handlers[number] = signal.signal(number, handler)
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
@@ -86,9 +89,11 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         """Restore all of it."""
+        for number in self._handlers:
+            signal.signal(number, signal.SIG_IGN)
+        self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._release()
 
     def wake(self) -> None:
         """End the wait for keys; safe from any thread."""
@@ -145,9 +150,10 @@ class Terminal:
 
     def _release(self) -> None:
         with contextlib.suppress(termios.error):
-            termios.tcsetattr(0, termios.TCSANOW, self._before)  # first, since a terminal that is stopped blocks output
+            termios.tcsetattr(0, termios.TCSANOW, self._before)
         with contextlib.suppress(Ended):
-            self._write(LEAVE)
+            if select.select([], [1], [], PATIENCE)[1]:
+                self._write(LEAVE)
 
     def _resized(self) -> None:
         self._stale = True
@@ -166,6 +172,8 @@ class Terminal:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
+    for one in ENDING:  # another one must not interrupt the restoration
+        signal.signal(one, signal.SIG_IGN)
     raise Ended(number)
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 import termios
+import time
 
 import pytest
 
@@ -126,6 +127,28 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     assert termios.tcgetattr(seat.file) == seat.before
     assert seat.sent.count(ENTERED) == seat.sent.count(LEFT) == 1
     assert seat.sent.endswith(LEFT)
+
+
+@pytest.mark.parametrize("pause", [0, 0.001, 0.003])
+def test_a_second_signal_does_not_interrupt_the_restoration(sit, pause):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        seat.kill(number)
+        time.sleep(pause)  # not a wait: it chooses the moment
+    seat.end()
+    assert seat.sent.endswith(LEFT)
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_terminal_whose_output_is_stopped_does_not_hold_a_signal_up(sit):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    seat.press("\x13")
+    seat.kill()
+    seat.end()
+    assert seat.code == 143
+    assert termios.tcgetattr(seat.file) == seat.before
 
 
 def test_a_stop_and_a_continuation_take_the_screen_again(sit):
