@@ -57,6 +57,12 @@ class _Run:
     pipeline: Pipeline | None = None
     health: Health | None = None
 
+    def close(self) -> None:
+        """Stop asking who this machine is, and serving its health."""
+        self.common.close()
+        if self.health:
+            self.health.close()
+
 
 def run(
     config: Config,
@@ -86,8 +92,8 @@ def run(
     _serve_health(current)  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
-    can_renew = load is not None and not brief and not config.stdin
-    signals = Signals(lambda: _renewed(current, load()) if load else None) if can_renew else Signals[_Run](None)
+    can_renew = not brief and not config.stdin
+    signals = Signals(current, partial(_renewed, load) if load and can_renew else None)
     whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
     while following := signals.take_next():
         current = following
@@ -127,9 +133,13 @@ def _run_command(
 def _check_command(config: Config) -> None:
     """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
     if config.pid is not None:
-        raise ConfigError("pid: --pid and a command after -- exclude each other")
+        label = config.sources.get("pid", "pid")
+        raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
     if config.stdin:
-        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+        label = config.sources.get("stdin", "stdin")
+        raise ConfigError(
+            f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
+        )
     for name, sink in build_sinks(config).items():
         if sink.uses_standard_output:
             raise ConfigError(
@@ -147,15 +157,18 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
 
 
-def _renewed(old: _Run, config: Config) -> _Run | None:
-    """Return the run of a new configuration, or None if nothing changed; raise like `run`."""
-    if config == old.config:
+def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
+    """Return the run of a new configuration in the place of one that is `waiting`; None if nothing changed."""
+    config = load()
+    if config == newest.config:
         return None
     check_places(config)
     validate(config)
     new = _Run(config, identify(config, 0.0))
-    if config.health != old.config.health:
+    if config.health != newest.config.health:
         _serve_health(new)
+    if waiting:
+        waiting.close()
     return new
 
 
@@ -191,9 +204,7 @@ def _collect(
     if watched and watched.has_ended:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
     pipeline.close()
-    common.close()
-    if this.health:
-        this.health.close()
+    this.close()
     alive.close()
     if not watched:
         announcements.end()
@@ -216,7 +227,7 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
         left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
+        log.error("%s; %d points were not sent; those on disk are sent after the next start", common.unknown(), left)
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
@@ -290,7 +301,6 @@ def _serve_health(this: _Run) -> None:
     try:
         this.health = Health(config.health, healthy, ready)
     except OSError as problem:
-        raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
-    except ValueError as problem:
-        raise ConfigError(f"health: {problem}") from problem
+        label, fault = config.sources.get("health", "health"), problem.strerror or problem
+        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
     log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)

@@ -32,33 +32,42 @@ class Signals(Generic[T]):
     A closed terminal sends SIGHUP, too: that stops the run. Where SIGHUP is ignored (nohup), it stays so.
     """
 
-    def __init__(self, renew: Callable[[], T | None] | None) -> None:
-        """`renew` returns the run of a new configuration, None if nothing changed; without it SIGHUP stops the run."""
-        self._renew = renew
+    def __init__(self, current: T, renew: Callable[[T, T | None], T | None] | None) -> None:
+        """
+        `renew` returns the run of a new configuration, or None if nothing changed; without it SIGHUP stops the run.
+
+        It gets the newest run, and the one that it takes the place of: the same while that waits for its start.
+        """
+        self._newest, self._renew = current, renew
         self._pipeline: Pipeline | None = None
         self._lock = threading.Lock()
         self._next: T | None = None
-        self._is_stopping = False
+        self._is_stopping = self._is_asked = False
         self._terminals = [number for number in range(3) if os.isatty(number)]
         ignored = {number for number in STOPPING if signal.getsignal(number) is signal.SIG_IGN}
         handle(set(STOPPING) - ignored, self._handle)
 
     def watch(self, pipeline: Pipeline) -> None:
-        """Stop this pipeline at the next signal, or at once if one came before."""
+        """Stop this pipeline at the next signal, or at once if one came before or the next run is ready."""
         self._pipeline = pipeline
-        if self._is_stopping:
+        if self._is_stopping or self._next:
             pipeline.stop()
 
     def take_next(self) -> T | None:
         """Return the run that follows the one that has ended, if any."""
+        if self._is_stopping:
+            return None  # without the lock: a file may not answer
         with self._lock:
             self._pipeline, following, self._next = None, self._next, None
-        return None if self._is_stopping else following
+        return following
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         is_hang_up = number == getattr(signal, "SIGHUP", None) and all(map(os.isatty, self._terminals))
         if is_hang_up and self._renew is not None:
+            if self._is_asked:
+                return  # whoever waits for the lock reads what is there then
+            self._is_asked = True
             threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
@@ -66,15 +75,18 @@ class Signals(Generic[T]):
         if self._pipeline:
             self._pipeline.stop()
 
-    def _reload(self, renew: Callable[[], T | None]) -> None:
+    def _reload(self, renew: Callable[[T, T | None], T | None]) -> None:
         with self._lock:
+            self._is_asked = False
             try:
-                self._next = renew()
+                renewed = renew(self._newest, self._next)
             except CommandError as problem:
                 log.error("the new configuration is refused, the old one goes on: %s", problem)  # noqa: TRY400
                 return
-            if self._next is None:
+            if renewed is None:
                 log.info("the configuration has not changed")
-            elif self._pipeline:
+            else:
+                self._newest = self._next = renewed
                 log.info("the configuration has changed; the new one starts")
-                self._pipeline.stop()
+                if self._pipeline:
+                    self._pipeline.stop()

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.errors import ConfigError
 
+MAX_BYTES: Final = 1 << 20
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise ConfigError."""
+
+def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise ConfigError, when read `again` also for a pipe: it is empty by then."""
     try:
+        if again and path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: not a regular file, so it cannot be read again; restart the agent instead")
         with path.open("rb") as file:
-            return tomllib.load(file)
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ConfigError(f"{path}: not a configuration: it has more than {MAX_BYTES:,} bytes")
+        return tomllib.loads(text.decode())
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
     except ValueError as problem:  # also a number of more digits than Python reads

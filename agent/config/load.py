@@ -37,19 +37,25 @@ FRAME_KEYS: Final = {group: frozenset(options_of(shape)) for group, shape in FRA
 
 
 def load(
-    file: Path | str | None, flags: Mapping[str, Any], env: Mapping[str, str] | None = None, *, wraps: bool = False
+    file: Path | str | None,
+    flags: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
+    *,
+    wraps: bool = False,
+    again: bool = False,
 ) -> Config:
     """
     Return the configuration: flags over the environment over `file`; raise ConfigError.
 
     `wraps` says that standard output belongs to a command: then it is the default sink only if it has options.
+    `again` says that this process has read the file before.
     """
     env = os.environ if env is None else env
     for name, text in env.items():
         if name.startswith(PREFIX) and not is_utf8(name + text):
             raise ConfigError(f"{name}: expected UTF-8, got {text!a}")
     file = file or env.get(f"{PREFIX}CONFIG")
-    tables = read_file(Path(file)) if file else {}
+    tables = read_file(Path(file), again=again) if file else {}
     names = {key: key if key in TABLES else "--dim" if key == "dims" else f"--{key.replace('_', '-')}" for key in flags}
     layers = (
         values_of(Config, tables, f"{file}: ", {}),

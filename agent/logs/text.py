@@ -12,7 +12,7 @@ USER_INFO: Final = re.compile(
     r"""|(?<![^\s"'=(,])[^\s/:@"'=(,]+:[^\s/@"]+@(?=[^\s/:@"]+:\d)"""  # user:password@host:port
 )
 QUERY: Final = re.compile(
-    r"""([?&;][^\s=&"]*(?:secret|token|passw|credential|auth|key|sig)[^\s=&"]*=)[^\s&"']+""", re.IGNORECASE
+    r"""([?&;][^\s=&"?;]*(?:secret|token|passw|credential|auth|key|sig)[^\s=&"]*=)[^\s&"']+""", re.IGNORECASE
 )
 PROGRAM: Final = re.compile(
     r"(retrieving credentials from custom-process: |Executable exited with non-zero return code \d+\. Error: )"

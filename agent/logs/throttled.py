@@ -20,15 +20,16 @@ class ThrottledLogger:
         self._log, self._who, self._clock = log, who, clock
         self._logged_at: dict[str, float] = {}
 
-    def log(self, level: int, cause: str, text: str, *, traceback: bool = False) -> None:
-        """Log `text`, unless `cause` was logged less than an hour ago."""
+    def log(self, level: int, cause: str, text: str, *, traceback: bool = False) -> bool:
+        """Log `text`, unless `cause` was logged less than an hour ago; return whether it was logged now."""
         now = self._clock()
         if now - self._logged_at.get(cause, -REPEAT_AFTER) < REPEAT_AFTER:
-            return
+            return False
         if len(self._logged_at) >= MAX_CAUSES:
             self._logged_at.clear()
         self._logged_at[cause] = now
         self._log.log(level, "%s: %s", self._who, text, exc_info=traceback, extra={"who": self._who})
+        return True
 
     def resolved(self, cause: str, text: str | None = None) -> None:
         """Note that the problem is over; log `text` if the problem was logged."""

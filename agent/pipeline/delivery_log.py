@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 BLIP: Final = 5.0
 """Seconds to the next attempt below which the first failure is not logged: most single failures are over then."""
+LONG: Final = 60.0
+"""Seconds after which an outage is logged although its cause was logged within the hour, for an earlier one."""
 PROGRESS: Final = 60.0
 """Seconds of catching up after which its progress is logged; then after twice as long, and so on."""
 
@@ -24,13 +26,12 @@ class DeliveryLog:
     """
     Logs the first delivery, failures, and the recovery from them, with the counts of the ledger.
 
-    A failure is logged at its second attempt or before a long wait, then once an hour. Used by the worker's thread.
+    A failure is logged at its second attempt or before a long wait, then once an hour, also where short outages follow
+    one another. Used by the worker's thread.
     """
 
-    def __init__(
-        self, name: str, ledger: Ledger, *, is_behind: bool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Count from the ledger as it is now; `is_behind`: points are kept from before. `clock`: monotonic seconds."""
+    def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count from the ledger as it is now; `clock` returns monotonic seconds."""
         self._name, self._ledger, self._clock = name, ledger, clock
         self._failures = ThrottledLogger(log, name, clock)
         self._attempts = 0  # failed, since the last success
@@ -38,7 +39,9 @@ class DeliveryLog:
         self._is_logged = False  # whether one of them was
         self._before, self._dropped = ledger.sent, ledger.dropped.total()  # before them
         self._sent = ledger.sent  # at the start, or before catching up
-        self._is_first, self._is_behind = True, is_behind
+        self._is_first = True
+        self.is_behind = False
+        """Whether points for this destination are kept from before."""
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
 
@@ -55,9 +58,10 @@ class DeliveryLog:
         past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan} ({text})"
-        self._failures.log(level, cause, text, traceback=traceback)
-        self._is_logged = True
+        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan}: {text}"
+        if not self._is_logged and now - self._since >= LONG:
+            self._failures = ThrottledLogger(log, self._name, self._clock)
+        self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
 
     def delivered(self, where: Callable[[], str | None]) -> None:
         """Log what changed with a delivery; `where` returns how to find the points, None if the first is not logged."""
@@ -66,7 +70,6 @@ class DeliveryLog:
             self._sent = self._before
             points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
-            self._failures = ThrottledLogger(log, self._name, self._clock)
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
         done = ledger.sent - self._sent
@@ -74,7 +77,7 @@ class DeliveryLog:
             self._is_first = False
             if (place := where()) is not None:
                 self._info("; see ".join(filter(None, (f"first {count(done)} accepted", place))))
-            if self._is_behind:
+            if self.is_behind:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import stat
 import tarfile
+import time
 
 import pytest
 
@@ -62,6 +63,56 @@ def read(file):
 def test_nothing_that_names_somebody_is_packed(packed, secret):
     for name, text in read(packed).items():
         assert secret not in text, f"{PLANTED[secret]} in {name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"password": "hunter2"}', '{"password": "<secret>"}'),
+        ("password=hunter2 level=all", "password=<secret> level=all"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: <secret>"),
+        ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "<secret>"),
+        ("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH", "<secret>"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE\nvQ==\n-----END PRIVATE KEY-----", "<secret>"),
+        (r"http:\/\/ada:hunter2@h.example.org:80\/x", "http://<secret>@<host>:80/x"),
+        ("http%3A%2F%2Fada%3Ahunter2%40h.example.org%2Fx", "http://<secret>@<host>/x"),
+        (r"\u0061da", "<user>"),
+        ("ada_job of ADA", "<user>_job of <user>"),
+        ("grpc://h:4317 and host='h.example.org', port=443", "grpc://<host>:4317 and host='<host>', port=443"),
+        ("no address of db.corp.internal and ip-10-1-2-3", "no address of <host> and <host>"),
+        ("fe80::1%eth0 ::ffff:10.1.2.3 10.1.2.3.", "<address> <address> <address>."),
+        (r"C:\Users\bob\x C:\\Users\\bob \\files\x", r"C:\Users\<user>\x C:\\Users\\<user> \\<host>\x"),
+        ("SLURM_JOB_USER=bob", "SLURM_JOB_USER=<user>"),
+        ("projects/team-models-7/x project_id=team-models-7", "projects/<project>/x project_id=<project>"),
+        ("00-11-22-33-44-55", "<mac>"),
+    ],
+)
+def test_odd_forms_of_secrets_and_names_are_found(text, left):
+    assert scrub(text, {"ada": "<user>"}) == left
+
+
+def test_what_is_secret_in_the_configuration_is_found_in_logs_and_a_name_beside_json_escapes(tmp_path, monkeypatch):
+    monkeypatch.setenv("USER", "jos\N{LATIN SMALL LETTER E WITH ACUTE}")
+    monkeypatch.setenv("SERVICE_TOKEN", "opensesame")
+    config = Config(spool=tmp_path, project="models-7", sinks={"mine": {"headers": {"X-Team": "correct horse"}}})
+    (tmp_path / "run.log").write_text("half a secret\n" + "x\n" * (32 << 10))
+    status = {"sinks": ["opensesame for jos\N{LATIN SMALL LETTER E WITH ACUTE} in models-7", {"correct horse": 1}]}
+    server = serve(tmp_path, {"status": lambda: status, "log": lambda: {"lines": ["ok"]}})
+    pack(tmp_path / "bundle.tar.gz", config, [], {})
+    server.close()
+    parts = read(tmp_path / "bundle.tar.gz")
+    assert json.loads(parts["chipwatch/status.json"]) == {
+        "sinks": ["<secret> for <user> in <project>", {"<secret>": 1}]
+    }
+    assert json.loads(parts["chipwatch/config.json"])["sinks"] == {"mine": {"headers": "<secret>"}}
+    assert "secret" not in parts["chipwatch/log-run.log"]
+
+
+@pytest.mark.parametrize("part", ["a", "a.", "a-", ":", "1.", "a@", "/home", "token", "://", "%2", "\\", "0a:", "?"])
+def test_a_long_text_is_searched_in_linear_time(part):
+    text, began = part * (20_000 // len(part)), time.process_time()
+    scrub(text, {"ada": "<user>"})
+    assert time.process_time() - began < 2.0
 
 
 def test_a_bundle_holds_what_a_ticket_needs(packed):

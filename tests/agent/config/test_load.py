@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -409,7 +411,7 @@ class Mine(Sink):
 
         def __post_init__(self):
             if self.tries > 100:
-                raise ValueError("tries and patience have an end")
+                raise ValueError("tries: expected at most 100")
 
     def __init__(self, config):
         self.config = config
@@ -482,7 +484,7 @@ def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
         ({"tries": "x"}, "sinks.mine.tries: expected a whole number, got 'x'"),
         ({"mode": "x"}, "sinks.mine.mode: no such choice 'x'; choose from: fast, slow"),
         ({"labels": {"a": 1}}, "sinks.mine.labels.a: expected a text, got 1"),
-        ({"tries": 101}, "sinks.mine: tries and patience have an end"),
+        ({"tries": 101}, "sinks.mine: tries: expected at most 100"),
     ],
 )
 def test_a_wrong_option_of_a_plugin_is_refused_by_path(mine, table, line):
@@ -690,9 +692,9 @@ ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}
 def test_a_table_within_a_table_is_refused_by_its_whole_path(table, says):
     cls = plugins.load(plugins.COLLECTORS, "openmetrics")
     config = Config(collectors={"openmetrics": {"endpoints": {"a": table}}})
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         plugin_config(cls, "collectors", "openmetrics", config, {})
-    assert str(told.value).startswith(f"collectors.openmetrics.{says}")
+    assert str(reported.value).startswith(f"collectors.openmetrics.{says}")
 
 
 def test_a_table_within_a_table_is_built():
@@ -705,3 +707,18 @@ def test_a_table_within_a_table_is_built():
 def test_a_path_with_a_null_byte_is_none():
     with pytest.raises(ConfigError, match=r"^--proc /pr\x00oc: expected a path$"):
         load(None, {"proc": "/pr\0oc"}, {})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_without_an_end_is_refused(again):
+    assert "/dev/zero: not a" in refusal(read_file, Path("/dev/zero"), again=again)
+
+
+def test_a_pipe_is_a_configuration_once_but_not_again(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("interval = 3\n",))
+    writer.start()
+    assert read_file(pipe) == {"interval": 3}
+    writer.join()
+    assert "cannot be read again" in refusal(read_file, pipe, again=True)
