@@ -93,19 +93,21 @@ class Recording:
 
     def _points(self, start: int) -> Iterator[tuple[int, Datapoint]]:
         """Yield the place and the point of each line."""
+        found = start > 0
         try:
             self._file.seek(start)
             place = start
             while text := self._file.readline(LONGEST):
                 if point := self._point(text):
+                    found = True
                     yield place, point
                 else:
                     self.broken += bool(text.strip())
                 place += len(text)
         except ERRORS as problem:
-            if not isinstance(problem, EOFError):  # the program that wrote it was killed: what is there is whole
+            if not found:
                 raise NotARecording(f"{self.path}: {problem}") from problem
-            self.broken += 1
+            self.broken += 1  # what comes before is whole: the program that wrote it was killed, or the disk is bad
 
     def _point(self, text: bytes) -> Datapoint | None:
         try:

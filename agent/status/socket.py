@@ -118,7 +118,7 @@ def ask(folder: Path, question: str) -> dict[str, Any]:
         raise NoAnswer(
             f"no agent answers at {path}: {why}; only an agent with a spool does: ask as its user, or give its --spool"
         ) from problem
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
     if not isinstance(answer, dict) or "error" in answer:
         raise NoAnswer(f"the agent at {path} does not answer {question!r}: it has another version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from agent.commands.top.draw import Line, Style, level, scaled, shown, whole
+from agent.commands.top.draw import Line, Style, level, scaled, whole
 from agent.commands.top.machine import Device
 from agent.commands.top.view import SORTS, View
 
@@ -60,11 +60,11 @@ def _temperature(device: Device) -> tuple[str, str]:
 
 
 def _model(device: Device) -> tuple[str, str]:
-    return shown(device.model.removeprefix("NVIDIA ")) or KINDS.get(device.key[0][0], ""), ""
+    return device.model.removeprefix("NVIDIA ") or KINDS.get(device.key[0][0], ""), ""
 
 
 COLUMNS: Final = (
-    Column("#", 4, 0, lambda device: (shown(device.label), "label")),
+    Column("#", 4, 0, lambda device: (device.label, "label")),
     Column("model", 16, FULL, _model, left=True),
     Column("utilization", 0, 0, lambda device: (whole(device.get("utilization")), ""), lambda d: d.get("utilization")),
     Column("memory", 0, 0, _memory, lambda device: device.memory),

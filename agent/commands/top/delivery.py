@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.commands.top.draw import Line, shown
+from agent.commands.top.draw import Line
 from agent.status.socket import NoAnswer, ask
 
 INTERVAL: Final = 2.0
@@ -63,5 +63,5 @@ def _sink(name: str, sink: Mapping[str, Any]) -> Line:
     lost = sum((*sink["rejected"].values(), *sink["dropped"].values()))
     error = sink["refused"] or (sink["last_error"] if sink["kept"] else None)
     words = [f"sent {sink['sent']:,}", f"kept {sink['kept']:,}"] + ([f"lost {lost:,}"] if lost else [])
-    line: Line = [(f"{shown(name)} ", "label"), ("failing " if error else "ok ", "bad" if error else "good")]
-    return [*line, (", ".join(words), ""), (f" ({shown(error)[:LONGEST]})" if error else "", "warn")]
+    line: Line = [(f"{name} ", "label"), ("failing " if error else "ok ", "bad" if error else "good")]
+    return [*line, (", ".join(words), ""), (f" ({error[:LONGEST]})" if error else "", "warn")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -31,9 +30,9 @@ class Style(NamedTuple):
     def graph(self, values: Sequence[float | None], rows: int, most: float) -> list[str]:
         """Return `rows` lines with a graph of `values`, of which `per_cell` share a cell, from 0 to `most`."""
         if self.ascii:
-            levels = [0 if v is None or not most else round(min(v / most, 1) * rows * 9) for v in values]
+            levels = [0 if v is None or not most else round(min(max(v / most, 0), 1) * rows * 9) for v in values]
             return ["".join(STEPS[min(max(n - 9 * row, 0), 9)] for n in levels) for row in reversed(range(rows))]
-        levels = [0 if v is None else max(1, round(min(v / most, 1) * rows * 4) if most else 0) for v in values]
+        levels = [0 if v is None else max(1, round(min(max(v / most, 0), 1) * rows * 4) if most else 0) for v in values]
         lines = []
         for row in reversed(range(rows)):
             halves = [min(max(n - 4 * row, 0), 4) for n in levels]
@@ -56,12 +55,13 @@ def _dots(left: int, right: int) -> str:
 
 
 def fit(line: Line, width: int) -> Line:
-    """Return `line` cut, or filled with spaces, to `width` cells."""
+    """Return `line` without control characters, cut, or filled with spaces, to `width` cells."""
     fitted: Line = []
-    for text, role in line:
+    for raw, role in line:
+        text = shown(raw)
         cells = len(text) if text.isascii() else cell_len(text)
         if cells > width:
-            text, cells = set_cell_size(text, width), width  # noqa: PLW2901
+            text, cells = set_cell_size(text, width), width
         if text:
             fitted.append((text, role))
         width -= cells
@@ -113,7 +113,6 @@ def level(value: float | None, warn: float, bad: float) -> str:
     return "" if value is None or value < warn else "warn" if value < bad else "bad"
 
 
-@lru_cache(maxsize=4096)
 def shown(text: str) -> str:
     """Return `text` without control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

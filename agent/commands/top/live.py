@@ -85,7 +85,7 @@ class Users:
                 known = self._known.get(one.pid) or self._of(one.pid)
                 seen[one.pid] = known
                 cpu, (_, user, command) = known[0].cpu_percent(), known
-            except psutil.NoSuchProcess:
+            except (psutil.NoSuchProcess, ValueError):  # a number below 0
                 command = "(not a process here: it has ended, or is of another container)"
             except psutil.Error:
                 command = "(not permitted)"

@@ -46,6 +46,8 @@ LETTERS: Final = {
 """Reason of a throttle -> letter; an idle device's low clock is no throttle."""
 FRESH: Final = 30.0
 """Seconds for which a reading is shown; some are made every ten seconds only."""
+LARGEST: Final = 1e30
+"""From there on, and below its inverse, a figure is a mistake; sums and shares of such could be infinite."""
 SILENT: Final = 3.0
 """Seconds, and readings, without an answer after which a device is said to be silent."""
 SHORT_HISTORY: Final = 240
@@ -101,7 +103,7 @@ class Readings:
             start = point.window_start
             known = point.increase is not None and start is not None and start < point.at
             value = point.increase / (point.at - start) * 1e9 if known else None  # type: ignore[operator]
-        if value is not None and math.isfinite(value):
+        if value is not None and (not value or 1 / LARGEST < abs(value) < LARGEST):
             self._last[name] = value, point.at
 
     def get(self, name: str, now: int) -> float | None:
@@ -225,7 +227,7 @@ class Machine:
     def devices(self) -> list[Device]:
         """The accelerators in the order of their numbers, without those of which only parts work."""
         shown = [one for one in self._devices.values() if not one.has_parts or one.readings.names("gpu.memory")]
-        return sorted(shown, key=lambda one: [(kind, int(n) if n.isdecimal() else 1 << 30, n) for kind, n in one.key])
+        return sorted(shown, key=lambda one: [(kind, not n.isdecimal(), len(n), n) for kind, n in one.key])
 
     def device(self, key: Key) -> Device:
         """Return the device that `key` names."""

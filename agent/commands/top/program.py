@@ -107,6 +107,7 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
     except Ended as end:
         return 128 + end.number if end.number else 0
     finally:
+        logging.disable(logging.NOTSET)
         source.close()
     return 0
 

@@ -59,9 +59,10 @@ class Player:
         return max(0.0, self._due - time.monotonic()) if self._next else 60.0
 
     def mode(self) -> str:
-        """Return place, speed, and whether it has ended."""
+        """Return place, speed, whether it has ended, and whether lines are missing."""
         end = "" if self._next else ", ended"
-        return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}"
+        broken = ", some lines are broken" if self._recording.broken else ""
+        return f"recording {self._recording.share:.0%}, x{self._speed:g}{end}{broken}"
 
     def close(self) -> None:
         """Close the file."""

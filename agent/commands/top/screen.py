@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from agent.commands.top import accelerators, host
-from agent.commands.top.draw import Line, Style, axis, fit, flow, scaled, shown, sides, whole, width_of
+from agent.commands.top.draw import Line, Style, axis, fit, flow, scaled, sides, whole, width_of
 from agent.commands.top.machine import Device, Machine, Process
 from agent.commands.top.view import HELP, LETTERS, SORTS, View
 
 SMALLEST: Final = (40, 10)
+TALLEST: Final = 8
+"""Lines of a graph."""
 KEYS: Final = (
     ("q", "quit"), ("?", "help"), ("/", "filter"), ("s", "sort"), ("r", "reverse"), ("p", "processes"), ("g", "graphs"),
     ("1", "CPUs"), ("space", "pause"), ("+-", "zoom"), ("w", "snapshot"),
@@ -48,7 +50,7 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
         return _filled([[(f"at least {SMALLEST[0]}x{SMALLEST[1]}", "bad")]], size)
     if view.help:
         return _filled(_help(width), size)
-    top = _header(machine, view, notes, width)
+    top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = accelerators.ordered([one for one in every if accelerators.matches(view.filter, one)], view)
     if not machine.now:
@@ -57,7 +59,7 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
     if view.cores:
         strip += host.cores(machine, width, style, most=max(1, room // 3))
-    strip += [[(f"! {shown(text)}", "warn")] for text in notes.troubles]
+    strip += [[(f"! {text}", "warn")] for text in notes.troubles]
     strip = strip[: max(1, room - (3 if every else 0))]
     room -= len(strip)
     body: list[Line] = []
@@ -94,7 +96,7 @@ def _filled(lines: Sequence[Line], size: tuple[int, int]) -> list[Line]:
 
 def _header(machine: Machine, view: View, notes: Notes, width: int) -> list[Line]:
     at = datetime.fromtimestamp(machine.now / 1e9, UTC).astimezone() if machine.now else None
-    left: Line = [("chipwatch top", "title"), (f"  {shown(notes.title)}", "head")]
+    left: Line = [("chipwatch top", "title"), (f"  {notes.title}", "head")]
     left += [(f"  {at:%H:%M:%S}" if at else "", ""), (f"  {notes.mode}", "dim")]
     if view.paused:
         left += [("  paused", "warn")]
@@ -109,7 +111,7 @@ def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -
     found = [row for row in TRENDS if machine.trends.get(row[0])][: min(5, max(1, (room - 2) // 2))]
     if not found or room < 3 or not view.graphs:
         return []
-    rows = min((room - 2) // len(found), 4)
+    rows = min((room - 2) // len(found), TALLEST)
     label = 20
     cells = width - label
     count = cells * style.per_cell
@@ -121,7 +123,7 @@ def _graphs(machine: Machine, view: View, width: int, room: int, style: Style) -
         peak = most or max([*known, 1e-9])
         graph = style.graph(values, rows, peak)
         now = "-" if values[-1] is None else f"{values[-1]:.0f}" if most or unit == " W" else scaled(values[-1])
-        texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", "", ""]
+        texts = [f"{title:13}{now:>4}{unit}", "" if most else f"{'':8}max {scaled(peak):>5}", *[""] * rows]
         lines += [
             [(f"{text:{label}}"[:label], "label"), (part, "graph")] for text, part in zip(texts, graph, strict=False)
         ]
@@ -153,8 +155,8 @@ def _process(device: Device, one: Process) -> Line:
     memory = "-" if one.memory is None else scaled(one.memory, 1024)
     figures = f"{memory:>7}  {whole(one.share):>5}  {whole(one.cpu):>5}"
     return [
-        (f"{shown(device.label):>4}", "label"), (f"  {one.pid:8}  {shown(one.user)[:10]:10}  {figures}  ", ""),
-        (shown(one.command), ""),
+        (f"{device.label:>4}", "label"), (f"  {one.pid:8}  {one.user[:10]:10}  {figures}  ", ""),
+        (one.command, ""),
     ]  # fmt: skip
 
 
@@ -162,7 +164,7 @@ def _footer(view: View, width: int, hidden: int) -> Line:
     if view.typing:
         return [("filter: ", "key"), (f"{view.filter}_", "")]
     if view.message:
-        return [(shown(view.message), "warn")]
+        return [(view.message, "warn")]
     chosen = [f"filter {view.filter!r}"] if view.filter else []
     chosen += [f"by {SORTS[view.sort]}"] if view.sort else []
     chosen += [f"{view.offset} above, {hidden - view.offset} below"] if hidden else []

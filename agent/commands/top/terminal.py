@@ -14,8 +14,11 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
-LEAVE: Final = "\x1b[0m\x1b[?25h\x1b[?1049l"
+ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+"""Without line wrap: a terminal may give a character more cells than we count."""
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
+"""Around a frame: terminals that know synchronized output show it at once, others ignore the codes."""
+LEAVE: Final = f"{END}\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 NAMED: Final = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
     "[5~": "pageup", "[6~": "pagedown", "[H": "home", "[F": "end", "OH": "home", "OF": "end",
@@ -26,6 +29,8 @@ SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[~A-Za-z]|O[A-Za-z])|(.)", re.DOTAL
 UNFINISHED: Final = re.compile(rb"\x1b(\[[0-9;]*|O)?$")
 REST: Final = 0.05
 """Seconds to wait for the rest of a key's sequence."""
+PATIENCE: Final = 1.0
+"""Seconds to wait for a terminal whose output is stopped (Ctrl-S) before it is left as it is."""
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -60,6 +65,8 @@ class Terminal:
 
     def __init__(self) -> None:
         self._drawn: list[str] = []
+        self._stale = True
+        """Whether the terminal may show something else than what was drawn; handlers of signals set it."""
         self._before: Any = None
         self._handlers: dict[int, Any] = {}
         self._wake_read, self._wake_write = os.pipe()
@@ -69,17 +76,24 @@ class Terminal:
     def __enter__(self) -> Self:
         """Take the terminal, and the signals that end, stop and resize."""
         self._before = termios.tcgetattr(0)
+        self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
         for number, handler in ((signal.SIGTSTP, self._suspend), *((one, _end) for one in ENDING)):
             self._handlers[number] = signal.signal(number, handler)
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: self._resized())
-        self._take()
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Restore all of it."""
+        for number in self._handlers:
+            signal.signal(number, signal.SIG_IGN)
+        self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._release()
 
     def wake(self) -> None:
         """End the wait for keys; safe from any thread."""
@@ -113,17 +127,13 @@ class Terminal:
 
     def draw(self, lines: list[str]) -> None:
         """Draw what differs from the last drawing; each line is as wide as the screen. Raise Ended."""
-        if len(lines) != len(self._drawn):
-            self._drawn = [""] * len(lines)
+        if self._stale or len(lines) != len(self._drawn):
+            self._stale, self._drawn = False, [""] * len(lines)
         new = enumerate(zip(lines, self._drawn, strict=True), 1)
         text = "".join(f"\x1b[{row};1H{line}" for row, (line, before) in new if line != before)
         self._drawn = lines
         if text:
-            self._write(text)
-
-    def redraw(self) -> None:
-        """Draw everything anew next time."""
-        self._drawn = []
+            self._write(f"{BEGIN}{text}{END}")
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
@@ -135,17 +145,18 @@ class Terminal:
 
     def _take(self) -> None:
         tty.setcbreak(0, termios.TCSADRAIN)
-        self._drawn = []
+        self._stale = True
         self._write(ENTER)
 
     def _release(self) -> None:
-        with contextlib.suppress(Ended):
-            self._write(LEAVE)
         with contextlib.suppress(termios.error):
-            termios.tcsetattr(0, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(0, termios.TCSANOW, self._before)
+        with contextlib.suppress(Ended):
+            if select.select([], [1], [], PATIENCE)[1]:
+                self._write(LEAVE)
 
     def _resized(self) -> None:
-        self._drawn = []
+        self._stale = True
         self.wake()
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
@@ -161,6 +172,8 @@ class Terminal:
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     del frame
+    for one in ENDING:  # another one must not interrupt the restoration
+        signal.signal(one, signal.SIG_IGN)
     raise Ended(number)
 
 

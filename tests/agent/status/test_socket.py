@@ -51,6 +51,24 @@ def test_a_question_that_it_does_not_know_is_told_those_that_it_does(served, que
         ask(served, "nonsense")
 
 
+@pytest.mark.parametrize("body", [b"", b"\xff\x00", b"[" * 200_000, b"[1]", b'{"error": 1}'])
+def test_an_answer_that_is_none_is_told(tmp_path, body):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / NAME))
+        server.listen(1)
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.recv(64)
+                connection.sendall(body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(NoAnswer):
+            ask(tmp_path, "status")
+        thread.join()
+
+
 def test_a_client_that_says_nothing_costs_the_others_a_moment(served, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 0.5)
     with socket.socket(socket.AF_UNIX) as mute:

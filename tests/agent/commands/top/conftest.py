@@ -17,6 +17,7 @@ import pytest
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 LONG = 60
+FRAME_END = b"\x1b[?2026l"
 ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
@@ -24,7 +25,7 @@ class Seat:
     """A terminal with somebody who looks at it and presses keys."""
 
     def __init__(self, command, env, folder, size):
-        self.screen, self.sent = pyte.Screen(*size), b""
+        self.screen, self.sent, self._fed = pyte.Screen(*size), b"", 0
         self._stream = pyte.ByteStream(self.screen)
         self.pid, self.file = pty.fork()
         if not self.pid:
@@ -42,7 +43,7 @@ class Seat:
         self._size(columns, lines)
 
     def look(self, wait=0.1):
-        """Take what the program has drawn; return False when it is gone."""
+        """Take what the program has drawn, whole frames only; return False when it is gone."""
         while select.select([self.file], [], [], wait)[0]:
             try:
                 data = os.read(self.file, 1 << 16)
@@ -51,7 +52,9 @@ class Seat:
             if not data:
                 return False
             self.sent += data
-            self._stream.feed(data)
+            whole = max(self._fed, self.sent.rfind(FRAME_END) + len(FRAME_END))
+            self._stream.feed(self.sent[self._fed : whole])
+            self._fed = whole
             wait = 0
         return True
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from agent.collector import DeviceProcess
 from agent.commands.top.draw import Style, axis, fit, flow, scaled, width_of
+from agent.commands.top.live import Users
 from agent.commands.top.machine import Machine
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import keys
@@ -140,6 +142,45 @@ def test_lines_are_cut_and_filled_to_the_width_of_the_screen():
     assert fit([("wide 日本語", ""), ("x", "bad")], 8) == [("wide 日 ", "")]
     assert width_of(fit([("ab", "")], 5)) == 5
     assert [width_of(line) for line in flow([[("aaaa", "")], [("bbb", "")], [("cc", "")]], 10)] == [10, 2]
+
+
+def test_control_characters_are_replaced_before_a_terminal_gets_them():
+    assert fit([("python \x1b]0;title\x07\x9b31m\u202e", "")], 24) == [
+        ("python \ufffd]0;title\ufffd\ufffd31m\ufffd", ""),
+        ("  ", ""),
+    ]
+
+
+@pytest.mark.parametrize("name", ["gpu.xid", "gpu.utilization"])
+@pytest.mark.parametrize("text", ["\x1b]0;title\x07", "日本語" * 9, "e\u0301" * 30, "9" * 5000, "\ud800", ""])
+def test_any_name_of_a_device_or_an_error_leaves_a_whole_screen(name, text):
+    dims = Dimensions(gpu=text, xid=text, hostname="n")
+    made = machine(Datapoint(counter(name, "1", "C."), 5.0, dims, AT), point("disk.utilization", 5.0, path=text))
+    for size in ((1, 1), (60, 20), (240, 60)):
+        lines = compose(made, View(cores=True), size, Notes(text, troubles=[text]), Style())
+        assert [width_of(line) for line in lines] == [size[0]] * size[1]
+        assert all(part.isprintable() for line in lines for part, _ in line)
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, -5.0])
+def test_impossible_figures_leave_a_screen(value):
+    names = ("gpu.power", "gpu.power.limit", "gpu.utilization", "gpu.memory.used", "gpu.memory.total")
+    made = machine(*(point(name, value, gpu=str(n)) for n in range(3) for name in names))
+    assert len(compose(made, View(), (200, 50), Notes("n"), Style())) == 50
+    assert len(compose(made, View(), (200, 50), Notes("n"), Style(ascii=True))) == 50
+
+
+def test_many_sinks_leave_room_for_the_accelerators():
+    delivery = [[(f"sink{n} ok sent 1, kept 0 {'x' * 40}", "")] for n in range(60)]
+    lines = compose(
+        machine(point("gpu.utilization", 55.0, gpu="7")), View(), (80, 24), Notes("n", "", delivery), Style()
+    )
+    assert any("55" in text for line in lines for text, _ in line)
+
+
+def test_a_process_of_an_impossible_number_is_listed_without_a_user():
+    (process,) = Users("/proc").named([DeviceProcess(Dimensions(gpu="0"), -1)])
+    assert (process.pid, process.user) == (-1, "")
 
 
 def test_the_time_axis_ends_now_or_in_the_past():

@@ -71,6 +71,21 @@ def test_the_speed_changes_by_factors_of_two_within_bounds(player):
     assert "x0.125" in player.mode()
 
 
+def test_a_recording_is_played_up_to_where_its_file_is_damaged(tmp_path):
+    path = recorded(tmp_path / "run.jsonl.gz", ticks=20_000)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = b"\xff" * (len(data) // 2)
+    path.write_bytes(data)
+    player = Player(Recording(path))
+    assert [frame.at for frame in player.new()] == [AT]
+    assert "broken" not in player.mode()
+    for _ in range(200):
+        player.press("]")
+        [*player.new()]
+    assert player.mode().endswith("ended, some lines are broken")
+    player.close()
+
+
 def test_a_recording_is_shown_and_wound(sit, tmp_path):
     seat = sit("--replay", recorded(tmp_path / "run.jsonl.gz"), size=(120, 30))
     text = seat.shows("run.jsonl.gz", "recording", "x1", "utilization", "NET in - out 3.0M")

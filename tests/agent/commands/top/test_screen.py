@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 import termios
+import time
 
 import pytest
 
@@ -34,6 +35,20 @@ class Hanging(Collector):
         self.read += 1
         if self.read > 3: threading.Event().wait()
         yield METRIC.point(at, 50.0 + self.read, Dimensions(gpu="7"))
+"""
+
+WRONG = """
+from dataclasses import dataclass
+from agent.collector import Collector
+from agent.datapoint import Dimensions, gauge
+METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
+class Wrong(Collector):
+    @dataclass(frozen=True)
+    class Config: pass
+    metrics = (METRIC,)
+    def __init__(self, config): pass
+    def models(self): return {Dimensions(gpu="7"): 5}
+    def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
 """
 
 
@@ -114,6 +129,28 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     assert seat.sent.endswith(LEFT)
 
 
+@pytest.mark.parametrize("pause", [0, 0.001, 0.003])
+def test_a_second_signal_does_not_interrupt_the_restoration(sit, pause):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        seat.kill(number)
+        time.sleep(pause)  # not a wait: it chooses the moment
+    seat.end()
+    assert seat.sent.endswith(LEFT)
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_terminal_whose_output_is_stopped_does_not_hold_a_signal_up(sit):
+    seat = sit()
+    seat.shows("CPU", "q quit")
+    seat.press("\x13")
+    seat.kill()
+    seat.end()
+    assert seat.code == 143
+    assert termios.tcgetattr(seat.file) == seat.before
+
+
 def test_a_stop_and_a_continuation_take_the_screen_again(sit):
     seat = sit()
     seat.shows("q quit")
@@ -161,9 +198,9 @@ def test_rows_below_the_edge_come_by_scrolling(sit, gpus):
     seat = sit(size=(60, 12), env=gpus.env)
     seat.until(lambda text: "below" in text and "90" in text)
     seat.press("\x1b[F")
-    seat.until(lambda text: "0 below" in text)
-    seat.press("\x1b[A\x1b[A\x1b[5~")
-    seat.until(lambda text: "0 above" in text)
+    seat.until(lambda text: re.search(r"[1-9]\d* above, 0 below", text))
+    seat.press("\x1b[A\x1b[A" + "\x1b[5~" * 9)  # more rows may have come since
+    seat.until(lambda text: re.search(r"\b0 above, [1-9]", text))
 
 
 def test_pause_holds_the_picture(sit):
@@ -231,7 +268,21 @@ def test_beside_an_agent_whose_sink_is_dead_its_kept_points_are_shown(agent, sit
     seat.shows("no agent runs here")
 
 
-def test_a_command_line_of_a_process_cannot_send_codes_to_the_terminal():
-    from agent.commands.top.draw import shown
+def test_a_storm_of_sizes_leaves_a_whole_screen(sit, gpus):
+    seat = sit(size=(120, 40), env=gpus.env)
+    seat.shows("H100", "lost")
+    for n in range(300):
+        seat.resize(*((1, 1), (300, 80), (20, 5), (60 + n % 7, 20))[n % 4])
+        seat.look(0)
+    seat.resize(80, 24)
+    seat.until(lambda text: "q quit" in text.splitlines()[-1] and text.startswith("chipwatch top"))
+    seat.press("q")
+    assert seat.end() == 0
 
-    assert shown("python \x1b]0;title\x07\x9b31m") == "python \ufffd]0;title\ufffd\ufffd31m"
+
+def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
+    plugins_folder.add("wrong", WRONG, collectors=[("wrong", "Wrong")])
+    seat = sit("--collector", "wrong", env={"PYTHONPATH": plugins_folder.folder})
+    assert seat.end() == 1
+    assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
+    assert termios.tcgetattr(seat.file) == seat.before
