@@ -179,7 +179,7 @@ class PageServer:
             self._drop(connection)
 
     def _advance(self, connection: _Connection) -> bool:
-        """Send or receive once; return False at the end of the connection; raise OSError where it must wait, or fails."""
+        """Send or receive once; return False at the end; raise OSError where the connection must wait, or fails."""
         if not connection.secured:
             connection.sock.do_handshake()  # type: ignore[attr-defined]
             connection.secured = True

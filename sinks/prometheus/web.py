@@ -176,7 +176,7 @@ def _read(path: Path) -> bytes:
         raise WebError(f"{path}: {problem.strerror}") from problem
 
 
-def _parse(path: Path) -> _File:
+def _content(path: Path) -> Any:
     try:
         import yaml  # noqa: PLC0415  # only with this file
     except ImportError:
@@ -191,8 +191,12 @@ def _parse(path: Path) -> _File:
         raise WebError(f"{path}: not YAML{f', line {mark.line + 1}' if mark else ''}") from None
     if content is None:  # as a file is while it is written; it must not open the page to everyone
         raise WebError(f"{path}: it is empty; write {{}} for neither TLS nor passwords")
+    return content
+
+
+def _parse(path: Path) -> _File:
     try:
-        file = msgspec.convert(content, _File)
+        file = msgspec.convert(_content(path), _File)
     except msgspec.ValidationError as problem:
         raise WebError(f"{path}: {problem}") from None
     tls = file.tls_server_config
