@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except NotPrinted as problem:
         code = _report(f"standard output: {problem}", FAILED) if problem.args else OK
     except (MemoryError, ImportError) as problem:
-        code = _report(f"{str(problem) or 'out of memory'}; is the memory limit (`ulimit -v`) too low?", FAILED)
+        code = _report(f"{str(problem) or 'out of memory'}; raise the limit of memory (`ulimit -v`)", FAILED)
     except RuntimeError as problem:
         if "new thread" not in str(problem):
             raise
-        code = _report(f"{problem}: the limit of memory or processes is too low (`ulimit -v`, `ulimit -u`)", FAILED)
+        code = _report(f"{problem}; raise the limit of memory or processes (`ulimit -v`, `ulimit -u`)", FAILED)
     if sys.stderr is not None:
         try:
             sys.stderr.flush()

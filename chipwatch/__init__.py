@@ -57,7 +57,7 @@ def claim_packages() -> None:
     for name in PACKAGES:
         spec = PathFinder.find_spec(name, [parent])
         if spec is None or spec.loader is None:
-            raise ImportError(f"chipwatch is not whole: its package {name!r} is missing in {parent}")
+            raise ImportError(f"chipwatch is incomplete: its package {name!r} is missing in {parent}; install it again")
         known = sys.modules.get(name)
         if known is None:
             module = sys.modules[name] = module_from_spec(spec)

@@ -90,7 +90,7 @@ class ContainerCollector(Collector):
         around = cgroup.find(self._config.proc, self._config.sys)
         if not around.places:
             raise Unavailable(
-                f"no cgroup: {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo name no mounted one"
+                f"no cgroup is mounted: see {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo"
             )
         if self._container(around) is None:
             paths = ", ".join(sorted({place.path for place in around.places.values()}))

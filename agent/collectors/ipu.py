@@ -65,7 +65,7 @@ class Library:
         self._info = importlib.import_module("gcipuinfo").gcipuinfo()
         self._info.setUpdateMode(True)  # else the first values are returned for ever
         if not self._info.getDevices():
-            raise LookupError("no device")
+            raise LookupError("it lists no device")
 
     def read(self, problems: list[str]) -> Devices:
         """Return the attributes of each device; add errors to `problems`."""
@@ -174,7 +174,7 @@ class IpuCollector(Collector):
             try:
                 self._tree = kind(config, config.pid, detailed=False)
             except ProcessLookupError:
-                raise Unavailable(f"process {config.pid} is not in {config.proc}") from None
+                raise Unavailable(f"no process {config.pid} ({config.proc / str(config.pid)} is absent)") from None
         self._source = self._find()
 
     def collect(self, at: int) -> Iterator[Datapoint]:

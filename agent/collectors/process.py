@@ -68,7 +68,7 @@ class ProcessCollector(Collector):
         """Find the process; raise Unavailable if there is none."""
         pid = self._config.pid
         if pid is None:
-            raise Unavailable("no process is watched: give --pid N, or agent -- COMMAND")
+            raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
         kind = ProcTree if sys.platform == "linux" else PsutilTree
         try:
             self._tree = kind(self._config, pid, detailed=self.level >= Level.DETAILED)

@@ -103,9 +103,10 @@ class TextfileCollector(Collector):
         """Limit of series in all files; the rest is left out."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for a limit below 1."""
-            if min(self.max_files, self.max_bytes, self.max_series) < 1 or self.max_age <= 0:
-                raise ValueError("max_files, max_bytes, max_series and max_age: expected more than 0")
+            """Raise ValueError for a limit that is not above 0."""
+            for key in ("max_files", "max_bytes", "max_series", "max_age"):
+                if getattr(self, key) <= 0:
+                    raise ValueError(f"{key}: expected more than 0, got {getattr(self, key)}")
 
     metrics = (AGE,)
 

@@ -32,15 +32,15 @@ class Announcements:
         if waiting and self._pipeline.ticks < 2:
             return
         self._pipeline.after_tick.remove(self._start)
-        collected = ", ".join(_named(sampler) for sampler in samplers if sampler.ok) or "nothing so far"
-        log.info("%s collects %s every %s", __version__, collected, _seconds(self._config.interval or 0))
+        collected = ", ".join(_named(sampler) for sampler in samplers if sampler.ok)
+        every = f" every {_seconds(self._config.interval or 0)}"
+        log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            log.info("%s", self._where(route))
+            if not getattr(route.worker.sink, "uses_standard_output", False):  # there a person sees the points
+                log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
-        if getattr(sink, "uses_standard_output", False):
-            return f"{route.name}: {sink.describe()}"
         step = max(window_length(route.name, sink, self._config), interval)
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
         places = ", ".join(f"{key} {value}" for key, value in sink.destination().items() if value) or sink.describe()

@@ -101,7 +101,8 @@ def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> tupl
     troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
     trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
     fit = not (trouble and asked_for)
-    text = f"{sampler.yielded} series{f': {found}' if found else ''}{trouble}"
+    level = "" if sampler.yielded or trouble else " at this level"
+    text = f"{sampler.yielded} series{level}{f': {found}' if found else ''}{trouble}"
     return fit, f"{head} {'ok      ' if fit else 'IN PART '} {text}"
 
 
@@ -121,12 +122,12 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
             destination = sink.destination()
             sink.open()
-            destination, told = sink.destination(), f"{sink.describe()}"
+            destination, text = sink.destination(), f"{sink.describe()}"
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
             if common is not None:
                 rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])
                 contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
-        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {told}{contact}"
+        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {text}{contact}"
     except (Retryable, Refused, BadBatch, ConfigError) as problem:
         yield False, f"{head} FAILED   {problem}"
     try:

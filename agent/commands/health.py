@@ -42,13 +42,13 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     except NoHeartbeat as problem:
         if not health:
             return False, (
-                f"{problem}. It keeps a heartbeat beside its spool where it has a sink that keeps one (give the same"
-                " --spool), and serves a port where it was started with --health PORT (give the same here)"
+                f"{problem}. An agent with a spool writes its heartbeat beside it: give the same --spool. An agent"
+                " that was started with --health PORT answers at that port: give the same --health"
             )
     try:
         address = parse_address(str(health))
     except ValueError as problem:
-        raise ConfigError(f"health: {problem}") from problem
+        raise ConfigError(f"--health: {problem}") from problem
     return _ask_server(*address, ready=ready)
 
 
@@ -89,7 +89,7 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if not is_held(file.fileno()):
-                raise NoHeartbeat(f"no running agent holds {path}")
+                raise NoHeartbeat(f"no running agent has locked {path}")
             text = file.read()
     except OSError as problem:
         raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem

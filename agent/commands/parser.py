@@ -240,8 +240,8 @@ def _add(to: Any, rows: Iterable[Row]) -> None:
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the parsed arguments and the command after `--`; raise ConfigError."""
     given, command = list(argv), []
-    if odd := next((word for word in given if not is_utf8(word)), None):
-        raise ConfigError(f"{odd!a}: an argument is not UTF-8")
+    if wrong := next((word for word in given if not is_utf8(word)), None):
+        raise ConfigError(f"argument {wrong!a}: expected UTF-8")
     if "--" in given:
         at = given.index("--")
         given, command = given[:at], given[at + 1 :]

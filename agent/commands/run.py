@@ -127,9 +127,13 @@ def _run_command(
 def _check_command(config: Config) -> None:
     """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
     if config.pid is not None:
-        raise ConfigError("pid: --pid and a command after -- exclude each other")
+        label = config.sources.get("pid", "pid")
+        raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
     if config.stdin:
-        raise ConfigError("stdin: --stdin and a command after -- exclude each other: the command has standard input")
+        label = config.sources.get("stdin", "stdin")
+        raise ConfigError(
+            f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
+        )
     for name, sink in build_sinks(config).items():
         if sink.uses_standard_output:
             raise ConfigError(
@@ -216,7 +220,7 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
         left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        log.error("%s; %d points were not sent: the next start sends what is on disk", common.unknown(), left)
+        log.error("%s; %d points were not sent; those on disk are sent after the next start", common.unknown(), left)
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
@@ -290,7 +294,6 @@ def _serve_health(this: _Run) -> None:
     try:
         this.health = Health(config.health, healthy, ready)
     except OSError as problem:
-        raise ConfigError(f"health: {config.health}: {problem.strerror or problem}") from problem
-    except ValueError as problem:
-        raise ConfigError(f"health: {problem}") from problem
+        label, fault = config.sources.get("health", "health"), problem.strerror or problem
+        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
     log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)

@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.logs.text import duration
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery_log import count
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source
 from agent.version import __version__
@@ -96,4 +97,4 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     for name, one in (*answer["collectors"].items(), *answer["processors"].items()):
         took = f", {1000 * one['seconds']:.1f} ms" if one["state"] == "ok" else ""
         error = f": {one['error']}" if one["error"] else ""
-        yield f"{name:<{width}}   {one['state']}, {one['points']:,} points{took}{error}"
+        yield f"{name:<{width}}   {one['state']}, {count(one['points'])}{took}{error}"

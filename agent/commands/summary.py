@@ -125,13 +125,14 @@ def _signal(number: int) -> str:
 
 
 def _sent(route: Route, before: Ledger) -> str:
-    """Return what came of the points that the sink was owed in this run."""
-    now = route.spool.ledger
-    sent, owed = now.sent - before.sent, before.spooled + now.collected - before.collected
+    """Return what came of the points that the sink was owed in this run, without those for other destinations."""
+    now, apart = route.spool.ledger, route.spool.apart
+    sent, owed = now.sent - before.sent, before.spooled - apart + now.collected - before.collected
     others = {
         "rejected": now.rejected.total() - before.rejected.total(),
         "dropped": now.dropped.total() - before.dropped.total(),
-        "kept": now.spooled,
+        "kept": now.spooled - apart,
+        "kept for another destination": apart,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
     return f"{route.name} {sent:,} of {owed:,} points{more}"

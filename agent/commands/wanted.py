@@ -27,9 +27,11 @@ def check_places(config: Config) -> None:
     for option, place, names in (("proc", config.proc, PROC), ("sys", config.sys, SYS)):
         if place != Path("/", option) and not any((place / name).exists() for name in names):
             why = "it has none of the files of" if place.is_dir() else "it is not a folder, so it cannot be"
-            raise ConfigError(f"--{option}: {place}: {why} the host's /{option}; mount that there, and name the place")
+            label = config.sources.get(option, option)
+            raise ConfigError(f"{label} {place}: {why} the host's /{option}; set it to where that is mounted")
     if config.pid is not None and not _is_there(config.pid, config.proc):
-        raise ConfigError(f"--pid: {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")
+        label = config.sources.get("pid", "pid")
+        raise ConfigError(f"{label} {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")
 
 
 def _is_there(pid: int, proc: Path) -> bool:
@@ -89,5 +91,12 @@ class Wanted:
                 yield f"{route.name}: nothing was delivered: {ledger}"
             elif absent(self._samplers, tuple(name for name in self._samplers if name != "agent")):
                 yield f"{route.name}: nothing was delivered: no collector finds anything to read; see `agent check`"
+            elif failures := self._failures():
+                yield f"{route.name}: nothing was delivered: collectors failed: {failures}"
             else:
-                yield f"{route.name}: nothing was delivered: no reading passes its level, include and exclude"
+                yield f"{route.name}: nothing was delivered: level, include and exclude leave out every reading"
+
+    def _failures(self) -> str:
+        """Return the collectors whose last reading failed or has not returned, each with the cause."""
+        failed = [sampler for sampler in self._samplers.values() if sampler.ok is False]
+        return "; ".join(f"{sampler.name}: {sampler.trouble or 'its reading has not returned'}" for sampler in failed)

@@ -79,8 +79,8 @@ def build(group: str, name: str, cls: Any, config: Any) -> Any:
         made = cls(config)
         if group == SINKS and not isinstance(made.limits, Limits):
             raise TypeError(f"limits: expected Limits, got {made.limits!r}")
-        if group == COLLECTORS and (odd := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
-            raise TypeError(f"metrics: expected Metric, got {odd[0]!r}")
+        if group == COLLECTORS and (wrong := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
+            raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
     return made
 
 

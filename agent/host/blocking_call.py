@@ -35,7 +35,7 @@ class BlockingCall(Generic[T]):
             try:
                 self._results.get_nowait()  # the late result
             except Empty:
-                raise TimeoutError(f"{self._name}: an earlier call is stuck") from None
+                raise TimeoutError(f"{self._name}: an earlier call has not returned") from None
             self._stuck = False
         if not self._open:
             self._open = True

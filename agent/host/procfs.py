@@ -39,7 +39,7 @@ class KeptFile:
         try:
             return parser(data)
         except (ValueError, LookupError, ArithmeticError) as problem:
-            raise OSError(f"{self.path} is not as Linux writes it: {problem!r}") from problem
+            raise OSError(f"{self.path} has an unknown format: {problem!r}") from problem
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

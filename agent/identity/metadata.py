@@ -74,7 +74,7 @@ class Service:
             parts = urlsplit(url.strip())
             host, port = parts.hostname or "", parts.port or 80
         except ValueError:
-            raise NoService(f"{variable} is not an address") from None
+            raise NoService(f"{variable}: not a valid URL") from None
         if parts.scheme != "http" or not _is_local(host) or not parts.path.isascii():
             raise NoService(f"{variable}: expected http:// and a loopback or link-local address, got host {host!r}")
         self._host, self._port, self._path = host, port, parts.path.rstrip("/")

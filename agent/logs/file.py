@@ -80,12 +80,12 @@ class FileHandler(formats.Handler):
     def trouble(self, *, only_errors: bool) -> list[str]:
         """Return a line that names the file if it has warnings or errors; what could not be written follows."""
         counts = {"error": self._counts[True], "warning": 0 if only_errors else self._counts[False]}
-        told = " and ".join(f"{n:,} {word}{'s' if n > 1 else ''}" for word, n in counts.items() if n)
-        if not told:
+        totals = " and ".join(f"{n:,} {word}{'s' if n > 1 else ''}" for word, n in counts.items() if n)
+        if not totals:
             return []
         lines = [line for text in self._text.unwritten for line in text.splitlines()]
         return [
-            one_line(f"chipwatch: {told} logged in {self._path}{', which cannot be written:' if lines else ''}"),
+            one_line(f"chipwatch: {totals} logged in {self._path}{', which cannot be written:' if lines else ''}"),
             *lines,
         ]
 

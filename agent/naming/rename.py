@@ -188,7 +188,7 @@ class Copier:
         self._rename = Renamer({metric: copy.name for metric, copy in copies.items()})
         self._used: dict[Dimensions, int] = {}
         self._counts: dict[tuple[str, Dimensions], float] = {}
-        self._last: dict[tuple[str, Dimensions], str] = {}
+        self._last: dict[tuple[str, Dimensions], int] = {}
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send besides those of a tick or a window."""
@@ -215,12 +215,12 @@ class Copier:
         for point in counters:
             before = self._counts.get((point.metric.name, point.dims), 0.0)
             self._counts[point.metric.name, point.dims] = point.value
-            if point.value > before:
-                self._last[series] = point.dims[key]
+            if point.value > before and point.dims[key].isdecimal():
+                self._last[series] = int(point.dims[key])
         metric = replace(
             first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(of for of in first.metric.dims if of != key)
         )
-        return metric.point(first.at, float(self._last.get(series, 0)), rest)
+        return metric.point(first.at, self._last.get(series, 0), rest)
 
     def _find_copies(self, points: Sequence[Datapoint]) -> list[tuple[Datapoint, Copy]]:
         """Return the points that have a copy in the table; note the GPUs in use and whether memory is limited."""
@@ -252,9 +252,7 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
 
 
 def renamer(profile: str) -> Renamer | None:
-    """Return the renamer of a profile, None for `native`; raise LookupError with the list of profiles."""
-    if profile not in PROFILES:
-        raise LookupError(f"names: no such profile {profile!r}; choose from: {', '.join(PROFILES)}")
+    """Return the renamer of a profile of PROFILES, None for `native`."""
     table = PROFILES[profile]
     if not table:
         return None

@@ -192,7 +192,7 @@ class BatchWriter:
         """End a pass in which points fail and no later one was taken; raise Refused or `problem`."""
         self._failed_passes += 1
         if isinstance(problem, BadBatch):
-            raise Refused(f"every point is refused, so none is given up: {problem}") from problem
+            raise Refused(f"the sink rejects every point, so all are kept: {problem}") from problem
         raise problem
 
     def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
@@ -202,7 +202,7 @@ class BatchWriter:
         for reason in reasons:
             counted = reason if reason in known or len(known) < MAX_REASONS else "other"
             known.add(counted)
-            self.rejected = f"{counted} (for one, {example})"
+            self.rejected = f"{counted} (for example {example})"
             self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
             entries.append(f"rejected:{counted}")
         return entries

@@ -18,7 +18,7 @@ from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
 from agent.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
 from agent.config.options import Config, SinkOptions
-from agent.datapoint import HIDDEN, Datapoint, Dimensions, Level, Metric
+from agent.datapoint import HIDDEN, Dimensions, Level, Metric
 from agent.errors import ConfigError
 from agent.naming import rename
 from agent.pipeline import preflight
@@ -103,7 +103,6 @@ def validate(config: Config, *, with_refusals: bool = True) -> None:
         window_length(name, sink, config)
         if with_refusals:
             refusals(name, sink, config, metrics)
-    _renamer(config)
 
 
 def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
@@ -135,7 +134,7 @@ def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -
 def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
     """Return what the sink will never take of these metrics under this configuration, by its own rules."""
     wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
-    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=_renamer(config))]
+    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=rename.renamer(config.names))]
 
 
 def duplicates(
@@ -163,14 +162,7 @@ def _check_dims(config: Config) -> None:
         try:
             f"{key}{value}".encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"dim: {key!a}={value!a} is not UTF-8") from None
-
-
-def _renamer(config: Config) -> Callable[[Datapoint], Datapoint] | None:
-    try:
-        return rename.renamer(config.names)
-    except LookupError as problem:
-        raise ConfigError(str(problem)) from problem
+            raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8") from None
 
 
 def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter:
@@ -222,7 +214,7 @@ def build_route(
         sink,
         spool,
         common=common,
-        rename=_renamer(config),
+        rename=rename.renamer(config.names),
         flush=limits.flush if options.flush is None else options.flush,
         offset=zlib.crc32(platform.node().encode()) / 2**32,
         first_wait=FIRST_WAIT,

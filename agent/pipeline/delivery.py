@@ -95,7 +95,8 @@ class Worker:
         """Whether the reader of the points has left for good."""
         self._rejecting: str | None = None
         self._counts = self._ended()
-        self._log = DeliveryLog(name, spool.ledger, is_behind=spool.is_due)
+        self._kept_before = spool.ledger.spooled
+        self._log = DeliveryLog(name, spool.ledger)
         self._example: Datapoint | None = None  # a point with few dimensions, of the first batch
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
 
@@ -156,6 +157,7 @@ class Worker:
                         self.sink.recall(state)
                     self.sink.open()
                     self.spool.bind(self.sink.destination())
+                    self._log.is_behind = self._kept_before > self.spool.apart
                     is_open = True
                 while self._deliver_some():
                     self._failures.clear()

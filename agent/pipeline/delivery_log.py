@@ -27,10 +27,8 @@ class DeliveryLog:
     A failure is logged at its second attempt or before a long wait, then once an hour. Used by the worker's thread.
     """
 
-    def __init__(
-        self, name: str, ledger: Ledger, *, is_behind: bool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Count from the ledger as it is now; `is_behind`: points are kept from before. `clock`: monotonic seconds."""
+    def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count from the ledger as it is now; `clock` returns monotonic seconds."""
         self._name, self._ledger, self._clock = name, ledger, clock
         self._failures = ThrottledLogger(log, name, clock)
         self._attempts = 0  # failed, since the last success
@@ -38,7 +36,9 @@ class DeliveryLog:
         self._is_logged = False  # whether one of them was
         self._before, self._dropped = ledger.sent, ledger.dropped.total()  # before them
         self._sent = ledger.sent  # at the start, or before catching up
-        self._is_first, self._is_behind = True, is_behind
+        self._is_first = True
+        self.is_behind = False
+        """Whether points for this destination are kept from before."""
         self._began: float | None = None  # when catching up began
         self._next_progress = PROGRESS
 
@@ -55,7 +55,7 @@ class DeliveryLog:
         past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan} ({text})"
+        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan}: {text}"
         self._failures.log(level, cause, text, traceback=traceback)
         self._is_logged = True
 
@@ -74,7 +74,7 @@ class DeliveryLog:
             self._is_first = False
             if (place := where()) is not None:
                 self._info("; see ".join(filter(None, (f"first {count(done)} accepted", place))))
-            if self._is_behind:
+            if self.is_behind:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2

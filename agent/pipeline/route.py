@@ -47,7 +47,7 @@ class CardinalityLimit:
         """Take the sink's name for the log, and how many series it may be sent."""
         self._max_series = max_series
         self._seen: dict[tuple[str, Dimensions], int] = {}
-        self._logger = ThrottledLogger(log, f"sink {sink}")
+        self._logger = ThrottledLogger(log, sink)
 
     def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return those of `points` whose series are within the limit."""
@@ -74,7 +74,7 @@ class CardinalityLimit:
         self._logger.log(
             logging.WARNING,
             "max_series",
-            f"more than {self._max_series} series, those beyond are not sent: {metric} alone has {count}{grew};"
+            f"more than {self._max_series} series, the others are not sent: {metric} alone has {count}{grew};"
             f" exclude it, or raise max_series",
         )
 

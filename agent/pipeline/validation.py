@@ -106,7 +106,7 @@ class Validation:
         if start_time is not None:
             _check_moment("start_time", start_time)
         if rest != [None, None, None]:
-            raise Malformed("point", "start, summary and increase are not a collector's to give")
+            raise Malformed("point", "start, summary and increase are set by the agent; leave them out")
         return Datapoint(metric, number, dims, at, start_time)
 
     def _wants(self, metric: Metric) -> bool:
@@ -116,9 +116,9 @@ class Validation:
                 raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
             texts = (metric.name, metric.unit, metric.help)
             if not (type(metric.kind) is Kind and type(metric.level) is Level and type(metric.dims) is tuple):
-                raise Malformed("metric", "its kind, level or dims is not a Kind, a Level or a tuple")
+                raise Malformed("metric", "expected a Kind, a Level and a tuple as kind, level and dims")
             if any(_text("metric", text) is not text for text in (*texts, *metric.dims)):
-                raise Malformed("metric", "its texts are not plain str")
+                raise Malformed("metric", "expected plain str, got a subclass of it")
             if len(self._metrics) >= MOST_METRICS:
                 self._wanted.clear()
                 self._metrics.clear()
@@ -148,12 +148,12 @@ def _kind(thing: object) -> str:
 def _text(part: str, text: object) -> str:
     """Return `text` as a plain str; raise Malformed if it is no str, or one that UTF-8 cannot encode."""
     if not isinstance(text, str):
-        raise Malformed(part, f"expected str in it, got {_kind(text)}")
+        raise Malformed(part, f"expected str, got {_kind(text)}")
     plain = str.__str__(text)
     try:
         plain.encode()
     except UnicodeEncodeError:
-        raise Malformed(part, f"{plain[:80]!a} is not UTF-8") from None
+        raise Malformed(part, f"expected UTF-8, got {plain[:80]!a}") from None
     return plain
 
 
@@ -164,11 +164,11 @@ def _number(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # it has __float__
     except NO_NUMBER as problem:
-        raise Malformed("value", f"{_kind(value)} is no float ({_kind(problem)})") from None
+        raise Malformed("value", f"expected a number, got {_kind(value)} ({_kind(problem)})") from None
 
 
 def _check_moment(part: str, moment: object) -> None:
     if type(moment) is not int:
         raise Malformed(part, f"expected nanoseconds since the epoch as an int, got {_kind(moment)}")
     if not 0 <= moment <= LATEST:
-        raise Malformed(part, "out of the range from 0 to 2**63 - 1")
+        raise Malformed(part, f"expected 0 to 2**63 - 1 ns, got {'less' if moment < 0 else 'more'}")

@@ -116,7 +116,7 @@ class Backlog:
                 self._drop(chunk, reason)
 
     def _drop(self, chunk: Chunk, reason: str) -> None:
-        self._logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} and counting)")
+        self._logger.log(logging.ERROR, reason, f"the oldest points are dropped: {reason} ({chunk.left} now)")
         self._end(chunk, {f"dropped:{reason}": chunk.left})
 
     def _load(self, chunk: Chunk) -> bool:

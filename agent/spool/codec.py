@@ -59,11 +59,11 @@ def is_writable(point: Datapoint, common: Dimensions | None) -> bool:
 def decode(body: bytes, count: int) -> tuple[list[Datapoint], Dimensions | None]:
     """Return the `count` points of `body` and the dimensions of their machine; raise Unreadable."""
     if body[:1] != VERSION:
-        raise Unreadable(f"chunk of version {body[:1].hex() or 'none'}; this agent writes {VERSION.hex()}")
+        raise Unreadable(f"version {body[:1].hex() or 'none'}, this agent reads {VERSION.hex()}")
     try:
         common, metric_rows, dims_rows, rows = _decoder.decode(memoryview(body)[1:])
         if len(rows) != count:
-            raise IndexError(f"{len(rows)} points where {count} were written")  # noqa: TRY301
+            raise IndexError(f"{len(rows)} points, expected {count}")  # noqa: TRY301
         metrics = [Metric(*row) for row in metric_rows]
         dims = [Dimensions(dict(pairs)) for pairs in dims_rows]
         points = [Datapoint(metrics[m], value, dims[d], *rest) for m, d, value, *rest in rows]

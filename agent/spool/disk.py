@@ -157,7 +157,7 @@ class SpoolFile:
 
     def resolved(self) -> None:
         """Log that a failure is over."""
-        self._logger.resolved("disk", "the disk takes points again")
+        self._logger.resolved("disk", "points are written to disk again")
         self._logger.resolved("busy", "no other agent uses the spool any more")
 
     def fault(self, kind: str, text: str) -> None:

@@ -53,7 +53,7 @@ class LockFile:
             counts = verified(os.read(self._fd, NUMBERS.size + 8))
         except BlockingIOError:
             os.close(self._fd)
-            raise Busy(f"{path} is in use by another agent") from None
+            raise Busy(f"{path} is in use by another agent: give each its own --spool") from None
         except BaseException:
             os.close(self._fd)
             raise

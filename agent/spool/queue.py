@@ -135,6 +135,12 @@ class Spool(Backlog):
         """Whether points wait for this destination."""
         return bool(self._queue)
 
+    @property
+    def apart(self) -> int:
+        """Points that wait for other destinations."""
+        with self._lock:
+            return sum(chunk.left for chunk in self._apart)
+
     def newest(self) -> int | None:
         """Return when the newest point that the file ever took was measured (ns since the epoch), or None."""
         found = self._memo(NEWEST)
@@ -175,4 +181,4 @@ class Spool(Backlog):
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._file.close()
         if lost:
-            log.error("spool %s: %d points are lost, they were not sent", self.name, self.lost)
+            log.error("spool %s: %d points are lost: neither sent nor written to disk", self.name, self.lost)

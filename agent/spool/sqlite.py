@@ -93,7 +93,8 @@ class Store:
         if not missing:
             return
         if len(missing) < len(ADDED) or db.execute("PRAGMA user_version").fetchone()[0] >= VERSION:
-            raise sqlite3.DatabaseError("columns are missing")  # their names are corrupt, so the values may be too
+            # The names of columns are corrupt, so the values may be too.
+            raise sqlite3.DatabaseError(f"columns are missing: {', '.join(map('.'.join, missing))}")
         db.create_function("checksum", 4, checksum)
         db.create_function("crc32", 1, zlib.crc32)
         db.execute("BEGIN IMMEDIATE")
@@ -124,28 +125,28 @@ class Store:
             self._lock.add(change)
 
     def chunks(self) -> list[Chunk]:
-        """Return the chunks, oldest first, without their points; a row that makes no sense is set aside."""
+        """Return the chunks, oldest first, without their points; a row with impossible counts is set aside."""
         found, before = [], -1
         rows = self._db.execute(
             "SELECT key, points, done, rest, newest, length(body), destination FROM chunk ORDER BY key"
         )
         for key, points, done, rest, newest, size, destination in rows.fetchall():
             if type(key) is not int or key <= before:
-                raise sqlite3.DatabaseError(f"chunk {key} makes no sense")
+                raise sqlite3.DatabaseError(f"the key of a chunk is corrupt: {key!r:.80} after {before}")
             before, label = key, verified(destination)
             are_numbers = all(type(n) is int for n in (points, done, rest, newest, size))
             if are_numbers and label is not None and 0 <= done < points == done + rest:
                 found.append(Chunk(key, points, size, newest, label, done, stored=True))
             else:
-                self.set_aside("its numbers make no sense", key=key)
+                self.set_aside("its counts are impossible", key=key)
                 self.acknowledge([key], None, {})
         return found
 
     def ledger(self) -> dict[str, int]:
         """Return the points of each entry of the ledger."""
         found = self._db.execute("SELECT entry, points FROM ledger").fetchall()
-        if not all(type(entry) is str and type(points) is int for entry, points in found):
-            raise sqlite3.DatabaseError("the ledger makes no sense")
+        if wrong := [row for row in found if [*map(type, row)] != [str, int]]:
+            raise sqlite3.DatabaseError(f"an entry of the ledger is corrupt: {wrong[0]!r:.80}")
         entries = dict(found)
         collected = entries.get("collected", 0)
         self._lock.counts = Counts(collected, 2 * collected - sum(entries.values()))

@@ -114,7 +114,10 @@ def ask(folder: Path, question: str) -> dict[str, Any]:
                     raise NoAnswer(f"the agent at {path} does not finish its answer")
         answer = json.loads(body)
     except (OSError, AttributeError) as problem:
-        raise NoAnswer(f"no agent answers at {path}: {getattr(problem, 'strerror', None) or problem}") from problem
+        why = getattr(problem, "strerror", None) or problem
+        raise NoAnswer(
+            f"no agent answers at {path}: {why}; only an agent with a spool does: ask as its user, or give its --spool"
+        ) from problem
     except ValueError as problem:
         raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
     if not isinstance(answer, dict) or "error" in answer:

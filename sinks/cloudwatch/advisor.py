@@ -55,7 +55,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the body of PutDashboard; raise Refused if CloudWatch would not accept it."""
         if not self.region:
-            raise Refused("no AWS region, which each graph names: set --region or AWS_REGION")
+            raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
         widgets: list[dict[str, Any]] = []
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS):
             if isinstance(what, str):

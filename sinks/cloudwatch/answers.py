@@ -88,10 +88,10 @@ class Answer:
             return Stale(says)
         data = self.status == 400 and DATA.match(self.code)
         if self.operation != "PutMetricData":
-            return Refused(f"{says}: {self._advice()}")
+            return Refused(f"{self._advice()} ({says})")
         if self.status == 413 or (data and "parameter Namespace" not in self.message):
             return BadBatch(f"{says} {self.message[:200]}".strip())
-        return Refused(f"{says}: {self._advice()}")
+        return Refused(f"{self._advice()} ({says})")
 
     def _advice(self) -> str:
         """Return what to do about a wrong set-up."""

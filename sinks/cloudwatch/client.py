@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 
 from agent.errors import Refused, Retryable
 from sinks.cloudwatch.answers import Answer, Stale, foreign
-from sinks.cloudwatch.session import ODD, make_client, renew
+from sinks.cloudwatch.session import UNEXPECTED, make_client, renew
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink
@@ -100,7 +100,7 @@ class Client:
         except failures.BotoCoreError as problem:
             self.close()
             raise Refused(str(problem)) from problem
-        except ODD as problem:
+        except UNEXPECTED as problem:
             raise Retryable(f"botocore cannot read CloudWatch's answer: {type(problem).__name__}") from None
         finally:
             self._body = b""
@@ -139,9 +139,9 @@ class Client:
         """Drop credentials that the service refused; return the exception to raise."""
         self.close()
         if self._renewed:
-            return Refused(f"{why}: the AWS credentials are expired or unknown, and no valid ones are found")
+            return Refused(f"the AWS credentials are expired or unknown, and no valid ones are found ({why})")
         self._renewed = True
-        return Retryable(f"{why}; the AWS credentials will be read again")
+        return Retryable(f"the AWS credentials are read again ({why})")
 
     def _compare_clocks(self, headers: dict[str, str]) -> None:
         """Report the service's time; warn once if this clock differs much."""
@@ -154,4 +154,6 @@ class Client:
         if abs(skew) > MAX_SKEW and not self._skew_logged:
             self._skew_logged = True
             way = "ahead of" if skew > 0 else "behind"
-            log.warning("sink cloudwatch: the clock of this machine is %.0f s %s the service's", abs(skew), way)
+            log.warning(
+                "cloudwatch: the clock of this machine is %.0f s %s the service's; synchronise it", abs(skew), way
+            )

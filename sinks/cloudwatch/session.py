@@ -35,7 +35,7 @@ logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
 # urllib3 logs unreadable headers with a traceback.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
-ODD: Final = (
+UNEXPECTED: Final = (
     ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
 )  # fmt: skip
 """Exceptions of botocore for malformed answers and files."""
@@ -75,7 +75,7 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         if problem.filename:
             raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
         raise Retryable(f"{says}: {problem.strerror}") from None
-    except ODD as problem:
+    except UNEXPECTED as problem:
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
 

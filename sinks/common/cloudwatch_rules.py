@@ -15,7 +15,7 @@ UNITS: Final = {
     "s": "Seconds",
     "ms": "Milliseconds",
     "{flop}/s": "Count/Second",
-} | dict.fromkeys(("1", "W", "J", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
+} | dict.fromkeys(("1", "W", "J", "mJ", "ns", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
 """UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""
 COUNTER: Final = Kind.COUNTER  # used twice for each point, and looking up a member of an enumeration is slow
 MOST_DIMENSIONS: Final = 30

@@ -200,7 +200,7 @@ class GoogleSink(Sink):
         metric, resource = series.metric, series.resource
         name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
         log.error(
-            "sink google: another writer sends the series %s: a second agent with this identity, a copy of this"
+            "google: another writer sends the series %s: a second agent with this identity, a copy of this"
             " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
             " writer=NAME, or sinks.google.resource",
             name,

@@ -67,19 +67,19 @@ RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
 """Messages about rate quotas, which are refilled, unlike the quota of series."""
 ADVICE: Final = {
     "SERVICE_DISABLED|has not been used in project": (
-        "the API is disabled in the project {project}; enable it:"
-        " gcloud services enable monitoring.googleapis.com --project={project}"
+        "the API is disabled in the project {project}; run"
+        " `gcloud services enable monitoring.googleapis.com --project={project}`"
     ),
     "BILLING_DISABLED": "the project {project} has no billing account; link one",
     "ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes": (
         "the access scopes of this machine lack monitoring.write; set them to cloud-platform and restart the VM"
     ),
     "^PERMISSION_DENIED": (
-        "the credentials may not write metrics in the project {project}; grant the role: gcloud projects"
-        " add-iam-policy-binding {project} --role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL"
+        "the credentials may not write metrics in the project {project}; run `gcloud projects"
+        " add-iam-policy-binding {project} --role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL`"
     ),
     "^UNAUTHENTICATED": (
-        "the credentials are unknown or expired; gcloud auth application-default login, or use another key"
+        "the credentials are unknown or expired; run `gcloud auth application-default login`, or use another key"
     ),
     "^(NOT_FOUND|INVALID_ARGUMENT)": "check that {project} is the right project ({message})",
     "": "unknown error; check endpoint and project ({message})",
@@ -152,7 +152,7 @@ class Answer:
             return BadBatch(f"{says}: {self.message[:300]}")
         text = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
         advice = next(advice for pattern, advice in ADVICE.items() if re.search(pattern, text))
-        return Refused(f"{says}: {advice.format(project=project, message=self.message[:200])}")
+        return Refused(f"{advice.format(project=project, message=self.message[:200])} ({says})")
 
 
 def _unpacked(detail: Any) -> tuple[str, Any]:

@@ -24,7 +24,7 @@ Transport: Final = metric_service.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 HOST: Final = "monitoring.googleapis.com"
 NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
-ODD: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
+UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
 """Exceptions of the libraries for malformed files and answers."""
 OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
@@ -71,7 +71,7 @@ class Client:
                 raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None
             except auth.GoogleAuthError as problem:
                 raise Retryable(f"Google credentials: {message_of(problem)}") from None
-            except ODD as problem:  # the file has another format
+            except UNEXPECTED as problem:  # the file has another format
                 raise Refused(f"Google's credentials file is invalid: {problem}") from None
             self.project = self.project or project or ""
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *proxy_options(host)))
@@ -89,7 +89,7 @@ class Client:
         except auth.GoogleAuthError as problem:
             is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
             raise (Refused if is_final else Retryable)(f"Google credentials: {problem}") from problem
-        except (*ODD, DecodeError) as problem:  # the request was sent, so the points may be stored
+        except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so the points may be stored
             self.close()
             unknown: Any = failures.Unknown  # its __init__ has no types
             return Answer(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))

@@ -151,7 +151,7 @@ def test_other_variables_may_hold_any_bytes(agent):
 
 def test_an_argument_that_is_not_utf8_is_refused(agent):
     assert line_of(agent.run("check", "--region", b"\xff".decode(errors="surrogateescape")), 2).startswith(
-        r"'\udcff': an argument is not UTF-8"
+        r"argument '\udcff': expected UTF-8"
     )
 
 
@@ -284,8 +284,8 @@ def test_points_that_standard_output_does_not_take_are_told_without_a_traceback(
         done = agent.run("--once", *FEW, stdout=full, stderr=-1, capture_output=False)
     assert done.returncode == 1
     cannot, lost, ledger = done.stderr.splitlines()
-    assert re.search(r"stdout: cannot send, \d+ points? kept \(standard output: .*No space left on device\)", cannot)
-    assert "points are lost, they were not sent" in lost
+    assert re.search(r"stdout: cannot send, \d+ points? kept: standard output: .*No space left on device", cannot)
+    assert "points are lost: neither sent nor written to disk" in lost
     assert "stopping: collected" in ledger
     with FULL.open("w") as full:
         assert agent.run("--bogus", stdout=full, stderr=full, capture_output=False).returncode == 2

@@ -35,7 +35,7 @@ def _logging_as_before():
 
 
 @pytest.fixture
-def say(capsys, tmp_path, _logging_as_before):
+def run_main(capsys, tmp_path, _logging_as_before):
     """Run the command line in this process; return the exit code and the one line on standard error."""
 
     def run(*words, file: str | None = None):
@@ -92,7 +92,7 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--once", "train.py"], "train.py: neither an option nor a command; write a command to wrap after --; see agent run --help"),
         (["--"], "--: no command follows; write agent [OPTION ...] -- COMMAND"),
         (["check", "--", "true"], "check: takes no command after --; only run does"),
-        (["--pid", "1", "--", "true"], "pid: --pid and a command after -- exclude each other"),
+        (["--pid", "1", "--", "true"], "--pid 1: the command after -- is watched instead; leave one of them out"),
         (["--level", "many"], "--level many: no such choice; choose from: basic, detailed, all"),
         (["--log-level", "x"], "--log-level x: no such choice; choose from: debug, info, warning, error"),
         (["--sink", "stdot"], "--sink stdot: no such sink; did you mean stdout? (or set type in [sinks.stdot])"),
@@ -110,8 +110,8 @@ def say(capsys, tmp_path, _logging_as_before):
         (["--health", "x"], "--health x: expected [HOST:]PORT"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):
-    assert say(*words) == (2, line)
+def test_wrong_usage_is_one_line_and_exit_code_2(run_main, words, line):
+    assert run_main(*words) == (2, line)
 
 
 @pytest.mark.parametrize(
@@ -127,28 +127,28 @@ def test_wrong_usage_is_one_line_and_exit_code_2(say, words, line):
         ('[sinks.stdout]\nwindow = "x"', "sinks.stdout.window: expected a time from 0 to 86400 s, such as 5, 500ms or 1m, got 'x'"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_one_line_with_its_name_and_exit_code_2(say, tmp_path, file, line):
-    code, said = say(file=file)
+def test_a_wrong_file_is_one_line_with_its_name_and_exit_code_2(run_main, tmp_path, file, line):
+    code, said = run_main(file=file)
     assert code == 2
     assert said.startswith(f"{tmp_path}/agent.toml: {line}")
 
 
 @pytest.mark.parametrize("words", [["check"], []], ids=["check", "run"])
-def test_check_refuses_what_run_refuses(say, words):
-    assert say(*words, "--collector", "memory", "--no-collector", "xyz")[0] == 2
-    assert say(*words, "--level", "x")[0] == 2
+def test_check_refuses_what_run_refuses(run_main, words):
+    assert run_main(*words, "--collector", "memory", "--no-collector", "xyz")[0] == 2
+    assert run_main(*words, "--level", "x")[0] == 2
 
 
-def test_a_word_that_nothing_here_knows_ends_with_1_and_says_what_to_do(say):
-    code, line = say("--common-dims", "slurm_job", "--duration", "0")
+def test_a_word_that_nothing_here_knows_ends_with_1_and_says_what_to_do(run_main):
+    code, line = run_main("--common-dims", "slurm_job", "--duration", "0")
     assert code == 1
     assert "slurm_job" in line
     assert "--dim slurm_job=VALUE" in line
 
 
-def test_a_plugin_that_cannot_be_imported_ends_with_1_and_says_what_is_missing(say, others):
+def test_a_plugin_that_cannot_be_imported_ends_with_1_and_says_what_is_missing(run_main, others):
     others.add("needy", "import no_such_module\n", sinks=[("needy", "Needy")])
-    code, line = say("--sink", "needy")
+    code, line = run_main("--sink", "needy")
     assert code == 1
     assert (
         line

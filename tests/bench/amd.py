@@ -60,6 +60,6 @@ def eight_cards(effort: Effort) -> list[Figure]:
             values = [cpu_ms(tick, TICKS, PAUSE) for _ in range(effort.rounds)]
             collector.close()
             name = level.name.lower()
-            how = f"CPU of AmdCollector.collect at level {name}, files of a MI300X; mean of {TICKS} ticks with what is dear"
+            how = f"CPU of AmdCollector.collect at level {name}, files of a MI300X; mean of {TICKS} ticks with expensive queries"
             figures.append(Figure(f"{CARDS} AMD cards, {name}, one tick", "ms", 1.0, values, how))
     return figures

@@ -37,7 +37,7 @@ def eight_gpus(effort: Effort) -> list[Figure]:
         told = ask("cpu", level, str(effort.rounds))
         how = (
             f"CPU of NvidiaCollector.collect at level {level}, {told['points']} points a tick at most, less that of the same "
-            f"{told['calls']} calls of nvidia-ml-py alone; mean of {TICKS} ticks as at 5 s, half of them with what is dear"
+            f"{told['calls']} calls of nvidia-ml-py alone; mean of {TICKS} ticks as at 5 s, half of them with expensive queries"
         )
         figures.append(Figure(f"{GPUS} GPUs, {level}, one tick, own code", "ms", asked, told["own"], how))
         how = "the same with the calls of nvidia-ml-py and of a fake driver in C"

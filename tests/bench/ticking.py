@@ -75,7 +75,7 @@ class Stamped:
 
 
 def tick_child(seconds: int) -> None:
-    """Tick for so long; tell on standard error what each tick took."""
+    """Tick for that many seconds; print on standard error what each tick took."""
     buffer = sys.stdout.buffer
     sys.stdout = stamped = Stamped(getattr(buffer, "raw", buffer))  # none is raw under PYTHONUNBUFFERED
     begun, ended = [], []

@@ -131,9 +131,9 @@ def tell(what, seconds, name):
 def done_with_cloud_init(running):
     """Return what user-data printed, once cloud-init is done with it and has no error."""
     status = running.inside("cloud-init", "status", "--wait", check=False, limit=LONG).stdout
-    said = (running.root / "var/log/cloud-init-output.log").read_text()
-    assert status.split()[-2:] == ["status:", "done"], said
-    return said
+    output = (running.root / "var/log/cloud-init-output.log").read_text()
+    assert status.split()[-2:] == ["status:", "done"], output
+    return output
 
 
 def journal(running):
@@ -145,12 +145,12 @@ def test_user_data_installs_offline_sends_within_a_minute_survives_a_second_run_
     before = paths(made.root)
     with made as running:
         after, name, dimensions = first_datapoint(running)
-        said = done_with_cloud_init(running)
+        output = done_with_cloud_init(running)
         tell("from the boot to the first datapoint in moto", after, name)
         assert 0 < after <= LIMIT
         assert "node1" in dimensions
-        assert f"chipwatch: {__version__} runs" in said
-        assert "dummy" not in said
+        assert f"chipwatch: {__version__} runs" in output
+        assert "dummy" not in output
 
         unit = "/etc/systemd/system/chipwatch.service"
         assert running.inside("cat", unit).stdout == boot.UNIT.read_text()
@@ -190,9 +190,9 @@ def test_every_collector_works_in_the_sandbox_and_a_wrong_configuration_is_told_
     given = settings(dist, 'endpoint_url = "http://127.0.0.1:9"\n')
     with machine(boot.user_data(**given)) as running:
         done_with_cloud_init(running)
-        said = journal(running)
-        assert re.search(r"collector  nvidia +absent", said), said  # which does not keep it from starting
-        assert not re.search(r"Traceback|collector .*FAILED", said), said
+        output = journal(running)
+        assert re.search(r"collector  nvidia +absent", output), output  # which does not keep it from starting
+        assert not re.search(r"Traceback|collector .*FAILED", output), output
         assert running.inside("systemctl", "is-active", "chipwatch").stdout == "active\n"
 
         running.inside("sed", "-i", "s/^common_dims/common_dimz/", "/etc/chipwatch/chipwatch.toml")

@@ -39,14 +39,14 @@ def by_chart(tmp_path):
 
 
 def by_task(name):
-    said = environment(read(FOLDER / f"task-definitions/{name}.json"))
-    return {key: value for key, value in said.items() if key not in ROOTS}
+    settings = environment(read(FOLDER / f"task-definitions/{name}.json"))
+    return {key: value for key, value in settings.items() if key not in ROOTS}
 
 
 def by_cloud_init():
     text = (AWS / "cloud-init.yaml").read_text()
-    said = dict(re.findall(r"^ +(sink|common_dims|namespace)=(\S+)$", text, re.MULTILINE))
-    return {f"CHIPWATCH_{key.upper()}": value for key, value in said.items()}
+    settings = dict(re.findall(r"^ +(sink|common_dims|namespace)=(\S+)$", text, re.MULTILINE))
+    return {f"CHIPWATCH_{key.upper()}": value for key, value in settings.items()}
 
 
 SENDERS = {

@@ -193,20 +193,24 @@ def test_a_daemon_sees_the_host_and_cannot_write_to_it(file):
     sources = {v["name"]: v["host"]["sourcePath"] for v in task["volumes"] if "host" in v}
     mounts = {m["containerPath"]: sources[m["sourceVolume"]] for m in agent_of(task)["mountPoints"] if m["readOnly"]}
     assert mounts == {"/host/proc": "/proc", "/host/sys": "/sys", "/host/root": "/"}
-    said = environment(task)
-    assert [said[f"CHIPWATCH_{word}"] for word in ("PROC", "SYS", "ROOT")] == ["/host/proc", "/host/sys", "/host/root"]
+    settings = environment(task)
+    assert [settings[f"CHIPWATCH_{word}"] for word in ("PROC", "SYS", "ROOT")] == [
+        "/host/proc",
+        "/host/sys",
+        "/host/root",
+    ]
     assert [secret["name"] for secret in agent_of(task)["secrets"]] == ["CHIPWATCH_LEVEL"]
 
 
 @each(FILES)
 def test_the_agent_understands_what_it_is_told(file, caplog):
-    said = environment(read(file))
+    settings = environment(read(file))
     secrets = {secret["name"]: "detailed" for secret in agent_of(read(file)).get("secrets", [])}
-    config = load(None, {}, said | secrets)
+    config = load(None, {}, settings | secrets)
     assert config.sink == ("cloudwatch",)
     assert config.level == ("detailed" if secrets else "basic")
-    assert plugin_config(CloudwatchSink, "sinks", "cloudwatch", config, said).namespace == "Chipwatch"
-    assert sink_options("cloudwatch", config, said)
+    assert plugin_config(CloudwatchSink, "sinks", "cloudwatch", config, settings).namespace == "Chipwatch"
+    assert sink_options("cloudwatch", config, settings)
     assert str(config.spool) in {mount["containerPath"] for mount in agent_of(read(file))["mountPoints"]}
     assert caplog.text == ""
 

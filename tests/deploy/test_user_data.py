@@ -201,20 +201,20 @@ def test_the_unit_hides_nothing_that_a_collector_reads_and_opens_no_other_device
 
 
 def test_the_unit_goes_on_trying_whatever_ended_the_agent_and_not_in_a_tight_loop():
-    said = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
-    assert (said["Restart"], said["StartLimitIntervalSec"]) == ("always", "0")
-    assert 15 <= int(said["RestartSec"]) <= 60
-    assert not {"RestartPreventExitStatus", "SuccessExitStatus", "StartLimitAction"} & said.keys()
+    settings = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
+    assert (settings["Restart"], settings["StartLimitIntervalSec"]) == ("always", "0")
+    assert 15 <= int(settings["RestartSec"]) <= 60
+    assert not {"RestartPreventExitStatus", "SuccessExitStatus", "StartLimitAction"} & settings.keys()
 
 
 def test_the_unit_checks_before_the_start_takes_little_and_leaves_nothing_running():
-    said = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
-    assert "agent check --config /etc/chipwatch/chipwatch.toml" in said["ExecStartPre"]
-    assert said["NoNewPrivileges"] == "yes"
+    settings = dict(re.findall(r"^(\w+)=(.*)$", boot.UNIT.read_text(), re.MULTILINE))
+    assert "agent check --config /etc/chipwatch/chipwatch.toml" in settings["ExecStartPre"]
+    assert settings["NoNewPrivileges"] == "yes"
     neuron_monitor = int(monitor.MEMORY.removesuffix("MiB"))
-    assert neuron_monitor + 128 <= int(said["MemoryMax"].removesuffix("M")) <= 512  # it is a child of the agent
-    assert int(said["CPUQuota"].removesuffix("%")) <= 50
-    assert said["KillMode"] == "mixed", (
+    assert neuron_monitor + 128 <= int(settings["MemoryMax"].removesuffix("M")) <= 512  # it is a child of the agent
+    assert int(settings["CPUQuota"].removesuffix("%")) <= 50
+    assert settings["KillMode"] == "mixed", (
         "one signal to the agent, which ends what it started; then SIGKILL for what is left"
     )
 

@@ -99,7 +99,7 @@ class Gce:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def starts_in(self, seconds: float, trouble: str | int = "reset") -> None:
-        """Be in `trouble` for so long from now on."""
+        """Be in `trouble` for that many seconds from now on."""
         self.trouble, self.trouble_until = trouble, time.monotonic() + seconds
 
     def handle(self, http: BaseHTTPRequestHandler) -> None:

@@ -42,7 +42,7 @@ def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, t
 def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(agent, tmp_path, command, words, option):
     done = agent.run(*command, *(word.format(tmp_path) for word in words))
     assert done.returncode == 2
-    assert f"{option}: " in done.stderr
+    assert f"chipwatch: {option} " in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -65,3 +65,32 @@ def test_a_run_that_delivered_nothing_says_why_and_ends_with_1(agent):
     done = agent.run("--once", env={"CHIPWATCH_SINKS__STDOUT__INCLUDE": "gpu.utilization"})
     assert (done.returncode, done.stdout) == (1, "")
     assert "stdout: nothing was delivered" in done.stderr
+
+
+BROKEN = """
+from dataclasses import dataclass
+from chipwatch import Collector, gauge
+
+VALUE = gauge("broken.value", "1", "Never read.")
+
+class Broken(Collector):
+    metrics = (VALUE,)
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def collect(self, at):
+        raise OSError("the bus is gone")
+"""
+
+
+def test_a_run_whose_collector_failed_in_every_reading_names_it_and_its_trouble(agent, plugins_folder):
+    plugins_folder.add("theirs", BROKEN, collectors=[("broken", "Broken")])
+    done = agent.run("--once", "--collector", "broken", env={"PYTHONPATH": plugins_folder.folder})
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith("stdout: nothing was delivered: collectors failed: broken: OSError: the bus is gone")

@@ -35,7 +35,7 @@ def google(figures: Figures) -> None:
     kills.run(figures, kills.google)
 
 
-LANES = (
+GROUPS = (
     {"cloudwatch": Part(cloudwatch, 20, 210), "google": Part(google, 20, 210), "soak": Part(soak.run, 10_000, 120)},
     {
         "corruptions": Part(corruptions.run, 2_000, 100),
@@ -46,10 +46,10 @@ LANES = (
 """What runs beside what; a trial of kills has ten of them."""
 
 
-def lane(number: int, seed: int, first: int, chosen: list[str], *, full: bool) -> list[Figures]:
-    """Run the parts of a lane one after the other."""
+def run_group(number: int, seed: int, first: int, chosen: list[str], *, full: bool) -> list[Figures]:
+    """Run the parts of a group one after the other."""
     done = []
-    for name, part in LANES[number].items():
+    for name, part in GROUPS[number].items():
         if chosen and name not in chosen:
             continue
         figures = Figures(name, seed, part.wanted, 1e9 if full else part.seconds, first)
@@ -63,16 +63,16 @@ def lane(number: int, seed: int, first: int, chosen: list[str], *, full: bool) -
 
 
 def main() -> int:
-    """Run all lanes; print the table and the failures."""
+    """Run all groups; print the table and the failures."""
     seed = int(os.environ.get("SEED") or random.randrange(10**6))
     full = os.environ.get("FULL") == "1"
     chosen = os.environ.get("PARTS", "").split()
     first = int(os.environ.get("AT") or 0)
     begun = time.monotonic()
     sys.stderr.write(f"SEED={seed}{' FULL=1' if full else ''}\n")
-    with ProcessPoolExecutor(len(LANES), mp_context=multiprocessing.get_context("spawn")) as pool:
-        lanes = [pool.submit(lane, n, seed, first, chosen, full=full) for n in range(len(LANES))]
-        parts = [figures for each in lanes for figures in each.result()]
+    with ProcessPoolExecutor(len(GROUPS), mp_context=multiprocessing.get_context("spawn")) as pool:
+        groups = [pool.submit(run_group, n, seed, first, chosen, full=full) for n in range(len(GROUPS))]
+        parts = [figures for each in groups for figures in each.result()]
     failures = [text for part in parts for text in part.failures]
     sys.stdout.write(f"{table(parts)}\n\nSEED={seed}, {time.monotonic() - begun:.0f} seconds\n")
     for text in failures:

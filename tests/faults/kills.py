@@ -61,7 +61,7 @@ class Trial:
         self.spool = folder / f"{run.__name__}.db"
 
     def kill(self, seconds: float, *, at_work: bool) -> None:
-        """Kill an agent so long after it began, or after its first window ended."""
+        """Kill an agent that many seconds after it began, or after its first window ended."""
         process = self._start()
         journal = self.folder / f"appended.{self.life}"
         if at_work and not self._wait(lambda: journal.exists() and journal.stat().st_size > 0):

@@ -39,12 +39,12 @@ def of_source(source: str) -> Iterator[str]:
         match call.func:
             case ast.Attribute(attr=word, value=ast.Name(id=owner) | ast.Attribute(attr=owner)) if word in LEVELS:
                 args = args[{"log": 2, "resolved": 1}.get(word, 0) :] if owner.endswith("logger") else args
-                told = owner in LOGGERS
+                is_message = owner in LOGGERS
             case ast.Name(id=word) | ast.Attribute(attr=word):
-                told = word in MAKERS or word in EXCEPTIONS
+                is_message = word in MAKERS or word in EXCEPTIONS
             case _:
-                told = False
-        if told or id(call) in raised:
+                is_message = False
+        if is_message or id(call) in raised:
             values = [part for arg in args for part in (arg.elts if isinstance(arg, ast.List) else [arg])]
             texts = [_text(constants.get(of.id, of) if isinstance(of, ast.Name) else of) for of in values]
             found |= dict.fromkeys(text for text in texts if " " in text.strip())

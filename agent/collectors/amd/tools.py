@@ -187,7 +187,7 @@ class Program:
             self.slots = pci_addresses(data)
         elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
             self.slots = {}
-            raise QueryFailed("reported other GPUs than it had listed")
+            raise QueryFailed("reported other GPUs than it listed before")
         return cards
 
 

@@ -147,7 +147,7 @@ def decode(name: str, line: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, Mapping):
-        raise ValueError(f"{name} printed a line that is no record: {quoted(line)}")  # noqa: TRY004  # a tool's text
+        raise ValueError(f"{name} printed a line that is not a record: {quoted(line)}")  # noqa: TRY004  # a tool's text
     return record
 
 
@@ -179,7 +179,7 @@ def valid(source: str, values: Mapping[Metric, Any]) -> Values:
     """
     numbers = {metric: value for metric, value in values.items() if is_number(value, MOST.get(metric.unit, 1e15))}
     if not any(numbers.values()):  # an idle GPU has a temperature, and uses some power
-        raise ValueError(f"{source} reports {'only zeros, as in a virtual machine' if numbers else 'nothing of a GPU'}")
+        raise ValueError(f"{source} reports {'only zeros, as in a virtual machine' if numbers else 'no GPU value'}")
     return {metric: value for metric, value in numbers.items() if value or metric not in (TEMPERATURE, CLOCK_GRAPHICS)}
 
 

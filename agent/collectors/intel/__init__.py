@@ -76,7 +76,7 @@ class IntelCollector(Collector):
         config, self._slow = self._config, SlowPath()
         self._cards.search(self._clock(), force=True)
         if not self._cards:
-            raise Unavailable(f"no card of Intel's with sensors in {config.sys / 'class/drm'}")
+            raise Unavailable(f"no Intel card with sensors in {config.sys / 'class/drm'}")
         if program := shutil.which("xpu-smi", path=config.path):
             from agent.collectors.intel.xpu_smi import XpuSmi  # noqa: PLC0415  only where it is installed
 

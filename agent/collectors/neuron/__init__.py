@@ -134,5 +134,5 @@ def _find(path: Path | None) -> Path:
     try:
         return find_program(PROGRAM, path, INSTALLED)
     except Unavailable as error:
-        hint = "collectors.neuron.path" if path else "package aws-neuronx-tools"
-        raise Unavailable(f"{error} ({hint})") from None
+        advice = "correct collectors.neuron.path" if path else "install the package aws-neuronx-tools"
+        raise Unavailable(f"{error}; {advice}") from None

@@ -139,7 +139,7 @@ class Input:
         except OSError:
             raise Unavailable("standard input is closed") from None
         if is_terminal:
-            raise Unavailable("standard input is a terminal: neuron-monitor | agent --stdin neuron")
+            raise Unavailable("standard input is a terminal; run `neuron-monitor | agent --stdin neuron`")
         self._pipe, self._splitter = Pipe(fd, size=PIPE_SIZE), RecordSplitter(report)
         self._unfinished = self._any_record = False
 
@@ -164,7 +164,7 @@ class Input:
         if self._unfinished and not valid[-1]:
             raise InputEnded("standard input ended within a record, which is lost", clean=False)
         if not self._any_record:
-            raise InputEnded("standard input ended before its first record: does neuron-monitor run?", clean=False)
+            raise InputEnded("standard input ended before its first record; see if neuron-monitor runs", clean=False)
         raise InputEnded("standard input has ended", clean=True)
 
     def close(self) -> None:

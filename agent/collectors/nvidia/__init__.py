@@ -66,7 +66,7 @@ class NvidiaCollector(Collector):
         try:
             from agent.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads pynvml
         except ModuleNotFoundError as problem:
-            raise Unavailable(f"{problem}; pip install nvidia-ml-py") from problem
+            raise Unavailable(f"{problem}; run `pip install nvidia-ml-py`") from problem
         self._gpus = Gpus(self._config, self.level, self._clock)
 
     def collect(self, at: int) -> Iterable[Datapoint]:

@@ -49,10 +49,12 @@ class Endpoint:
         """Raise ValueError for an invalid value."""
         _check_url(self.url)
         Filter(self.filters)
-        if (self.interval is not None and not 0 < self.interval <= 86400) or not 0 < self.timeout <= 86400:
-            raise ValueError("interval and timeout: expected seconds above 0, at most 86400")
-        if self.max_bytes < 1 or self.max_series < 1:
-            raise ValueError("max_bytes and max_series: expected at least 1")
+        for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
+            if seconds is not None and not 0 < seconds <= 86400:
+                raise ValueError(f"{key}: expected seconds above 0, at most 86400, got {seconds:g}")
+        for key, most in (("max_bytes", self.max_bytes), ("max_series", self.max_series)):
+            if most < 1:
+                raise ValueError(f"{key}: expected at least 1, got {most}")
         if self.key_file and not self.cert_file:
             raise ValueError("key_file: cert_file is not set; set it too")
         for name, value in self.headers.items():

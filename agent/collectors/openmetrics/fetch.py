@@ -98,7 +98,7 @@ class Scraper:
         if response.status in (301, 302, 303, 307, 308):
             raise Failed("the answer is a redirect, which is not followed")
         if response.status != 200:
-            raise Failed(f"the answer is status {response.status}")
+            raise Failed(f"the answer has the status {response.status}")
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind in NOT_METRICS:
             raise Failed(f"the answer is {kind}, not metrics")

@@ -26,7 +26,7 @@ def decode(data: bytes) -> Values:
         for metric in _all(metrics, 3):
             index, value = _index(metric), _gauge(metric)
             if index is None or value is None or index in values:
-                raise ValueError("a value without a device of its own, or a device without a value")
+                raise ValueError("the answer does not have exactly one value for each device")
             values[index] = value
     return values
 
@@ -71,7 +71,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
         length, at = _varint(data, at) if kind == LENGTH else (FIXED.get(kind, len(data) + 1), at)
         content, at = data[at : at + length], at + length
         if len(content) < length:
-            raise ValueError("not a message")
+            raise ValueError("the answer is not a protobuf message")
         yield tag >> 3, struct.unpack("<d", content)[0] if kind == DOUBLE else content
 
 
@@ -81,4 +81,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << (7 * shift)
         if byte < 128:
             return value, at + shift + 1
-    raise ValueError("not a message")
+    raise ValueError("the answer is not a protobuf message")

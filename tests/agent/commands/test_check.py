@@ -63,6 +63,10 @@ class Stammering(Base):
         raise PartlyCollected(["its first words make no sense" if first else "it tells nothing"])
         yield
 
+class Quiet(Base):
+    def collect(self, at):
+        return ()
+
 class Slow(Base):
     def open(self):
         time.sleep(0.7)
@@ -98,7 +102,7 @@ class Unreachable(Kept):
     def open(self):
         raise Retryable("no route to host")
 """
-COLLECTORS = ("Well", "Absent", "Broken", "Partly", "Stammering", "Slow", "Hanging")
+COLLECTORS = ("Well", "Absent", "Broken", "Partly", "Stammering", "Quiet", "Slow", "Hanging")
 SINKS = ("Kept", "Refusing", "Unreachable")
 
 
@@ -142,6 +146,10 @@ def test_a_bug_is_a_fault_with_its_words(checked):
 
 def test_what_could_be_read_in_part_is_told_with_what_could_not(checked):
     assert checked("partly")[0] == (False, "collector partly IN PART 1 series; in part: x 3 is lost")
+
+
+def test_a_collector_without_a_metric_at_this_level_is_well_and_says_so(checked):
+    assert checked("quiet")[0] == (True, "collector quiet ok 0 series at this level")
 
 
 def test_where_nothing_was_read_all_that_went_wrong_is_told(checked):

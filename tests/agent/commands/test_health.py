@@ -89,7 +89,7 @@ def test_one_that_has_ended_is_not_healthy_however_fresh_its_last_word(ask, aliv
     alive.close()
     good, line = ask()
     assert not good
-    assert line.startswith("no running agent holds ")
+    assert line.startswith("no running agent has locked ")
     assert "--spool" in line
     assert "--health PORT" in line
 
@@ -106,7 +106,7 @@ def test_where_there_is_none_it_says_what_to_do(ask, tmp_path):
     good, line = ask()
     assert not good
     assert f"{tmp_path / NAME}: No such file or directory" in line
-    assert "serves a port where it was started with --health PORT" in line
+    assert "started with --health PORT answers at that port: give the same --health" in line
     assert "\n" not in line
 
 
@@ -211,7 +211,7 @@ def test_a_server_that_says_nothing_is_waited_for_only_so_long(ask, monkeypatch)
         (["--url", "http://h/metrics"], "--url: expected http://HOST:PORT, got "),
         (["--url", "http://h:x"], "--url: "),
         (["--url", "http://[::1"], "--url: "),
-        (["--health", "x"], r"health: expected \[HOST:\]PORT, got 'x'"),
+        (["--health", "x"], r"--health: expected \[HOST:\]PORT, got 'x'"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_running_agent_is_healthy_without_a_port_until_it_hangs_or_dies(agent,
     running.process.wait(IN_TIME)
     done = agent.run(*ask)
     assert done.returncode == 1
-    assert done.stdout.startswith("no running agent holds ")
+    assert done.stdout.startswith("no running agent has locked ")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 

@@ -36,4 +36,11 @@ def test_it_tells_what_is_collected_sent_and_kept(agent, running, until, tmp_pat
 def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_path):
     done = agent.run("status", "--spool", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"no agent answers at {tmp_path / 'status.sock'}" in done.stderr
+    assert (
+        f"no agent answers at {tmp_path / 'status.sock'}: No such file or directory; only an agent with a spool does: ask as"
+        in done.stderr
+    )
+
+
+def test_one_point_is_not_called_points(agent, running, until, tmp_path):
+    until(lambda: "cpu          ok, 1 point, " in agent.run("status", "--spool", str(tmp_path)).stdout)

@@ -31,7 +31,7 @@ class Pipeline:
         class Route:
             def __init__(self, name, ledger):
                 self.name, self.spool = name, self
-                self.ledger = ledger
+                self.ledger, self.apart = ledger, 0
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
         self.listeners = []
@@ -236,6 +236,16 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     assert [*summary.lines(command)][-1] == (
         "  sent      cloud 8,190 of 8,300 points, 50 rejected, 40 dropped, 20 kept; otlp 3 of 3 points"
     )
+
+
+def test_points_for_another_destination_are_not_owed_to_this_one():
+    pipeline, summary = Pipeline(cloud=Ledger(collected=17, spooled=17)), Summary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 14, "sent": 14})
+    pipeline.routes[0].apart = 17
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 14 of 14 points, 17 kept for another destination"
 
 
 def test_counters_that_begin_anew_do_not_fall(pipeline, summary, ended):

@@ -409,7 +409,7 @@ class Mine(Sink):
 
         def __post_init__(self):
             if self.tries > 100:
-                raise ValueError("tries and patience have an end")
+                raise ValueError("tries: expected at most 100")
 
     def __init__(self, config):
         self.config = config
@@ -482,7 +482,7 @@ def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
         ({"tries": "x"}, "sinks.mine.tries: expected a whole number, got 'x'"),
         ({"mode": "x"}, "sinks.mine.mode: no such choice 'x'; choose from: fast, slow"),
         ({"labels": {"a": 1}}, "sinks.mine.labels.a: expected a text, got 1"),
-        ({"tries": 101}, "sinks.mine: tries and patience have an end"),
+        ({"tries": 101}, "sinks.mine: tries: expected at most 100"),
     ],
 )
 def test_a_wrong_option_of_a_plugin_is_refused_by_path(mine, table, line):
@@ -690,9 +690,9 @@ ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}
 def test_a_table_within_a_table_is_refused_by_its_whole_path(table, says):
     cls = plugins.load(plugins.COLLECTORS, "openmetrics")
     config = Config(collectors={"openmetrics": {"endpoints": {"a": table}}})
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reported:
         plugin_config(cls, "collectors", "openmetrics", config, {})
-    assert str(told.value).startswith(f"collectors.openmetrics.{says}")
+    assert str(reported.value).startswith(f"collectors.openmetrics.{says}")
 
 
 def test_a_table_within_a_table_is_built():

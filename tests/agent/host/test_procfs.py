@@ -82,7 +82,7 @@ def test_a_file_that_is_not_as_linux_writes_it_is_an_os_error_that_names_it(tmp_
     except OSError as problem:
         told = [str(problem)]
     reading.close()
-    assert all(text.startswith(f"{tmp_path / name} is not as Linux writes it: ") for text in told)
+    assert all(text.startswith(f"{tmp_path / name} has an unknown format: ") for text in told)
 
 
 def test_closing_twice_is_safe_and_reading_afterwards_is_an_os_error(tmp_path):

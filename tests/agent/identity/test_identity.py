@@ -18,10 +18,10 @@ from agent.identity.source import Answer, Source, Word
 from tests.load import seconds_since
 
 
-class Told(Source):
+class Stub(Source):
     """A source that returns the answer set by the test."""
 
-    def __init__(self, *words, name="Told", remote=True, here=True):
+    def __init__(self, *words, name="Stub", remote=True, here=True):
         self.name, self.words, self.remote, self._here = name, words, remote, here
         self.answer = Answer(trouble="it is silent", retry=True)
         self.times = []
@@ -72,7 +72,7 @@ def threads():
 
 
 def test_without_dimensions_no_source_is_asked_and_no_thread_runs(identify):
-    source = Told(*WORDS)
+    source = Stub(*WORDS)
     found = identify((), {}, [source])
     found.start()
     assert found.known() == NO_DIMENSIONS
@@ -87,7 +87,7 @@ def test_configured_dimensions_alone_are_known_at_once(identify):
 
 
 def test_a_configured_value_wins_and_its_source_is_not_asked(identify):
-    source = Told("region")
+    source = Stub("region")
     source.knows(region="us-west-2")
     found = identify(["region"], {"region": "mars-1"}, [source])
     found.start()
@@ -155,9 +155,9 @@ def test_every_dimension_has_a_source_or_belongs_to_points():
 
 @given(st.sets(st.sampled_from(WORDS)), st.dictionaries(st.sampled_from((*WORDS, "team")), st.text(min_size=1)))
 def test_either_all_wanted_dimensions_are_known_or_none(words, given):
-    told = Told("hostname", "slurm_job", "region", remote=False)
-    told.knows(hostname="h", slurm_job="1", region="r")
-    found = Identity(sorted(words), given, [told])
+    stub = Stub("hostname", "slurm_job", "region", remote=False)
+    stub.knows(hostname="h", slurm_job="1", region="r")
+    found = Identity(sorted(words), given, [stub])
     try:
         found.start()
     except UnknownIdentity:
@@ -205,7 +205,7 @@ def test_the_start_fails_within_five_seconds_even_if_no_request_is_answered(iden
 def test_a_source_that_hangs_counts_as_absent_on_an_undetected_platform(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.05)
-    source = Told("region", here=False)
+    source = Stub("region", here=False)
     source.block.clear()
     with pytest.raises(UnknownIdentity, match="no answer"):
         identify(["region"], {}, [source]).start()
@@ -224,7 +224,7 @@ def test_a_disabled_service_is_not_waited_for(identify, nitro):
 
 
 def test_a_failed_start_leaves_no_thread(identify, until):
-    silent = Told("region")
+    silent = Stub("region")
     with pytest.raises(UnknownIdentity):
         identify(["region", "gcp_zone"], {}, [silent]).start()
     until(lambda: threads() == [])
@@ -236,7 +236,7 @@ def test_a_failed_start_leaves_no_thread(identify, until):
 def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     caplog.set_level(logging.INFO)
-    source = Told("region", "account_id")
+    source = Stub("region", "account_id")
     found = identify(["region"], {"team": "ml"}, [source])
     begun = time.monotonic()
     found.start()
@@ -248,9 +248,9 @@ def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify,
     assert found.wait(20)
     assert found.known() == Dimensions(region="us-west-2", team="ml")
     until(lambda: threads() == [])
-    said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert said == [
-        ("WARNING", "identity: not known yet: region (Told: it is silent); points are kept until it is known"),
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert logged == [
+        ("WARNING", "identity: not known yet: region (Stub: it is silent); points are kept until it is known"),
         ("INFO", "identity: known: {'region': 'us-west-2', 'team': 'ml'}"),
     ]
 
@@ -258,7 +258,7 @@ def test_a_silent_platform_is_asked_in_the_background_until_it_answers(identify,
 def test_the_delay_between_requests_grows(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "RETRY", (0.01, 0.32))
-    source = Told("region")
+    source = Stub("region")
     identify(["region"], {}, [source]).start()
     until(lambda: source.asked == 6)
     gaps = [later - earlier for earlier, later in pairwise(source.times)]
@@ -267,7 +267,7 @@ def test_the_delay_between_requests_grows(identify, until, monkeypatch):
 
 def test_an_incomplete_identity_is_not_known(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
-    quick, slow = Told("region", name="quick"), Told("ecs_task", name="slow")
+    quick, slow = Stub("region", name="quick"), Stub("ecs_task", name="slow")
     quick.knows(region="us-west-2")
     found = identify(["region", "ecs_task"], {}, [quick, slow])
     found.start()
@@ -280,7 +280,7 @@ def test_an_incomplete_identity_is_not_known(identify, until, monkeypatch):
 
 def test_a_value_never_changes_once_found(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
-    first, second = Told("region", name="first"), Told("region", "ecs_task", name="second")
+    first, second = Stub("region", name="first"), Stub("region", "ecs_task", name="second")
     first.knows(region="us-west-2")
     found = identify(["region", "ecs_task"], {}, [first, second])
     found.start()
@@ -291,12 +291,12 @@ def test_a_value_never_changes_once_found(identify, until, monkeypatch):
 
 def test_a_platform_that_lacks_a_value_after_the_start_is_logged_as_an_error(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
-    source = Told("ecs_service")
+    source = Stub("ecs_service")
     found = identify(["ecs_service"], {}, [source])
     found.start()
     source.answer = Answer(trouble="the task has none")
     until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
-    text = "no value found for ecs_service (Told: the task has none); set it with --dim ecs_service=VALUE"
+    text = "no value found for ecs_service (Stub: the task has none); set it with --dim ecs_service=VALUE"
     assert text in caplog.text
     assert found.known() is None
     found.offer({"ecs_service": "web"})
@@ -319,7 +319,7 @@ def test_the_hop_limit_is_explained_in_the_log_while_points_wait(identify, imds,
 
 def test_an_offered_value_fills_only_a_missing_dimension(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
-    local, silent = Told("hostname", remote=False, name="local"), Told("instance_id", "region")
+    local, silent = Stub("hostname", remote=False, name="local"), Stub("instance_id", "region")
     local.knows(hostname="h")
     found = identify(["hostname", "instance_id", "region"], {"region": "given"}, [local, silent])
     found.start()
@@ -345,7 +345,7 @@ def test_a_group_that_is_found_in_time_is_known(identify, imds, nitro):
 def test_points_wait_for_a_late_group(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 20.0)
-    group, host = Told("autoscaling_group"), Told("hostname", remote=False)
+    group, host = Stub("autoscaling_group"), Stub("hostname", remote=False)
     host.knows(hostname="h")
     found = identify(["hostname", "autoscaling_group"], {}, [host, group])
     found.start()
@@ -358,7 +358,7 @@ def test_points_wait_for_a_late_group(identify, monkeypatch):
 def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
-    group, host = Told("autoscaling_group"), Told("hostname", remote=False)
+    group, host = Stub("autoscaling_group"), Stub("hostname", remote=False)
     host.knows(hostname="h")
     found = identify(["hostname", "autoscaling_group"], {}, [host, group])
     found.start()
@@ -366,7 +366,7 @@ def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, unt
     assert found.known() == Dimensions(hostname="h")
     until(lambda: group.asked > 5)
     assert [record.getMessage() for record in caplog.records] == [
-        "identity: left out until it is known: autoscaling_group (Told: it is silent)"
+        "identity: left out until it is known: autoscaling_group (Stub: it is silent)"
     ]
     group.knows(autoscaling_group="trainers")
     until(lambda: found.known() == Dimensions(hostname="h", autoscaling_group="trainers"))
@@ -375,7 +375,7 @@ def test_after_the_timeout_points_lack_the_group_until_it_is_known(identify, unt
 def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
-    group, place = Told("autoscaling_group", name="group"), Told("region", name="place")
+    group, place = Stub("autoscaling_group", name="group"), Stub("region", name="place")
     found = identify(["region", "autoscaling_group"], {}, [group, place])
     found.start()
     until(lambda: place.asked > 5)
@@ -388,7 +388,7 @@ def test_the_timeout_of_a_group_begins_when_the_other_dimensions_are_known(ident
 def test_a_request_that_hangs_leaves_out_the_group_only(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.05)
-    group = Told("autoscaling_group")
+    group = Stub("autoscaling_group")
     group.block.clear()
     found = identify(["autoscaling_group"], {"team": "ml"}, [group])
     found.start()
@@ -410,7 +410,7 @@ def test_hints_that_are_found_are_known_with_the_dimensions(identify, gce, besid
 
 
 def test_a_configured_or_wanted_dimension_is_not_a_hint(identify):
-    source = Told("region", "gcp_zone", remote=False)
+    source = Stub("region", "gcp_zone", remote=False)
     source.knows(region="r", gcp_zone="z")
     found = identify(["region"], {"gcp_zone": "given"}, [source], hints=["gcp_zone", "region", "neuron_runtime_tag"])
     found.start()
@@ -419,7 +419,7 @@ def test_a_configured_or_wanted_dimension_is_not_a_hint(identify):
 
 
 def test_hints_are_found_without_wanted_dimensions(identify):
-    source = Told("region")
+    source = Stub("region")
     source.knows(region="r")
     found = identify((), {}, [source], hints=["region"])
     found.start()
@@ -470,7 +470,7 @@ def test_on_google_hints_of_aws_cause_no_request(identify, imds, beside, google)
 def test_a_hint_of_an_undetected_platform_delays_the_start_as_a_missing_dimension_does(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.1)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.2)
-    source, host = Told("gcp_zone", here=False), Told("hostname", remote=False, name="host")
+    source, host = Stub("gcp_zone", here=False), Stub("hostname", remote=False, name="host")
     host.knows(hostname="h")
     source.block.clear()
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
@@ -496,7 +496,7 @@ def test_an_unanswered_hint_delays_the_start_by_one_request(identify, imds, besi
 def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
     caplog.set_level(logging.INFO)
-    source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
+    source, host = Stub("gcp_zone"), Stub("hostname", remote=False, name="host")
     host.knows(hostname="h")
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
     begun = time.monotonic()
@@ -504,20 +504,20 @@ def test_points_wait_for_a_hint_of_a_detected_silent_platform(identify, until, m
     assert seconds_since(begun) < 1
     until(lambda: source.asked > 4)
     assert found.known() is None
-    assert list(found.entries()) == [("hostname", "h", "host"), ("gcp_zone", None, "Told: it is silent")]
-    assert str(found.unknown()) == "the platform of this machine has not answered yet (Told: it is silent)"
+    assert list(found.entries()) == [("hostname", "h", "host"), ("gcp_zone", None, "Stub: it is silent")]
+    assert str(found.unknown()) == "the platform of this machine has not answered yet (Stub: it is silent)"
     source.knows(gcp_zone="z")
     assert found.wait(20)
     assert found.known() == Dimensions(hostname="h", gcp_zone="z")
     assert [record.getMessage() for record in caplog.records] == [
-        "identity: not known yet: gcp_zone (Told: it is silent); points are kept until it is known",
+        "identity: not known yet: gcp_zone (Stub: it is silent); points are kept until it is known",
         "identity: known: {'gcp_zone': 'z', 'hostname': 'h'}",
     ]
 
 
 def test_points_stop_waiting_for_a_hint_that_its_platform_lacks(identify, until, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.05)
-    source = Told("k8s_cluster", "gcp_zone")
+    source = Stub("k8s_cluster", "gcp_zone")
     found = identify((), {"team": "ml"}, [source], hints=["k8s_cluster", "gcp_zone"])
     found.start()
     assert found.known() is None
@@ -530,7 +530,7 @@ def test_points_stop_waiting_for_a_hint_that_its_platform_lacks(identify, until,
 def test_after_the_timeout_points_go_without_hints_which_are_still_requested(identify, until, monkeypatch, caplog):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "HINT_TIMEOUT", 0.2)
-    source, host = Told("gcp_zone"), Told("hostname", remote=False, name="host")
+    source, host = Stub("gcp_zone"), Stub("hostname", remote=False, name="host")
     host.knows(hostname="h")
     found = identify(["hostname"], {}, [host, source], hints=["gcp_zone"])
     found.start()
@@ -538,7 +538,7 @@ def test_after_the_timeout_points_go_without_hints_which_are_still_requested(ide
     until(lambda: found.known() == Dimensions(hostname="h"))
     asked = source.asked
     until(lambda: source.asked > asked + 2)
-    assert caplog.records[-1].getMessage() == "identity: left out until it is known: gcp_zone (Told: it is silent)"
+    assert caplog.records[-1].getMessage() == "identity: left out until it is known: gcp_zone (Stub: it is silent)"
     source.knows(gcp_zone="z")
     until(lambda: found.known() == Dimensions(hostname="h", gcp_zone="z"))
 
@@ -547,7 +547,7 @@ def test_a_platform_that_is_detected_late_delays_points_no_longer(identify, unti
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "DETECTION_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "HINT_TIMEOUT", 0.3)
-    place, zone = Told("region", name="place"), Told("gcp_zone", name="zone", here=False)
+    place, zone = Stub("region", name="place"), Stub("gcp_zone", name="zone", here=False)
     zone.block.clear()
     found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
     found.start()
@@ -559,7 +559,7 @@ def test_a_platform_that_is_detected_late_delays_points_no_longer(identify, unti
 
 def test_wait_gives_up_hints_but_not_wanted_dimensions(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
-    place, zone = Told("region", name="place"), Told("gcp_zone", name="zone")
+    place, zone = Stub("region", name="place"), Stub("gcp_zone", name="zone")
     found = identify(["region"], {}, [place, zone], hints=["gcp_zone"])
     found.start()
     assert not found.wait(0.05)
@@ -569,7 +569,7 @@ def test_wait_gives_up_hints_but_not_wanted_dimensions(identify, monkeypatch):
 
 
 def test_points_do_not_wait_for_hints_from_records(identify):
-    records = Told("instance_id", remote=False, name="records")
+    records = Stub("instance_id", remote=False, name="records")
     found = identify((), {"team": "ml"}, [records], hints=["instance_id"])
     found.start()
     assert found.known() == Dimensions(team="ml")
@@ -580,7 +580,7 @@ def test_points_do_not_wait_for_hints_from_records(identify):
 def test_a_group_as_a_hint_has_the_timeout_of_a_group(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
     monkeypatch.setattr(resolver, "LATE_TIMEOUT", 0.1)
-    group = Told("autoscaling_group")
+    group = Stub("autoscaling_group")
     found = identify((), {"team": "ml"}, [group], hints=["autoscaling_group"])
     found.start()
     assert found.known() is None
@@ -590,18 +590,18 @@ def test_a_group_as_a_hint_has_the_timeout_of_a_group(identify, monkeypatch):
 
 @given(st.sets(st.sampled_from(WORDS)), st.sets(st.sampled_from(WORDS)))
 def test_hints_only_add_dimensions(words, hints):
-    told = Told("hostname", "slurm_job", "region", remote=False)
-    told.knows(hostname="h", slurm_job="1", region="r")
+    stub = Stub("hostname", "slurm_job", "region", remote=False)
+    stub.knows(hostname="h", slurm_job="1", region="r")
     outcomes = []
     for wanted in ((), sorted(hints)):
-        found = Identity(sorted(words), {}, [told], wanted)
+        found = Identity(sorted(words), {}, [stub], wanted)
         try:
             found.start()
         except UnknownIdentity as unknown:
             outcomes.append(str(unknown))
         else:
             outcomes.append({word: value for word, value in found.known().items() if word in words})
-            assert set(found.known()) - words == set(wanted) & set(told.words) - words
+            assert set(found.known()) - words == set(wanted) & set(stub.words) - words
     assert outcomes[0] == outcomes[1]
 
 
@@ -610,7 +610,7 @@ def test_hints_only_add_dimensions(words, hints):
 
 def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeypatch):
     monkeypatch.setattr(resolver, "START_TIMEOUT", 0.0)
-    host, silent = Told("hostname", remote=False, name="host"), Told("region")
+    host, silent = Stub("hostname", remote=False, name="host"), Stub("region")
     host.knows(hostname="h")
     silent.block.clear()
     found = identify(
@@ -618,7 +618,7 @@ def test_entries_have_each_value_with_its_origin_or_the_reason(identify, monkeyp
     )
     found.start()
     assert list(found.entries()) == [
-        ("region", None, "Told: no answer"),
+        ("region", None, "Stub: no answer"),
         ("hostname", "h", "host"),
         ("neuron_runtime_tag", "of each point", "its collector"),
         ("team", "ml", "the configuration"),

@@ -92,7 +92,7 @@ def test_other_addresses_are_refused_and_named(url, named):
 
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:port", "http://127.0.0.1:99999"])
 def test_an_invalid_address_is_refused(url):
-    with pytest.raises(NoService, match="X is not an address"):
+    with pytest.raises(NoService, match="X: not a valid URL"):
         Service(url, "X")
 
 

@@ -55,7 +55,7 @@ class Kept(Sink):
 class Brief(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=0)
 
-class Seldom(Kept):
+class Rare(Kept):
     limits = Limits(max_points=100, durable=False, window=0, flush=86400)
 
 class Placed(Brief):
@@ -101,7 +101,7 @@ def installed(others):
     """Sinks and a collector of somebody else's."""
     others.add(
         "their_sinks", SINKS,
-        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("seldom", "Seldom"), ("placed", "Placed")],
+        sinks=[("kept", "Kept"), ("brief", "Brief"), ("leaving", "Leaving"), ("rare", "Rare"), ("placed", "Placed")],
     )  # fmt: skip
     others.add("their_load", COLLECTOR, collectors=[("load", "Load")])
     others.add("needy", "import no_such_library\n", collectors=[("needy", "Needy")], sinks=[("needy", "Needy")])
@@ -212,11 +212,11 @@ def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind
         ({"include": ["x.*"]}, {"include": ["x.load"]}, True),
     ],
 )
-def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, second, told):
+def test_two_sinks_that_send_the_same_to_one_place_are_told(installed, first, second, reported):
     tables = {"a": {"type": "placed", **first}, "b": {"type": "placed", **second}}
     made = config(sinks=tables, sink=["a", "brief", "b"], collector=["load"])
     line = "x.load (and perhaps more) goes where a sends it, too: set include or exclude in one"
-    assert list(duplicates(build_sinks(made), made, build_collectors(made))) == ([("b", line)] if told else [])
+    assert list(duplicates(build_sinks(made), made, build_collectors(made))) == ([("b", line)] if reported else [])
 
 
 def test_the_level_is_the_highest_that_any_sink_wants(installed):
@@ -255,7 +255,7 @@ def test_only_a_durable_sink_has_a_file(installed, tmp_path):
         ({"sink": ["kept"], "sinks": {"kept": {"flush": -1}}}, "sinks.kept.flush: "),
         ({"collector": ["load"], "collectors": {"load": {"laod": 1}}}, "collectors.load.laod: no such option; did you mean load?"),
         ({"collector": ["load"], "names": "nobodys"}, "--names nobodys: no such naming profile"),
-        ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "dim: 'team'='caf\\udce9' is not UTF-8"),
+        ({"collector": ["load"], "dims": {"team": "caf\udce9"}}, "--dim 'team'='caf\\udce9': expected UTF-8"),
     ],
 )  # fmt: skip
 def test_validating_finds_what_assembling_would(installed, tmp_path, options, line):
@@ -371,13 +371,13 @@ def test_the_configured_window_and_flush_beat_the_sinks_own(start, until):
 
 @pytest.mark.parametrize(
     "options",
-    [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"seldom": {"flush": 0}}}],
+    [{"flush": 0.0}, {"flush": 86400.0, "sinks": {"rare": {"flush": 0}}}],
     ids=["general", "the sink's own"],
 )
 def test_a_flush_of_zero_sends_at_once_what_the_sink_by_itself_sends_once_a_day(start, until, options):
-    ran = start(sink=["seldom"], collector=["load"], **options)
+    ran = start(sink=["rare"], collector=["load"], **options)
     ran.pipeline.tick()
-    until(lambda: ran.sink("seldom").points)
+    until(lambda: ran.sink("rare").points)
 
 
 def test_a_flush_of_a_day_keeps_what_the_sink_by_itself_sends_at_once(start, until):

@@ -96,7 +96,7 @@ def test_a_service_that_turns_to_reject_every_point_is_said_until_it_takes_one(u
             worker.wake()
             until(lambda: spool.ledger.spooled == 0)
             until(lambda: bool(worker.refused) is sink.rejects)
-            assert not worker.refused or "every point is rejected: odd (for one, cpu.load" in worker.refused
+            assert not worker.refused or "every point is rejected: odd (for example cpu.load" in worker.refused
     finally:
         worker.stop()
         assert worker.join(LONG)

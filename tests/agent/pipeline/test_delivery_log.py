@@ -19,7 +19,8 @@ class Bench:
         caplog.set_level(logging.INFO)
         self.now, self._records = 1000.0, caplog.records
         self.ledger = Ledger(collected=kept + sent, sent=sent, spooled=kept)
-        self.log = DeliveryLog("cloud", self.ledger, is_behind=kept > 0, clock=lambda: self.now)
+        self.log = DeliveryLog("cloud", self.ledger, clock=lambda: self.now)
+        self.log.is_behind = kept > 0
 
     def collect(self, points):
         self.ledger.collected += points
@@ -87,7 +88,7 @@ def test_a_failure_with_a_long_wait_or_no_next_try_is_said_at_once(bench, option
     b.collect(3)
     b.fail(**options)
     plan = "" if "is_last" in options else ", next try within 60 s"
-    assert b.lines() == [f"cloud: cannot send, 3 points kept{plan} (no answer)"]
+    assert b.lines() == [f"cloud: cannot send, 3 points kept{plan}: no answer"]
 
 
 def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
@@ -97,9 +98,9 @@ def test_trouble_is_said_at_the_second_failure_and_then_once_an_hour(bench):
         b.fail()
         b.now += MINUTE
     assert b.lines() == [
-        "cloud: cannot send for 1 min, 113 points kept, next try within 60 s (no answer)",
-        "cloud: cannot send for 1 h 1 min, 113 points kept, next try within 60 s (no answer)",
-        "cloud: cannot send for 2 h 1 min, 113 points kept, next try within 60 s (no answer)",
+        "cloud: cannot send for 1 min, 113 points kept, next try within 60 s: no answer",
+        "cloud: cannot send for 1 h 1 min, 113 points kept, next try within 60 s: no answer",
+        "cloud: cannot send for 2 h 1 min, 113 points kept, next try within 60 s: no answer",
     ]
 
 
@@ -108,7 +109,7 @@ def test_another_cause_is_said_at_once(bench):
     b.fail()
     b.fail()
     b.fail("access denied")
-    assert [line.rpartition("(")[2] for line in b.lines()] == ["no answer)", "access denied)"]
+    assert [line.rpartition(": ")[2] for line in b.lines()] == ["no answer", "access denied"]
 
 
 def test_an_outage_ends_with_how_long_it_was_and_how_many_points_were_kept_and_lost(bench):

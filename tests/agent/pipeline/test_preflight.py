@@ -175,7 +175,7 @@ def test_an_agent_all_of_whose_points_are_rejected_is_not_ready(agent, until, po
     code, facts = answer()
     assert code == 503
     assert facts["refused"]["picky"].startswith(
-        "every point is rejected: dimension value not allowed (for one, memory."
+        "every point is rejected: dimension value not allowed (for example memory."
     )
     assert "jób" in facts["refused"]["picky"]
     assert running.stop()[0] == 0

@@ -55,7 +55,7 @@ class Scripted(Collector):
 
 
 class Bench:
-    """A sampler under test and its tray."""
+    """A sampler under test and the readings that it puts on its queue."""
 
     def __init__(self, collector, level=Level.ALL, **options):
         self.readings: queue.SimpleQueue = queue.SimpleQueue()
@@ -95,7 +95,7 @@ def gate():
     made.set()
 
 
-def said(caplog, level):
+def logged(caplog, level):
     return [record for record in caplog.records if record.levelno == level]
 
 
@@ -167,7 +167,7 @@ def test_a_malformed_point_costs_itself_and_is_told_as_the_trouble_of_its_readin
     assert b.read() == [("x.load", 1), ("x.load", 3)]
     assert (b.sampler.ok, b.sampler.failed, b.sampler.validation.malformed) == (True, 0, {"value": 1})
     assert b.sampler.trouble == "malformed points are left out: x.load: value: expected a number, got str"
-    assert [r.getMessage() for r in said(caplog, logging.ERROR)] == [f"collector x: {b.sampler.trouble}"]
+    assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [f"collector x: {b.sampler.trouble}"]
     b.read()
     assert b.sampler.trouble is None
 
@@ -189,7 +189,7 @@ def test_a_bug_is_told_once_with_its_traceback(bench, caplog):
     for _ in range(20):
         b.read()
     assert b.sampler.failed == 20
-    (record,) = said(caplog, logging.ERROR)
+    (record,) = logged(caplog, logging.ERROR)
     assert record.getMessage() == "collector x: failed: oh"
     assert record.exc_info[0] is ValueError
 
@@ -208,7 +208,7 @@ def test_what_could_be_read_stands_where_some_things_could_not(bench, caplog):
         assert b.read() == [("x.load", 1)]
     assert (b.sampler.ok, b.sampler.partial, b.sampler.failed) == (True, 20, 0)
     assert b.sampler.trouble == "gpu 3 is lost; gpu 4 is lost"
-    assert [r.getMessage() for r in said(caplog, logging.WARNING)] == [
+    assert [r.getMessage() for r in logged(caplog, logging.WARNING)] == [
         "collector x: gpu 3 is lost",
         "collector x: gpu 4 is lost",
     ]
@@ -286,7 +286,7 @@ def test_a_bug_in_closing_is_told_and_the_thread_ends(bench, caplog):
     b.collector.close = lambda: 1 / 0
     b.end()
     assert not b.sampler._thread.is_alive()
-    assert [r.getMessage() for r in said(caplog, logging.ERROR)] == ["collector x: failed to close: division by zero"]
+    assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == ["collector x: failed to close: division by zero"]
 
 
 def test_a_collector_that_was_never_asked_is_closed_all_the_same(bench):
@@ -315,14 +315,14 @@ def test_an_input_that_has_ended_is_not_asked_again_and_its_last_points_stand(be
 
 
 def test_what_readings_tell_of_the_machine_is_passed_on_when_it_changes(bench):
-    told = []
-    made = bench(1.0, learn=told.append)
+    reported = []
+    made = bench(1.0, learn=reported.append)
     for words in ({}, {"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}):
         made.collector.identity = lambda words=words: words
         made.read()
     made.read()
 
-    assert told == [{"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
+    assert reported == [{"instance_id": "i-1"}, {"instance_id": "i-1", "ami_id": "ami-2"}]
 
 
 class Wordless(Exception):
@@ -366,7 +366,7 @@ def test_whatever_is_raised_costs_one_reading_and_is_told(bench, caplog, bug):
     b = bench([1, bug], 2, retry=0)
     assert b.read() == [("x.load", 1)]
     assert (b.sampler.ok, b.sampler.failed, b.sampler.ended) == (False, 1, None)
-    assert len(said(caplog, logging.ERROR)) == 1
+    assert len(logged(caplog, logging.ERROR)) == 1
     assert b.read() == [("x.load", 2)]
     assert b.sampler.ok
 
@@ -396,11 +396,11 @@ def test_an_identity_that_cannot_be_told_costs_a_reading_and_the_points_stand(be
             raise words
         return words
 
-    b = bench(1, learn=lambda told: told.items())
+    b = bench(1, learn=lambda reported: reported.items())
     b.collector.identity = identity
     assert b.read() == [("x.load", 1)]
     assert (b.sampler.ok, b.sampler.failed) == (False, 1)
-    assert len(said(caplog, logging.ERROR)) == 1
+    assert len(logged(caplog, logging.ERROR)) == 1
     assert b.read() == [("x.load", 1)]
 
 
@@ -413,4 +413,6 @@ def test_whatever_closing_raises_is_told_and_the_thread_ends(bench, caplog):
     b.collector.close = close
     b.end()
     assert not b.sampler._thread.is_alive()
-    assert [r.getMessage() for r in said(caplog, logging.ERROR)] == ["collector x: failed to close: its __str__ raises"]
+    assert [r.getMessage() for r in logged(caplog, logging.ERROR)] == [
+        "collector x: failed to close: its __str__ raises"
+    ]

@@ -151,7 +151,7 @@ def test_a_body_that_makes_no_sense_is_unreadable(body):
 
 @pytest.mark.parametrize("count", [0, COUNT - 1, COUNT + 1])
 def test_another_number_of_points_than_was_written_is_unreadable(count):
-    with pytest.raises(codec.Unreadable, match="points where"):
+    with pytest.raises(codec.Unreadable, match="points, expected"):
         codec.decode(BODY, count)
 
 

@@ -337,7 +337,7 @@ def test_what_a_full_disk_did_not_take_is_written_later_and_survives(spooled, pa
     mend_disk(spool)
     spool.append(points(range(4000, 4001)))
     check_balance(spool, path)
-    assert "the disk takes points again" in caplog.text
+    assert "points are written to disk again" in caplog.text
     kill(spool)
     again = spooled()
     assert drain(again, 1000) == list(range(150, 4001))
@@ -1222,6 +1222,7 @@ def test_points_for_another_destination_are_kept_apart_and_sent_when_it_returns(
     first.close()
     second = sending(spooled, REAL)
     assert not second.is_due
+    assert second.apart == 8
     assert second.oldest() is None
     assert "8 points for another destination (namespace=Trial, region=a; now: namespace=Real, region=a)" in caplog.text
     assert "are kept apart until it is set again" in caplog.text

@@ -309,7 +309,7 @@ def test_a_chunk_of_which_all_points_have_ended_by_its_numbers_makes_no_sense(sp
     assert (again.ledger.balance(), again.bytes) == (0, 0)
     assert rows(path) == []
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its numbers make no sense")]
+        assert db.execute("SELECT key, why FROM aside").fetchall() == [(0, "its counts are impossible")]
 
 
 def test_a_chunk_in_which_no_point_can_be_written_leaves_no_row(spooled, path):

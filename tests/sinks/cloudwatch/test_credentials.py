@@ -1,4 +1,4 @@
-"""Whoever hands out credentials fails, at the start and at the refresh: words, no loss, and no secret is repeated."""
+"""A source of credentials fails at the start or at the refresh: a message, no loss, no secret repeated."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ def _none_in_the_environment(monkeypatch, double):
 
 @pytest.fixture
 def process(monkeypatch, tmp_path):
-    """Have a program hand out credentials: what the function is given, in a file that it prints."""
+    """Configure a program that prints credentials: the text given to the function, from a file."""
     printed, program = tmp_path / "printed", tmp_path / "program.sh"
     program.write_text(f"echo secret-stderr >&2\ncat {printed}\n! test -e {tmp_path / 'fails'}\n")
     (tmp_path / "config").write_text(f"[default]\ncredential_process = sh {program}\n")
@@ -117,7 +117,7 @@ def test_a_program_that_cannot_be_started_is_refused_by_its_name(make_sink, monk
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_container_that_hands_out_what_are_no_credentials_is_asked_again(make_sink, points, monkeypatch, caplog, odd):
+def test_a_container_that_answers_invalid_credentials_is_asked_again(make_sink, points, monkeypatch, caplog, odd):
     caplog.set_level(logging.DEBUG)
     with RawServer([http(200, made(odd))]) as server:
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
@@ -153,7 +153,7 @@ def test_a_role_that_is_no_role_costs_no_data(make_sink, points, monkeypatch):
     with RawServer([http(400, told)]) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
         with pytest.raises(
-            Refused, match="AssumeRole answers 400 ValidationError: choose another role \\(x is invalid\\)"
+            Refused, match="choose another role \\(x is invalid\\) \\(AssumeRole answers 400 ValidationError\\)"
         ):
             make_sink(role_arn="arn:aws:iam::123456789012:role/x").write(points())
 

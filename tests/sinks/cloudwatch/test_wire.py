@@ -221,7 +221,7 @@ def strict():
 
 @settings(deadline=None, max_examples=150)
 @given(point=points())
-def test_a_size_is_never_less_than_the_bytes_and_seldom_far_more(point):
+def test_a_size_is_never_less_than_the_bytes_and_rarely_far_more(point):
     encoder = Encoder(high_resolution=True)
 
     _, texts, _ = encoder.encode([point], NOW)

@@ -61,8 +61,10 @@ def test_a_region_that_is_known_in_part_is_filled_up_and_says_so():
     assert found.tiers[:2] == ((10_000, 0.30), (240_000, 0.10))
     assert (found.requests, found.logs) == (0.01, 0.67)
     assert found.as_of == "2026-09-29, AWS Price List API; https://aws.amazon.com/cloudwatch/pricing/ has today's"
-    said = next(iter(found.notes()))
-    assert "Only the price for the first 10,000 metrics and for logs is of this region; the others are us-east" in said
+    message = next(iter(found.notes()))
+    assert (
+        "Only the price for the first 10,000 metrics and for logs is of this region; the others are us-east" in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_only_what_is_not_known_of_a_region_is_another_ones(lacks, known, monkey
     book = replace(BOOK, regions={BOOK.region: home, "mars-1": replace(own, **lacks)})
     monkeypatch.setattr(cloudwatch_prices, "read_book", lambda: book)
     found = prices("mars-1")
-    said = [note for note in found.notes() if note.startswith("Only the price")]
-    assert [f"Only the price for {known} is of this region;" in note for note in said] == [True] * bool(known)
+    message = [note for note in found.notes() if note.startswith("Only the price")]
+    assert [f"Only the price for {known} is of this region;" in note for note in message] == [True] * bool(known)
     assert found.requests == (home.requests if "requests" in lacks else 0.7)
     assert found.logs == (home.logs if "logs" in lacks else 0.9)
     assert [price for _, price in found.tiers] == [0.5, *(home if "metrics" in lacks else own).metrics[1:]]

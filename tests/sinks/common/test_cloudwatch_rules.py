@@ -176,8 +176,8 @@ def test_a_counter_that_has_no_increase_yet_has_nothing_to_send():
     ],
 )
 def test_a_sink_that_is_not_open_says_what_it_would_reject_and_what_is_allowed(dims, why):
-    said = CloudwatchSink(CloudwatchSink.Config()).refuses(CPU, Dimensions(dims))
-    assert said is None if why is None else said.startswith(why) and "printable ASCII" in said
+    message = CloudwatchSink(CloudwatchSink.Config()).refuses(CPU, Dimensions(dims))
+    assert message is None if why is None else message.startswith(why) and "printable ASCII" in message
 
 
 def test_the_limits_of_a_request_leave_room_below_the_services_own():

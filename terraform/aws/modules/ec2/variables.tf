@@ -75,7 +75,7 @@ variable "key_name" {
 }
 
 variable "ebs_optimized" {
-  description = "Whether the instances have a lane of their own to their volumes; the type's own way unless set."
+  description = "Whether the instances have dedicated bandwidth to their volumes; the type's own way unless set."
   type        = bool
   default     = null
 }

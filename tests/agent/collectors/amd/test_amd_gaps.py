@@ -390,7 +390,7 @@ def test_the_cards_are_listed_again_when_one_has_gone(machine, read, until, smi,
     smi.metric([{"gpu": 0} | ROW])
     machine.now += 20 * 10**9
     values, problems = settled(read, collector, until)
-    assert problems == ["amd-smi reported other GPUs than it had listed"]
+    assert problems == ["amd-smi reported other GPUs than it listed before"]
     assert not [gpu for name, gpu in values if name == "gpu.power"]
     machine.now += 60 * 10**9
     values, problems = settled(read, collector, until)

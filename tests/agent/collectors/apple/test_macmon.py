@@ -133,19 +133,19 @@ def test_an_old_pair_of_an_unknown_shape_is_absent(bad):
 
 
 def test_a_record_without_any_value_of_a_gpu_is_refused():
-    with pytest.raises(ValueError, match="macmon reports nothing of a GPU"):
+    with pytest.raises(ValueError, match="macmon reports no GPU value"):
         parse(b'{"memory": {}}')
 
 
 @pytest.mark.parametrize("bad", [b"[]", b"7", b"Error: no IOReport", b"\xff\xfe", b"[" * 100_000, b"null"])
 def test_a_line_that_is_no_record_is_refused(bad):
-    with pytest.raises(ValueError, match="macmon printed a line that is no record"):
+    with pytest.raises(ValueError, match="macmon printed a line that is not a record"):
         parse(bad)
 
 
 def test_a_record_that_is_cut_anywhere_is_refused():
     for end in range(len(LINE)):
-        with pytest.raises(ValueError, match="no record"):
+        with pytest.raises(ValueError, match="not a record"):
             parse(LINE[:end])
 
 
@@ -165,7 +165,7 @@ echo '{line(RECORD | {"gpu_power": 30}).decode()}'; exec sleep 60""",
     )
     points, problems = bench.tick()
     assert [point.value for point in points] == list(EXPECTED.values())
-    assert problems == ["macmon printed a line that is no record: warning"]
+    assert problems == ["macmon printed a line that is not a record: warning"]
     assert bench.tick() == (points, [])
     asked = sorted(Path(f"{bench.path}.args").read_text().splitlines())
     assert asked == ["--interval 2500 pipe", "--interval 500 pipe --samples 1"]
@@ -220,7 +220,7 @@ def test_a_warning_before_the_record_is_reported_and_costs_no_value(bench, until
         return points
 
     assert len(until(read_points)) == 4
-    assert messages == ["macmon printed a line that is no record: warning: N sensors"]
+    assert messages == ["macmon printed a line that is not a record: warning: N sensors"]
 
 
 def test_the_failure_of_macmon_is_reported_with_its_last_error(bench, until):

@@ -99,7 +99,7 @@ def test_without_the_program_the_collector_is_unavailable(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(neuron, "INSTALLED", tmp_path / "absent")
     with pytest.raises(
-        Unavailable, match=r"no neuron-monitor: neither in PATH nor .*/absent \(package aws-neuronx-tools\)"
+        Unavailable, match=r"no neuron-monitor: neither in PATH nor .*/absent; install the package aws-neuronx-tools"
     ):
         NeuronCollector(NeuronCollector.Config()).open()
 
@@ -115,7 +115,7 @@ def test_the_program_is_found_in_path_first_and_then_where_its_package_installs_
 
 
 def test_a_configured_program_that_is_absent_is_named_in_the_message(tmp_path):
-    with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent \(collectors.neuron.path\)"):
+    with pytest.raises(Unavailable, match=rf"{tmp_path}/no is absent; correct collectors.neuron.path"):
         NeuronCollector(NeuronCollector.Config(path=tmp_path / "no")).open()
 
 

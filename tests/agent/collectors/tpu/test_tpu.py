@@ -95,19 +95,19 @@ def test_unknown_fields_are_skipped():
     ],
 )
 def test_an_ambiguous_value_is_refused(metric):
-    with pytest.raises(ValueError, match="a value without a device of its own, or a device without a value"):
+    with pytest.raises(ValueError, match="the answer does not have exactly one value for each device"):
         decode(field(1, field(3, metric)))
 
 
 def test_a_repeated_device_is_refused():
-    with pytest.raises(ValueError, match="of its own"):
+    with pytest.raises(ValueError, match="exactly one value for each device"):
         decode(response([(1, 5), (1, 6)]))
 
 
 def test_a_truncated_response_is_refused():
     whole = response([(0, 5), (1, 6.5)])
     for end in range(1, len(whole)):
-        with pytest.raises(ValueError, match="not a message"):
+        with pytest.raises(ValueError, match="the answer is not a protobuf message"):
             decode(whole[:end])
 
 
@@ -383,7 +383,7 @@ def test_a_malformed_message_does_not_affect_the_others(v6e, service):
     v6e.open()
     found, problems = tick(v6e)
     assert found["3"] == {"tpu.memory.total": int(31.25 * GIB), "tpu.duty_cycle": 100.0}
-    assert problems == [f"{USAGE}: not a message"]
+    assert problems == [f"{USAGE}: the answer is not a protobuf message"]
 
 
 @needs_grpc
