@@ -14,7 +14,7 @@ from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 from agent.sink import Rejected
 from sinks.prometheus.names import Family, family_of, flat_name, labels
 
-KNOWN: Final = 100_000
+KNOWN: Final = 10_000
 """Series whose texts are kept while they are not on the page."""
 MACHINE: Final = "target_info"
 MACHINE_NAMES: Final = (MACHINE, "target")
