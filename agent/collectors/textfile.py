@@ -125,7 +125,12 @@ class TextfileCollector(Collector):
         problems: list[str] = []
         seen: set[tuple[str, Dimensions]] = set()
         ages: dict[str, float] = {}
+        held, most = 0, self._config.max_series
         for path, file in self._found(problems).items():
+            if held >= most:  # the rest is not even read: each of them may hold as many series
+                problems.append(f"{path}: the files before it have {held} series (max_series); the rest is left out")
+                self._files = {known: of for known, of in self._files.items() if known < path}
+                break
             try:
                 points = file.read(at)
             except FileNotFoundError:  # it was renamed or deleted since it was listed
@@ -134,7 +139,8 @@ class TextfileCollector(Collector):
                 problems.append(f"{path}: {problem.strerror or problem}")
                 continue
             age = max(0.0, (at - file.written) / 1e9)
-            name = DIGITS.sub("#", Path(path).name)  # digits may be those of a process
+            name = os.fsencode(Path(path).name).decode(errors="replace")
+            name = DIGITS.sub("#", name)  # digits may be those of a process
             ages[name] = max(age, ages.get(name, 0.0))
             problems += [f"{path}: {problem}" for problem in file.problems]
             if age > self._config.max_age:
@@ -142,8 +148,9 @@ class TextfileCollector(Collector):
             fresh = {(point.metric.name, point.dims): point for point in points}
             if twice := fresh.keys() & seen:
                 problems.append(f"{path}: {next(iter(twice))[0]} is in another file, too, with the same labels")
+            held += len(fresh)
             new = [series for series in fresh if series not in seen]
-            if len(seen) + len(new) > (most := self._config.max_series):
+            if len(seen) + len(new) > most:
                 problems.append(f"{path}: the files have more than {most} series (max_series); the rest is left out")
                 new = new[: most - len(seen)]
             seen.update(new)

@@ -167,26 +167,26 @@ class PageServer:
         connection.sock.close()
 
     def _serve(self, connection: _Connection) -> None:
-        """Go on until the far side has to send or to take something."""
+        """Take one step, and wait for the next; no connection keeps the others from theirs."""
         self._open[connection] = self._open.pop(connection)
         try:
-            self._advance(connection)
+            waits_for = selectors.EVENT_WRITE if self._advance(connection) else 0
         except OSError as problem:
-            if waits_for := _waits_for(problem, connection):
-                self._selector.modify(connection.sock, waits_for, connection)
-                return
-        self._drop(connection)
+            waits_for = _waits_for(problem, connection)
+        if waits_for:
+            self._selector.modify(connection.sock, waits_for, connection)
+        else:
+            self._drop(connection)
 
-    def _advance(self, connection: _Connection) -> None:
-        """Return at the end of the connection; raise OSError where it must wait, or fails."""
+    def _advance(self, connection: _Connection) -> bool:
+        """Send or receive once; return False at the end; raise OSError where the connection must wait, or fails."""
         if not connection.secured:
             connection.sock.do_handshake()  # type: ignore[attr-defined]
             connection.secured = True
-        while True:
-            if connection.out:
-                connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
-            elif connection.closing or not (self._take_request(connection) or self._receive(connection)):
-                return
+        if not (connection.out or self._take_request(connection)):
+            return self._receive(connection)
+        connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
+        return bool(connection.out) or not connection.closing
 
     def _receive(self, connection: _Connection) -> bool:
         """Receive a part of a request, for which time runs from its first byte; return False at the end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class PrometheusSink(Sink):
         except WebError as problem:
             raise Refused(str(problem)) from problem
         except OSError as problem:
-            why = os.strerror(problem.errno) if problem.errno else str(problem)
+            why = (problem.strerror or str(problem)).partition(" (while")[0]  # Python adds the address
             raise Refused(f"cannot listen on {self._config.listen}: {why}; set listen to another address") from problem
         if not (self._web.encrypts or self._web.protects or is_loopback(address[0])):
             log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)

@@ -14,9 +14,11 @@ from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
 from agent.sink import Rejected
 from sinks.prometheus.names import Family, family_of, flat_name, labels
 
-KNOWN: Final = 100_000
+KNOWN: Final = 10_000
 """Series whose texts are kept while they are not on the page."""
 MACHINE: Final = "target_info"
+MACHINE_NAMES: Final = (MACHINE, "target")
+"""Of the samples, and of the family in OpenMetrics."""
 CLASH, LABELS = "name clash", "two labels become one"
 COUNTER: Final = Kind.COUNTER
 
@@ -82,7 +84,7 @@ class Page:
         mine = (metric.name, family.kind, family.unit)
         for name in family.reserved:
             owner = self._owners.get(name, mine)
-            if owner != mine or name == MACHINE:
+            if owner != mine or name in MACHINE_NAMES:
                 return f"{CLASH}: {owner[0] if owner != mine else 'the machine'} is {name}, too"
         if labels(dims.items()) is None:
             return LABELS
@@ -208,7 +210,7 @@ class Page:
             time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
             lines.append(f"{name}{of.labels} {of.point.value * times / over!r}{time}\n")
             if with_start and since is not None:
-                lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}\n")
+                lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}{time}\n")
         return lines
 
     def _flat(self) -> Iterator[str]:

@@ -103,11 +103,12 @@ class Web:
         tls = file.tls_server_config
         names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
+        self._stamps = stamps  # of files that cannot be used too: they are read again once they change
         _check_rights(self._path, secret=bool(file.basic_auth_users))
         if tls:
             _check_rights(self._path.parent / tls.key_file, secret=True)
         self._context = _context(tls, self._path.parent) if tls else None
-        self._file, self._stamps = file, stamps
+        self._file = file
         self._checked.clear()
 
     def context(self) -> ssl.SSLContext | None:
@@ -130,11 +131,11 @@ class Web:
         changed = {path: _stamp(path) for path in self._stamps}
         if changed == self._stamps:
             return
+        self._stamps = changed
         try:
             self.load()
         except WebError as problem:
             log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
-            self._stamps = changed
 
     def _admits(self, authorization: str) -> bool:
         users = self._file.basic_auth_users
@@ -175,7 +176,7 @@ def _read(path: Path) -> bytes:
         raise WebError(f"{path}: {problem.strerror}") from problem
 
 
-def _parse(path: Path) -> _File:
+def _content(path: Path) -> Any:
     try:
         import yaml  # noqa: PLC0415  # only with this file
     except ImportError:
@@ -183,10 +184,19 @@ def _parse(path: Path) -> _File:
             "web_config_file takes PyYAML and bcrypt; install chipwatch with the extra 'prometheus'"
         ) from None
     try:
-        file = msgspec.convert(yaml.safe_load(_read(path)) or {}, _File)
-    except yaml.YAMLError as problem:
+        content = yaml.safe_load(_read(path))
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as problem:
+        # PyYAML passes on what its types raise, of the date 2026-99-99 for instance.
         mark = getattr(problem, "problem_mark", None)
         raise WebError(f"{path}: not YAML{f', line {mark.line + 1}' if mark else ''}") from None
+    if content is None:  # as a file is while it is written; it must not open the page to everyone
+        raise WebError(f"{path}: it is empty; write {{}} for neither TLS nor passwords")
+    return content
+
+
+def _parse(path: Path) -> _File:
+    try:
+        file = msgspec.convert(_content(path), _File)
     except msgspec.ValidationError as problem:
         raise WebError(f"{path}: {problem}") from None
     tls = file.tls_server_config
@@ -197,6 +207,8 @@ def _parse(path: Path) -> _File:
         _choose(path, "tls_server_config.client_auth_type", [tls.client_auth_type], CLIENTS)
         if bool(tls.client_ca_file) is (CLIENTS[tls.client_auth_type] == "CERT_NONE"):
             raise WebError(f"{path}: tls_server_config: client_ca_file and client_auth_type need each other")
+        if not all(name.isprintable() for name in (tls.cert_file, tls.key_file, tls.client_ca_file)):
+            raise WebError(f"{path}: tls_server_config: the name of a file has characters that no name has")
     for header, value in file.http_server_config.headers.items():
         if not (value.isascii() and value.isprintable()):
             raise WebError(f"{path}: http_server_config.headers: {header} has characters that HTTP does not allow")
@@ -304,3 +316,5 @@ def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
             continue
         except ssl.SSLCertVerificationError as problem:
             raise WebError(f"tls_server_config.cert_file: {certificate}: {problem.verify_message}") from None
+        except ssl.SSLError as problem:
+            raise WebError(f"tls_server_config: {certificate}: no handshake: {problem.reason}") from None

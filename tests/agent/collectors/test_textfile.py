@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 
 import pytest
 
@@ -181,6 +183,24 @@ def test_files_and_series_have_limits(write, collector):
     assert sum(name.startswith("m") for name, *_ in found) == 15
     assert "4 files match, more than 2 (max_files)" in problems[0]
     assert "more than 15 series (max_series)" in problems[1]
+
+
+def test_files_after_the_limit_of_series_are_not_read_and_not_kept(write, collector):
+    for letter in "abcd":
+        write(f"{letter}.prom", "".join(f"{letter}{n} 1\n" for n in range(10)))
+    made = collector(max_series=20)
+    found, problems = read(made)
+    assert [len([name for name, *_ in found if name[0] == letter]) for letter in "abcd"] == [10, 10, 0, 0]
+    assert [problem.rsplit("/", 1)[1] for problem in problems] == [
+        "c.prom: the files before it have 20 series (max_series); the rest is left out"
+    ]
+    assert made.describe() == "2 files, 20 series"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_file_whose_name_is_not_utf_8_has_an_age_that_every_sink_can_write(tmp_path, collector):
+    (tmp_path / os.fsdecode(b"\xff.prom")).write_text("x 1\n")
+    assert ("textfile.age", "\ufffd.prom") in read(collector(), time.time_ns())[0]
 
 
 def test_without_files_it_says_what_to_set():

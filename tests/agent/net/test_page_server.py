@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -141,6 +142,26 @@ def test_a_connection_too_many_ends_the_one_that_has_waited_longest(serve):
     assert rest(waiting[3]).endswith(b"GET /old -\n")
     for sock in waiting:
         sock.close()
+
+
+@pytest.mark.parametrize("flood", [b"HEAD / HTTP/1.1\r\n\r\n", b"\r\n"])
+def test_a_client_that_never_stops_sending_keeps_nobody_waiting(serve, flood):
+    port = serve()
+    with connect(port) as busy, contextlib.ExitStack() as threads:
+        for goes_on in (lambda: busy.sendall(flood * 5000) is None, lambda: busy.recv(65536)):
+            thread = threading.Thread(target=repeat, args=(goes_on,))
+            thread.start()
+            threads.callback(thread.join)
+        for _ in range(20):
+            assert asked(port, b"GET /other HTTP/1.0\r\n\r\n").endswith(b"GET /other -\n")
+        with contextlib.suppress(OSError):
+            busy.shutdown(socket.SHUT_RDWR)
+
+
+def repeat(goes_on):
+    with contextlib.suppress(OSError):
+        while goes_on():
+            pass
 
 
 def test_a_thousand_requests_need_one_thread(serve):

@@ -168,7 +168,8 @@ def test_labels_that_become_one_are_told_and_not_merged():
 
 
 def test_nobody_may_take_the_name_of_the_machine():
-    assert "target_info" in Page().fault(gauge("target_info", "1", "X."), Dimensions())
+    for name in ("target_info", "target"):
+        assert "the machine" in Page().fault(gauge(name, "1", "X."), Dimensions())
 
 
 def test_names_that_prometheus_reserves_are_changed_and_empty_values_left_out():
@@ -190,6 +191,32 @@ def test_any_text_can_be_the_value_of_a_label(value):
             for of in family.samples
         }
         assert value in lines
+
+
+KEYS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=4).filter(lambda key: key[0] != "_")
+NAMES = st.from_regex("(target|[a-c](\\.[a-c])?)(_(total|created|info|count|sum|bucket|bytes))?", fullmatch=True)
+
+
+@given(
+    series=st.lists(st.tuples(NAMES, st.sampled_from(Kind), st.dictionaries(KEYS, st.text(max_size=4), max_size=3))),
+    machine=st.dictionaries(KEYS, st.text(max_size=4), max_size=2),
+    machine_labels=st.booleans(),
+    timestamps=st.booleans(),
+)
+def test_both_parsers_take_any_names_and_dimensions(series, machine, machine_labels, timestamps):
+    page = Page(machine_labels=machine_labels, timestamps=timestamps)
+    page.take([
+        Metric(name, kind, "1", "X.", dims=tuple(dims)).point(
+            AT, 1, Dimensions({**machine, **dims}), start_time=AT if kind is Kind.COUNTER else None)
+        for name, kind, dims in series
+    ])  # fmt: skip
+    for form, parser in ((Format.TEXT, text_parser), (Format.OPENMETRICS, openmetrics_parser)):
+        families = parser.text_string_to_metric_families(page.body(form, zipped=False).decode())
+        found = [
+            (sample.name, *sorted(sample.labels.items())) for family in families for sample in family.samples
+            if sample.name != "target_info" and (family.type, sample.name) != ("counter", f"{family.name}_created")
+        ]  # fmt: skip
+        assert len({*found}) == len(found) == page.series
 
 
 @given(value=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**80), 2**80))

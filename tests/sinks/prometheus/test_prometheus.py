@@ -151,7 +151,9 @@ def test_a_port_that_is_taken_and_an_address_that_is_not_ours_are_told(sink):
     port = int(sink.url.split(":")[2].split("/")[0])
     with pytest.raises(Refused, match=rf"^cannot listen on 127.0.0.1:{port}: Address already in use; set listen"):
         PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{port}")).open()
-    with pytest.raises(Refused, match=r"^cannot listen on 192.0.2.1:0: Cannot assign requested address"):
+    with pytest.raises(Refused, match=r"^cannot listen on a..b:0: (?!Unknown error)"):
+        PrometheusSink(PrometheusSink.Config(listen="a..b:0")).open()
+    with pytest.raises(Refused, match=r"^cannot listen on 192.0.2.1:0: Cannot assign requested address;"):
         PrometheusSink(PrometheusSink.Config(listen="192.0.2.1:0")).open()
 
 

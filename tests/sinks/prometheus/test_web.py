@@ -207,6 +207,35 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_does_not(configured, mad
     ]
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "", "# nothing\n", "a: 2026-99-99", "a: 0x_", "!!bool x", "!!timestamp x", "[" * 5000,
+        'tls_server_config: {cert_file: "a\\0", key_file: k}', 'tls_server_config: {cert_file: "\\ud800", key_file: k}',
+        "tls_server_config: {cert_file: server.pem, key_file: server.key, min_version: TLS13, max_version: TLS12}",
+    ],
+)  # fmt: skip
+def test_a_file_that_breaks_while_it_is_in_use_changes_nothing(configured, made, caplog, broken):
+    sink = configured({"basic_auth_users": USERS})
+    (made.folder / "web.yml").write_text(broken)
+    assert [get(sink, made)[0] for _ in range(3)] == [401] * 3
+    assert get(sink, made, user="prom:öpen:sesame")[0] == 200
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_certificate_that_comes_after_the_file_that_names_it_counts(configured, made):
+    sink = configured(tls(made))
+    (made.folder / "web.yml").write_text(
+        yaml.safe_dump({"tls_server_config": {"cert_file": "late.pem", "key_file": "late.key"}})
+    )
+    assert get(sink, made)[0] == 200
+    made.authority.sign("late")
+    with socket.create_connection(("127.0.0.1", sink._server.port), timeout=LONG) as sock:
+        context = ssl.create_default_context(cafile=made.ca)
+        with context.wrap_socket(sock, server_hostname="127.0.0.1") as secured:
+            assert dict(pair[0] for pair in secured.getpeercert()["subject"])["commonName"] == "late"
+
+
 def test_a_renewed_certificate_counts_for_the_next_connection(configured, made, tmp_path):
     authority = Authority(tmp_path)
     certificate, key = map(str, authority.sign("a"))
