@@ -26,8 +26,9 @@ LONG = 30.0
 
 
 def pattern(text):
-    """Return the words of a text, where a number is N and an address URL."""
-    return re.sub(r"[\d.]+", "N", re.sub(r"https?://[\w.:]+/?", "URL", text)).split()
+    """Return the words of a text, where a number is N, an address URL, and the size of a unit of bytes left out."""
+    text = re.sub(r"\b[KMGT]iB\b", "iB", re.sub(r"https?://[\w.:]+/?", "URL", text))
+    return re.sub(r"[\d.]+", "N", text).split()
 
 
 def shown(heading):

@@ -166,7 +166,7 @@ def test_an_agent_whose_sink_hangs_ends_in_time_and_keeps_its_points(start, unti
 
 def test_a_sink_that_wants_to_end_the_program_is_a_bug_as_any_and_recovers(start, until, tmp_path):
     running, health = start("exiting")
-    until(lambda: "(bug: SystemExit: 3)" in running.errors(), LONG)
+    until(lambda: "bug: SystemExit: 3" in running.errors(), LONG)
     until(lambda: health().returncode == 1, LONG)
     assert ledger(tmp_path / "exiting.db").keys() == {"collected"}
     (tmp_path / "gate").touch()

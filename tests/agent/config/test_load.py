@@ -484,7 +484,7 @@ def test_a_general_option_that_is_not_set_leaves_a_plugins_default(mine):
         ({"tries": "x"}, "sinks.mine.tries: expected a whole number, got 'x'"),
         ({"mode": "x"}, "sinks.mine.mode: no such choice 'x'; choose from: fast, slow"),
         ({"labels": {"a": 1}}, "sinks.mine.labels.a: expected a text, got 1"),
-        ({"tries": 101}, "sinks.mine: tries: expected at most 100"),
+        ({"tries": 101}, "sinks.mine.tries: expected at most 100"),
     ],
 )
 def test_a_wrong_option_of_a_plugin_is_refused_by_path(mine, table, line):

@@ -202,7 +202,7 @@ def test_a_sink_that_cannot_be_loaded_is_told_by_its_name_and_with_what_its_kind
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "reported"),
     [
         ({}, {}, True),
         ({}, {"place": "there"}, False),

@@ -271,7 +271,7 @@ def test_one_that_hung_and_came_back_is_asked_again(build, gate, until):
     pipe.tick()
     assert pipe.samplers[0].ok is False
     gate.set()
-    until(lambda: pipe.samplers[0].ok)
+    until(lambda: pipe.samplers[0].ok and not pipe.samplers[0]._busy)
     pipe.tick()
     until(lambda: values(sink, of="hung") == [1, 2])
 

@@ -72,7 +72,7 @@ def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
 
 
 def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
-    text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", getpass.getuser(), "pytest")
+    text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", getpass.getuser(), "python")
     assert re.search(rf" 3 +{os.getpid()} +{getpass.getuser()} +13G", text)
 
 
