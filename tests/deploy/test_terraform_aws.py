@@ -44,6 +44,12 @@ GIVEN = {
         "sums_sha256": "a" * 64,
         "alarm_actions": [TOPIC],
     },
+    "ecs-cluster": {
+        "image": IMAGE,
+        "subnet_ids": ["subnet-0123456789abcdef0"],
+        "security_group_ids": ["sg-0123456789abcdef0"],
+        "alarm_actions": [TOPIC],
+    },
     "ecs-daemon": {
         "image": IMAGE,
         "cluster_arn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/train",
