@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from agent.commands.figures import FIGURES
 from agent.commands.top import palette
 from agent.commands.top.delivery import Delivery
 from agent.commands.top.draw import Line, Style
 from agent.commands.top.live import Frame, Live, snapshot_of
-from agent.commands.top.machine import FIGURES, Machine, device_of
+from agent.commands.top.machine import Machine, device_of
 from agent.commands.top.replay import Player
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
