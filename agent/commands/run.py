@@ -256,6 +256,7 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
         recent = Recent()
         logging.getLogger().addHandler(recent)
+        open_now.callback(logging.getLogger().removeHandler, recent)
         answers: dict[str, Callable[[], dict[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
