@@ -9,15 +9,13 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.commands.announcements import Announcements
+from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
-from agent.commands.status import snapshot
 from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
@@ -29,11 +27,9 @@ from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file
 from agent.logs.formats import to_stderr
-from agent.logs.recent import Recent
-from agent.logs.text import one_line
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
-from agent.status import heartbeat, socket
+from agent.status import heartbeat
 
 if TYPE_CHECKING:
     from agent.status.server import Health
@@ -56,6 +52,10 @@ class _Run:
     common: Identity
     pipeline: Pipeline | None = None
     health: Health | None = None
+
+    def serve_health(self) -> None:
+        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
+        self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def close(self) -> None:
         """Stop asking who this machine is, and serving its health."""
@@ -89,7 +89,7 @@ def run(
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     current = _Run(config, identify(config, SETTLE if once else 0.0))
-    _serve_health(current)  # nor a port that is taken
+    current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
     can_renew = not brief and not config.stdin
@@ -99,7 +99,7 @@ def run(
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
-            _serve_health(current)
+            current.serve_health()
         whole = _collect(current, on_start=signals.watch)
     return 0 if whole else 1
 
@@ -166,7 +166,7 @@ def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> 
     validate(config)
     new = _Run(config, identify(config, 0.0))
     if config.health != newest.config.health:
-        _serve_health(new)
+        new.serve_health()
     if waiting:
         waiting.close()
     return new
@@ -191,7 +191,7 @@ def _collect(
     least = Level.DETAILED if with_details else Level.BASIC
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
-    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    alive = contextlib.ExitStack() if once or not keep else show_life(config, folder, pipeline, common)
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
@@ -241,67 +241,3 @@ def identify(config: Config, acknowledge: float) -> Identity:
         found.close()
         raise found.unknown()
     return found
-
-
-def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
-    open_now, started = contextlib.ExitStack(), time.monotonic()
-    if not any(route.worker.sink.limits.durable for route in pipeline.routes):
-        return open_now
-    assert config.interval is not None
-    why_not_ready = partial(_why_not_ready, pipeline, common)
-    if alive := heartbeat.start(folder, config.interval):
-        open_now.callback(alive.close)
-        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
-        # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        recent = Recent()
-        logging.getLogger().addHandler(recent)
-        open_now.callback(logging.getLogger().removeHandler, recent)
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
-            "status": partial(snapshot, pipeline, started, why_not_ready),
-            "log": lambda: {"lines": [*recent.lines]},
-        }
-        if served := socket.serve(folder, answers):
-            open_now.callback(served.close)
-    return open_now
-
-
-def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
-    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
-    if common.known() is None:
-        return "it is not known yet who this machine is"
-    workers = [route.worker for route in pipeline.routes]
-    stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
-    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
-
-
-def _serve_health(this: _Run) -> None:
-    """Start the server of /healthz and /readyz if the configuration wants it; raise ConfigError."""
-    config = this.config
-    if config.health is None:
-        return
-    from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
-
-    assert config.interval is not None
-    late = heartbeat.tick_timeout(config.interval)
-
-    def healthy() -> tuple[bool, dict[str, Any]]:
-        ticked = this.pipeline.ticked if this.pipeline else None
-        since = None if ticked is None else time.monotonic() - ticked
-        return since is not None and since < late, {"seconds_since_tick": since}
-
-    def ready() -> tuple[bool, dict[str, Any]]:
-        routes = this.pipeline.routes if this.pipeline else ()
-        refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
-        kept = {o.name: o.spool.ledger.spooled for o in routes}
-        stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = this.common.known() is not None
-        good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
-
-    try:
-        this.health = Health(config.health, healthy, ready)
-    except OSError as problem:
-        label, fault = config.sources.get("health", "health"), problem.strerror or problem
-        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
-    log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)
