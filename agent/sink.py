@@ -123,3 +123,8 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release the connection; safe to call twice, and safe unopened."""
+
+
+def prints(sink: Sink) -> bool:
+    """Return whether a sink writes to standard output; one that does not derive from Sink need not say."""
+    return bool(getattr(sink, "uses_standard_output", False))

@@ -29,6 +29,7 @@ from agent.logs.file import to_file
 from agent.logs.formats import to_stderr
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import Pipeline
+from agent.sink import prints
 from agent.status import heartbeat
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if sink.uses_standard_output:
+        if prints(sink):
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -151,9 +152,7 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    for_script = all(getattr(sink, "uses_standard_output", False) for sink in build_sinks(config).values()) and not (
-        sys.stdout and sys.stdout.isatty()
-    )
+    for_script = all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
     to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
 
 

@@ -17,7 +17,7 @@ from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
 from agent.pipeline.delivery_log import DeliveryLog, count
-from agent.sink import Sink
+from agent.sink import Sink, prints
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ class Worker:
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if they are on standard output."""
-        if getattr(self.sink, "uses_standard_output", False):
+        if prints(self.sink):
             return None
         keys = self._example.dims if self._example else ()
         shown = [key for key in keys if not key.startswith(HIDDEN)]
