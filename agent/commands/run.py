@@ -27,8 +27,9 @@ from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file
 from agent.logs.formats import to_stderr
+from agent.logs.text import count
 from agent.pipeline.build import assemble, validate
-from agent.pipeline.clock import Pipeline
+from agent.pipeline.clock import DEADLINE, Pipeline
 from agent.sink import prints
 from agent.status import heartbeat
 
@@ -205,6 +206,9 @@ def _collect(
     pipeline.close()
     this.close()
     alive.close()
+    for route in pipeline.routes if brief else ():
+        if not route.worker.join(0):
+            log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
     if not watched:
         announcements.end()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
@@ -226,7 +230,8 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
         left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        log.error("%s; %d points were not sent; those on disk are sent after the next start", common.unknown(), left)
+        unsent = count(left, "were")
+        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 

@@ -149,6 +149,16 @@ class Slow(Sink):
 """
 
 
+def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
+    plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
+    words = ("--once", "--interval", "0.1", "--sink", "slow", "--sink", "stdout", "--collector", "memory")
+    done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 1
+    assert [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line] == [
+        "slow: no answer within 8 s of the end"
+    ]
+
+
 def test_a_reader_who_leaves_ends_it_quietly_with_0(agent):
     script = f'"{agent.command[0]}" --interval 0.1 {" ".join(FEW)} | head -n 1; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(
