@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agent.logs.text import duration
+from agent.logs.text import count, duration
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery_log import count
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source
 from agent.version import __version__
