@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.status import snapshot
 from agent.config.options import Config
@@ -24,15 +25,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RETRY: Final = 60.0
+"""Seconds until a run tries again to hold the heartbeat, which another run may have held for a while."""
+
 
 def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
-    open_now, started = contextlib.ExitStack(), time.monotonic()
-    if not any(route.worker.sink.limits.durable for route in pipeline.routes):
-        return open_now
-    assert config.interval is not None
+    """Keep a heartbeat and a status socket in `folder`, unless another run does; close what is returned at the end."""
+    open_now, started, interval = contextlib.ExitStack(), time.monotonic(), config.interval
+    assert interval is not None
     why_not_ready = partial(_why_not_ready, pipeline, common)
-    if alive := heartbeat.start(folder, config.interval):
+    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+
+    def start(level: int = logging.DEBUG) -> bool:
+        if not (alive := heartbeat.start(folder, interval, level)):
+            return False
         open_now.callback(alive.close)
         pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
@@ -43,8 +49,16 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
         }
-        if served := socket.serve(folder, answers):
+        if served := socket.serve(folder, answers, level):
             open_now.callback(served.close)
+        return True
+
+    def retry() -> None:
+        if pipeline.ticks % math.ceil(RETRY / interval) == 0 and start():
+            pipeline.after_tick.remove(retry)
+
+    if not start(logging.INFO if is_durable else logging.DEBUG):
+        pipeline.after_tick.append(retry)
     return open_now
 
 

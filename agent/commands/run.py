@@ -88,6 +88,8 @@ def run(
     check_places(config)
     brief = once or duration is not None
     _log_to_stderr(config, quiet=brief or bool(command))
+    if once:
+        _check_once(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     current = _Run(config, identify(config, SETTLE if once else 0.0))
@@ -153,8 +155,22 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    for_script = all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
-    to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
+    to_stderr(config.log_level or ("warning" if quiet or _is_for_script(config) else "info"), config.log_format)
+
+
+def _is_for_script(config: Config) -> bool:
+    """Tell whether all points are printed, and not on a terminal."""
+    return all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
+
+
+def _check_once(config: Config) -> None:
+    """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
+    scraped = [name for name, sink in build_sinks(config).items() if getattr(sink, "is_scraped", False)]
+    text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
+    if len(scraped) == len(config.sink):
+        raise ConfigError(text)
+    if scraped:
+        log.warning("%s", text)
 
 
 def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
@@ -191,7 +207,9 @@ def _collect(
     least = Level.DETAILED if with_details else Level.BASIC
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
-    alive = contextlib.ExitStack() if once or not keep else show_life(config, folder, pipeline, common)
+    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+    is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
+    alive = show_life(config, folder, pipeline, common) if is_shown else contextlib.ExitStack()
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)

@@ -132,7 +132,8 @@ def harmless(words: tuple[str, ...]) -> list[str]:
             at = ours.index(option)
             ours[at : at + 2] = [option, value] if value else []
     runs = not ours or ours[0].startswith("-") or ours[0] == "run"
-    return [*ours, "--once"] if runs and not {"--", "--once"} & set(ours) else ours
+    brief = ("--duration", "1") if "prometheus" in ours else ("--once",)
+    return [*ours, *brief] if runs and not {"--", "--once"} & set(ours) else ours
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)

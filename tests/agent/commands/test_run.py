@@ -159,6 +159,16 @@ def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
     ]
 
 
+def test_a_single_reading_for_nobody_but_a_scraper_is_refused_and_beside_another_sink_it_is_told(agent, port):
+    text = "--once: it ends before anything can scrape prometheus; leave it out, or give --duration"
+    env = {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"}
+    alone = agent.run("--once", "--sink", "prometheus", *FEW[:2], env=env)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (2, "", f"chipwatch: {text}\n")
+    both = agent.run("--once", "--interval", "0.1", "--sink", "prometheus", "--sink", "stdout", *FEW, env=env)
+    assert (both.returncode, both.stderr.partition("chipwatch: ")[2]) == (0, f"{text}\n")
+    assert both.stdout
+
+
 def test_a_reader_who_leaves_ends_it_quietly_with_0(agent):
     script = f'"{agent.command[0]}" --interval 0.1 {" ".join(FEW)} | head -n 1; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(
