@@ -21,7 +21,9 @@ import pytest
 import yaml
 
 from agent.config import load as configuration
-from agent.identity.names import WORDS
+from agent.config import plugins
+from agent.config.convert import options_of
+from agent.config.load import FRAME_OPTIONS
 from agent.pipeline.build import validate
 from agent.version import __version__
 from tests.deploy import tools
@@ -218,7 +220,7 @@ STRANGE = {
 
 
 def test_any_map_of_values_comes_out_of_the_toml_as_it_went_in():
-    found = tomllib.loads(toml_of(render({"config": {"collectors": {"x": STRANGE | {"nothing": None}}}})))
+    found = tomllib.loads(toml_of(render({"extraCollectors": {"x": STRANGE | {"nothing": None}}})))
     assert found["collectors"]["x"] == STRANGE
 
 
@@ -253,7 +255,7 @@ def test_the_command_itself_reads_what_is_mounted(agent, tmp_path):
 
 def test_values_that_have_a_place_of_their_own_reach_the_agent():
     values = {"cloudwatch": {"namespace": "ML/x y", "region": "us-gov-west-1", "endpointUrl": "https://vpce.example/x"}}
-    site = 'Zürich, "cellar"\nrow 3'
+    site = 'Zurich, "cellar", row 3'
     values |= {"dims": {"site": site}, "window": 60, "collectors": ["cpu"], "names": "wandb", "level": "all"}
     found = tomllib.loads(toml_of(render(values)))
     assert found["sinks"]["cloudwatch"] == {
@@ -409,9 +411,34 @@ def test_an_agent_that_runs_as_the_pod_does_passes_the_pod_s_probes(agent, tmp_p
     assert agent.run(*words, env=env).returncode == 1
 
 
-def test_the_words_for_identity_are_those_that_the_agent_takes():
-    assert tuple(schema()["properties"]["commonDims"]["items"]["enum"]) == WORDS
-    assert tuple(schema()["properties"]["deployment"]["properties"]["commonDims"]["items"]["enum"]) == WORDS
+def defaults(group: str) -> dict[str, dict]:
+    """Return the table of each plugin with all of its options at their defaults, as values may have them."""
+    made = {}
+    for name in plugins.installed(group):
+        shapes = [plugins.load(group, name).Config, *filter(None, [FRAME_OPTIONS.get(group.removeprefix("agent."))])]
+        options = {key: getattr(shape(), key) for shape in shapes for key in options_of(shape)}
+        made[name] = json.loads(json.dumps(options, default=str))
+    return made
+
+
+def test_every_option_of_the_program_is_taken_at_its_default():
+    tables = {"collectors": defaults(plugins.COLLECTORS), "processors": defaults(plugins.PROCESSORS)}
+    sinks = {f"my-{name}": {**table, "type": name} for name, table in defaults(plugins.SINKS).items()}
+    found = tomllib.loads(toml_of(render({"extraSinks": [*sinks], "config": {**tables, "sinks": sinks}})))
+    assert set(found["collectors"]) == set(plugins.installed(plugins.COLLECTORS))
+    assert set(sinks) < set(found["sinks"])
+
+
+def test_options_may_be_times_texts_and_null_and_a_plugin_of_one_s_own_may_have_any():
+    own = {"pace": -1, "deep": {"x": [1]}}
+    tables = {"nvidia": {"retry": "2m", "devices": [0, "GPU-1"]}, "disk": {"paths": None}}
+    values = {"extraSinks": ["mine"], "extraCollectors": {"mine": own}, "collectors": ["gpu", "cpu"]}
+    values |= {"config": {"collectors": tables, "sinks": {"mine": own, "cloudwatch": {"window": "1m"}}}}
+    values |= {"extraEnv": [{"name": "CHIPWATCH_SINKS__MINE__DEEP__X", "value": "2"}]}
+    found = tomllib.loads(toml_of(render(values)))
+    assert found["collectors"] == {"nvidia": tables["nvidia"], "disk": {}, "mine": own}
+    assert found["sinks"]["mine"] == own
+    assert found["collector"] == ["gpu", "cpu", "mine"]
 
 
 def test_neuron_monitor_comes_from_the_host_where_that_is_wanted():
@@ -504,7 +531,8 @@ REFUSED = {
     "google: {project: X}": "google.project: Does not match",
     "config: {intervall: 5}": "intervall is not allowed",
     "config: {interval: 5}": "interval is not allowed",
-    "config: {collectors: {x: 5}}": "config.collectors.x: Invalid type",
+    "config: {collectors: {disk: 5}}": "config.collectors.disk: Invalid type",
+    "extraCollectors: {x: 5}": "extraCollectors.x: Invalid type",
     "serviceAccount: {annotations: {eks.amazonaws.com/role-arn: chipwatch}}": "role-arn: Does not match",
     "serviceAccount: {annotations: {iam.gke.io/gcp-service-account: chipwatch}}": "gcp-service-account: Does not match",
     "resources: {limits: {memory: lots}}": "resources.limits.memory",
@@ -519,7 +547,144 @@ REFUSED = {
     "deployment: {endpoints: {a: {url: 'http://user:pw@x/'}}}": "deployment.endpoints.a.url",
     "hostPID: 'yes'": "hostPID: Invalid type",
     "podLabels: {a: 'b c'}": "podLabels.a: Does not match",
+    # names and options of the program
+    "collectors: [nvidea]": "collectors.0: collectors.0 must be one of",
+    "noCollectors: [containers]": "noCollectors.0: noCollectors.0 must be one of",
+    "noCollectors: [container, container]": "noCollectors: array items[0,1] must be unique",
+    "deployment: {commonDims: [cluster]}": "deployment.commonDims.0",
+    "commonDims: [k8s_cluster, k8s_cluster]": "commonDims: array items[0,1] must be unique",
+    "names: datadog": "names: names must be one of",
+    "config: {collectors: {nvidea: {}}}": "config.collectors: Additional property nvidea is not allowed",
+    "config: {collectors: {nvidia: {dimension: [uuid]}}}": "config.collectors.nvidia: Additional property dimension",
+    "config: {collectors: {nvidia: {dimensions: [serial]}}}": "config.collectors.nvidia.dimensions.0",
+    "config: {collectors: {nvidia: {dimensions: uuid}}}": "config.collectors.nvidia.dimensions: Invalid type",
+    "config: {collectors: {nvidia: {devices: [-1]}}}": "config.collectors.nvidia.devices.0: Must be greater",
+    "config: {collectors: {disk: {paths: /}}}": "config.collectors.disk.paths: Invalid type",
+    "config: {collectors: {container: {when: maybe}}}": "config.collectors.container.when",
+    "config: {collectors: {textfile: {max_series: -1}}}": "config.collectors.textfile.max_series: Must be greater",
+    "config: {collectors: {neuron: {required: 'yes'}}}": "config.collectors.neuron.required: Invalid type",
+    "config: {collectors: {tpu: {retry: 0}}}": "config.collectors.tpu.retry: Must be greater",
+    "config: {collectors: {tpu: {retry: soon}}}": "config.collectors.tpu.retry: Does not match",
+    "config: {collectors: {openmetrics: {endpoints: {a: {link: x}}}}}": "endpoints.a: Additional property link",
+    "config: {collectors: {openmetrics: {endpoints: {a: {max_bytes: -1}}}}}": "endpoints.a.max_bytes: Must be",
+    "extraCollectors: {nvidia: {}}": "extraCollectors",
+    "extraCollectors: [mine]": "extraCollectors: Invalid type",
+    "config: {processors: {none: {}}}": "config.processors: Additional property none",
+    "config: {sinks: {cloudwach: {}}}": "config.sinks.cloudwach: this sink is not among sinks",
+    "config: {sinks: {cloudwatch: {includes: [a]}}}": "config.sinks.cloudwatch: Additional property includes",
+    "config: {sinks: {cloudwatch: {max_series: -1}}}": "config.sinks.cloudwatch.max_series: Must be greater",
+    "config: {sinks: {cloudwatch: {max_series: 0.5}}}": "config.sinks.cloudwatch.max_series: Invalid type",
+    "config: {sinks: {cloudwatch: {flush: -1}}}": "config.sinks.cloudwatch.flush: Must be greater",
+    "config: {sinks: {cloudwatch: {level: many}}}": "config.sinks.cloudwatch.level",
+    "config: {sinks: {cloudwatch: {window: 100000}}}": "config.sinks.cloudwatch.window: Must be less",
+    "config: {sinks: {cloudwatch: {type: google}}}": "config.sinks.cloudwatch.type",
+    "{sinks: [google], config: {sinks: {google: {statistic: {a: median}}}}}": "config.sinks.google.statistic.a",
+    "{extraSinks: [b], config: {sinks: {b: {type: cloudwach}}}}": "config.sinks.b.type",
+    "{extraSinks: [b], config: {sinks: {b: {type: cloudwatch, zone: x}}}}": "config.sinks.b: Additional property zone",
+    "{extraSinks: [b], config: {sinks: {b: {type: google, timeout: -1}}}}": "config.sinks.b.timeout: Must be",
+    "extraSinks: ['a b']": "extraSinks.0: Does not match",
+    "extraEnv: [{name: CHIPWATCH_LEVLE, value: all}]": "extraEnv.0.name",
+    "config: {flush: -1}": "config.flush: Must be greater",
+    "config: {pid: 0}": "config.pid: Must be greater",
+    "config: {format: xml}": "config.format",
+    "spool: {bytes: -1}": "spool.bytes: Must be greater",
+    "spool: {bytes: 1000}": "spool.bytes: Must be greater",
+    "logLevel: trace": "logLevel: logLevel must be one of",
+    "google: {resource: node}": "google.resource",
+    "dims: {'': x}": "dims",
+    f"dims: {{a: {'x' * 1025}}}": "dims.a: String length must be less than or equal to 1024",
+    f"dims: {{{'x' * 256}: a}}": "dims",
+    f"dims: {dict.fromkeys((f'k{n}' for n in range(31)), 'v')}": "dims: Must have at most 30 properties",
+    f"clusterName: {'x' * 101}": "clusterName: String length must be less",
+    # what Kubernetes would refuse
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: 0}}}": "maxUnavailable: Must be greater",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: 0%}}}": "maxUnavailable: Does not match",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: 120%}}}": "maxUnavailable: Does not match",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: '10'}}}": "maxUnavailable: Does not match",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: -1}}}": "maxUnavailable: Must be greater",
+    "daemonSet: {updateStrategy: {rollingUpdate: {maxUnavailable: 1.5}}}": "maxUnavailable: Invalid type",
+    "daemonSet: {updateStrategy: {type: Recreate}}": "daemonSet.updateStrategy.type",
+    "daemonSet: {minReadySeconds: -1}": "daemonSet.minReadySeconds: Must be greater",
+    "daemonSet: {revisionHistoryLimit: -1}": "daemonSet.revisionHistoryLimit: Must be greater",
+    "daemonSet: {annotations: {'a b': c}}": "daemonSet.annotations",
+    "commonLabels: {'a b': c}": "commonLabels",
+    "commonAnnotations: {a: 1}": "commonAnnotations.a: Invalid type",
+    "podAnnotations: {checksum/config: x}": "podAnnotations",
+    "nodeSelector: {a: 'b c'}": "nodeSelector.a: Does not match",
+    "nodeSelector: {a: true}": "nodeSelector.a: Invalid type",
+    f"nodeSelector: {{a: {'x' * 64}}}": "nodeSelector.a: Does not match",
+    "imagePullSecrets: [registry]": "imagePullSecrets.0: Invalid type",
+    "imagePullSecrets: [{name: Registry}]": "imagePullSecrets.0.name: Does not match",
+    "imagePullSecrets: [{name: a}, {name: a}]": "imagePullSecrets: array items[0,1] must be unique",
+    "global: {imageRegistry: 'https://mirror'}": "global.imageRegistry: Does not match",
+    "resources: {limits: {memory: -1}}": "resources.limits.memory",
+    "resources: {limits: {memory: -128Mi}}": "resources.limits.memory",
+    "resources: {limits: {memroy: 128Mi}}": "resources.limits",
+    "resources: {request: {cpu: 1}}": "resources: Additional property request",
+    "resources: {requests: {memory: 256Mi}}": "resources: the request of 256Mi memory is above the limit of 128Mi",
+    "resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}": "resources: the request of 2 cpu is above the limit of 1500m",
+    "neuron: {resources: {limits: {memory: 0}}}": "neuron.resources.limits.memory",
+    "{deployment: {enabled: true, endpoints: {a: {url: 'http://a'}}, resources: {limits: {memory: 1Mi}}}}": (
+        "deployment.resources: the request of 64Mi memory"
+    ),
+    "verticalPodAutoscaler: {updateMode: Sometimes}": "verticalPodAutoscaler.updateMode",
+    "verticalPodAutoscaler: {minAllowed: {cpu: -1}}": "verticalPodAutoscaler.minAllowed.cpu",
+    "verticalPodAutoscaler: {minAllowed: {cpu: 2}, maxAllowed: {cpu: 1}}": "verticalPodAutoscaler.minAllowed: 2 cpu",
+    "tolerations: [{effect: NoSchedule}]": "tolerations.0: key is required",
+    "tolerations: [{key: x, operator: Exists, value: y}]": "tolerations.0",
+    "tolerations: [{key: x, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}]": "tolerations.0.effect",
+    "tolerations: [{key: x, operator: Exists, effect: NoExecute, tolerationSeconds: -5}]": "tolerationSeconds: Must be",
+    "terminationGracePeriodSeconds: -1": "terminationGracePeriodSeconds: Must be greater",
+    "priorityClassName: High!": "priorityClassName: Does not match",
+    "podSecurityContext: {runAsUser: -1}": "podSecurityContext.runAsUser: Must be greater",
+    "podSecurityContext: {runAsUsr: 5}": "podSecurityContext: Additional property runAsUsr",
+    "podSecurityContext: {fsGroup: root}": "podSecurityContext.fsGroup: Invalid type",
+    "securityContext: {readonlyRootFilesystem: true}": "securityContext: Additional property readonlyRootFilesystem",
+    "securityContext: {capabilities: {add: sys_admin}}": "securityContext.capabilities.add: Invalid type",
+    "securityContext: {capabilities: {add: [cap_sys_admin]}}": "securityContext.capabilities.add.0: Does not match",
+    "extraEnv: [{name: A, value: 1}]": "extraEnv.0.value: Invalid type",
+    "extraEnv: [{name: 1A, value: x}]": "extraEnv.0.name: Does not match",
+    "extraEnv: [{name: A, value: x, valueFrom: {secretKeyRef: {name: s, key: k}}}]": "extraEnv.0",
+    "extraEnv: [{name: A, valueFrom: {secret: {name: s}}}]": "extraEnv.0.valueFrom: Additional property secret",
+    "extraEnv: [{name: A, value: x}, {name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]": "extraEnv: A is set",
+    "extraEnv: [{name: K8S_NODE_NAME, value: x}]": "extraEnv: K8S_NODE_NAME is set by this chart, or given twice",
+    "{nvidia: {enabled: true}, extraEnv: [{name: NVIDIA_VISIBLE_DEVICES, value: x}]}": "extraEnv: NVIDIA_VISIBLE",
+    "extraEnvFrom: [{secret: a}]": "extraEnvFrom.0: Additional property secret",
+    "extraEnvFrom: [{secretRef: {}}]": "extraEnvFrom.0.secretRef: name is required",
+    "extraEnvFrom: [{secretRef: {name: a}}, {secretRef: {name: a}}]": "extraEnvFrom: array items[0,1] must be unique",
+    "extraVolumes: [{name: a}]": "extraVolumes.0: Must have at least 2 properties",
+    "extraVolumes: [{name: a, hostpath: {path: /a}}]": "extraVolumes.0: Additional property hostpath",
+    "extraVolumes: [{name: a, emptyDir: {}, secret: {}}]": "extraVolumes.0: Must have at most 2 properties",
+    "extraVolumes: [{name: A, emptyDir: {}}]": "extraVolumes.0.name: Does not match",
+    "extraVolumes: [{name: a, emptyDir: {}}, {name: a, secret: {secretName: s}}]": "extraVolumes: the name a is taken",
+    "extraVolumeMounts: [{name: a}]": "extraVolumeMounts.0: mountPath is required",
+    "extraVolumeMounts: [{name: ca, mountPath: /ca}]": "extraVolumeMounts: no volume ca is declared",
+    "extraVolumeMounts: [{name: tmp, mountPath: ca}]": "extraVolumeMounts.0.mountPath: Does not match",
+    "extraVolumeMounts: [{name: tmp, mountPath: /var/lib/chipwatch/}]": "/var/lib/chipwatch/ is mounted by this chart",
+    "extraVolumeMounts: [{name: tmp, mountPath: /x}, {name: spool, mountPath: /x}]": "/x is mounted by this chart, or",
+    "{deployment: {enabled: true, endpoints: {a: {url: 'http://a'}}, extraVolumeMounts: [{name: a, mountPath: /a}]}}": (
+        "deployment.extraVolumeMounts: no volume a is declared; add it to deployment.extraVolumes"
+    ),
+    "initContainers: [{name: a}]": "initContainers.0: image is required",
+    "initContainers: [{name: agent, image: a}]": "initContainers: the name agent is given twice",
+    "initContainers: [{name: a, image: a, volumeMounts: [{name: b, mountPath: /b}]}]": "initContainers: a: extraVolume",
+    "dnsConfig: {nameserver: [1.1.1.1]}": "dnsConfig: Additional property nameserver",
+    "dnsConfig: {nameservers: [1.1.1.1, 2.2.2.2, 3.3.3.3, 4.4.4.4]}": "dnsConfig.nameservers: Array must have at most 3",
+    "probes: {liveness: {successThreshold: 2}}": "probes.liveness.successThreshold",
+    "probes: {readiness: {terminationGracePeriodSeconds: 5}}": "probes.readiness: Additional property",
+    "probes: {startup: {failureThreshold: -1}}": "probes.startup.failureThreshold: Must be greater",
+    "networkPolicy: {api: {cidrs: [300.0.0.0/8]}}": "networkPolicy.api.cidrs.0: Does not match",
+    "networkPolicy: {metadata: [{cidr: 10.0.0.0/33, port: 80}]}": "networkPolicy.metadata.0.cidr: Does not match",
+    "networkPolicy: {api: {ports: [0]}}": "networkPolicy.api.ports.0: Must be greater",
+    "networkPolicy: {dns: {to: [{podselector: {}}]}}": "networkPolicy.dns.to.0: Additional property podselector",
+    "networkPolicy: {extraEgress: [{from: []}]}": "networkPolicy.extraEgress.0: Additional property from",
+    "networkPolicy: {extraIngress: [{ports: [{port: 70000}]}]}": "networkPolicy.extraIngress.0.ports.0.port",
     # combinations
+    "window: 3": "window: 3 s is below the interval of 5 s",
+    "config: {sinks: {cloudwatch: {window: 2}}}": "config.sinks.cloudwatch.window: 2 s is below the interval of 5 s",
+    "dims: {site: Zürich}": "dims.site: CloudWatch takes names and values of printable ASCII",
+    "dims: {site: ' '}": "dims.site: CloudWatch takes",
+    f"dims: {dict.fromkeys((f'k{n}' for n in range(29)), 'v')}": "commonDims, dims: 31 dimensions",
     "daemonSet: {enabled: false}": "daemonSet.enabled, deployment.enabled",
     "extraSinks: [google]": "extraSinks: google",
     "google: {project: my-project}": "google.project: the sink google",
@@ -527,7 +692,7 @@ REFUSED = {
     "config: {sinks: {stdout: {}}}": "config.sinks.stdout",
     "config: {sinks: {cloudwatch: {region: x}}}": "config.sinks.cloudwatch.region",
     "config: {sinks: {cloudwatch: {endpoint_url: x}}}": "the value cloudwatch.endpointUrl says this",
-    "config: {collectors: {x: {list: [1, null]}}}": "collectors.x.list: null",
+    "extraCollectors: {x: {list: [1, null]}}": "collectors.x.list: null",
     "podSecurityContext: {runAsUser: 0}": "podSecurityContext: runAsUser 0",
     "securityContext: {privileged: true}": "securityContext.privileged",
     "extraVolumes: [{name: spool, emptyDir: {}}]": "extraVolumes: the name spool",
@@ -626,6 +791,7 @@ def test_helm_4_lives_through_the_same_and_renders_the_same_objects(api):
     lives["onprem"]["then"] = lives["eks-gpu"]["values"]
     lives["bad"] = {"values": {"sinks": []}}
     lives["worse"] = {"values": NEEDED | {"podMonitor": {"enabled": True}}}
+    lives["typo"] = {"values": NEEDED | {"config": {"collectors": {"nvidea": {}}}}}
     told = json.dumps({"chart": str(CHART), "kubeconfig": str(api), "namespace": NAMESPACE, "lives": lives})
     command = [python, Path(__file__).with_name("helm4.py")]
     done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=LONG, check=False)
@@ -633,6 +799,7 @@ def test_helm_4_lives_through_the_same_and_renders_the_same_objects(api):
     found = json.loads(done.stdout)
     assert "missing property 'clusterName'" in found.pop("bad")["error"]
     assert "podMonitor.enabled: no sink" in found.pop("worse")["error"]
+    assert "'/config/collectors': additional properties 'nvidea' not allowed" in found.pop("typo")["error"]
     assert found["onprem"].keys() == {"installed", "upgraded", "tested", "removed"}, found["onprem"]
     for name, result in found.items():
         assert "removed" in result, result
@@ -721,7 +888,9 @@ def declared(part: dict, path: str = "") -> set[str]:
     return found
 
 
-OF_KUBERNETES = re.compile(r"(^|\.)(resources|affinity)(\.|$)|^probes\.(startup|liveness|readiness)\.")
+OF_KUBERNETES = re.compile(
+    r"(^|\.)(resources|affinity|dnsConfig|podSecurityContext|securityContext)(\.|$)|^probes\.(startup|liveness|readiness)\."
+)
 WITHOUT_DEFAULT = {"enabled", "clusterName", "sinks", "image.repository", "window", "hostUsers", "podMonitor.port"}
 
 
@@ -745,4 +914,5 @@ def test_the_page_has_a_row_for_every_value():
     values = {path for path in declared(schema()) if not OF_KUBERNETES.search(path) and not path.startswith("config.")}
     values |= {"config", "resources", "affinity", "neuron.resources", "deployment.resources", "deployment.affinity"}
     values |= {"probes.startup", "probes.liveness", "probes.readiness"}
+    values |= {"dnsConfig", "podSecurityContext", "securityContext"}
     assert rows == {path for path in values if path != "enabled"}

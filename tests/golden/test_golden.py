@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.commands.catalogue import catalogue as declared
+from tests.golden import helm
 from tests.golden.messages import messages, of_source
 from tests.golden.update import (
     DASHBOARDS,
@@ -59,6 +60,10 @@ def test_the_dashboards_and_alarms_are_what_the_collectors_declare():
     assert {path.name: text for path, text in made.items()} == {
         path.name: path.read_text(encoding="utf-8") for path in DASHBOARDS.glob("*.json")
     }, STALE
+
+
+def test_the_schema_of_the_chart_is_what_the_program_takes():
+    assert helm.schema().splitlines() == helm.SCHEMA.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_page_has_a_row_for_every_metric():

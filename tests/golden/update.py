@@ -16,6 +16,7 @@ from agent.datapoint import Kind
 from agent.identity.names import NAMES
 from sinks.google import GoogleSink
 from sinks.google.rules import label_key, metric_type
+from tests.golden import helm
 from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +194,7 @@ def installer_on_google() -> dict[Path, str]:
 def main() -> None:
     """Write all files."""
     listings = {GOLDEN: golden(), MESSAGES: messages(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
+    listings[helm.SCHEMA] = helm.schema()
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

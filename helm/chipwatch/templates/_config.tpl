@@ -19,7 +19,7 @@
 {{- $_ := set $own "health" (printf "%s:%s" (ternary "127.0.0.1" "0.0.0.0" (and $agent $v.hostNetwork)) (include "chipwatch.whole" $v.probes.port)) -}}
 {{- end -}}
 {{- if $agent -}}
-{{- with $v.collectors }}{{ $_ := set $own "collector" . }}{{ end -}}
+{{- with $v.collectors }}{{ $_ := set $own "collector" (concat . (keys $v.extraCollectors | sortAlpha)) }}{{ end -}}
 {{- with $v.noCollectors }}{{ $_ := set $own "no_collector" . }}{{ end -}}
 {{- if $v.hostMounts.proc }}{{ $_ := set $own "proc" "/host/proc" }}{{ end -}}
 {{- if $v.hostMounts.sys }}{{ $_ := set $own "sys" "/host/sys" }}{{ end -}}
@@ -42,6 +42,7 @@
 {{- end -}}
 {{- if $sinks }}{{ $_ := set $own "sinks" $sinks }}{{ end -}}
 {{- $given := deepCopy $v.config -}}
+{{- with $v.extraCollectors }}{{ $_ := set $given "collectors" (merge (deepCopy .) (default dict $given.collectors)) }}{{ end -}}
 {{- if not $agent }}{{ $given = omit $given "collectors" "pid" }}{{ end -}}
 {{- include "chipwatch.toml" (dict "table" (mergeOverwrite $given $own) "path" list) -}}
 {{- end -}}

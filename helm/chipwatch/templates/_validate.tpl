@@ -52,13 +52,29 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if hasKey $v.securityContext "privileged" -}}
 {{- include "chipwatch.refuse" "securityContext.privileged: the value privileged says this" -}}
 {{- end -}}
-{{- range $volume := $v.extraVolumes -}}
-{{- if has $volume.name (list "config" "spool" "tmp" "proc" "sys" "root" "neuron" "nvidia") -}}
-{{- include "chipwatch.refuse" (printf "extraVolumes: the name %s is taken by a volume of this chart" $volume.name) -}}
+{{- $windows := dict "window" $v.window -}}
+{{- range $name, $table := $tables }}{{ $_ := set $windows (printf "config.sinks.%s.window" $name) (default dict $table).window }}{{ end -}}
+{{- range $path, $window := $windows -}}
+{{- $seconds := toString $window | float64 -}}
+{{- if and (gt $seconds 0.0) (lt $seconds (toString $v.interval | float64)) -}}
+{{- include "chipwatch.refuse" (printf "%s: %v s is below the interval of %v s" $path $window $v.interval) -}}
+{{- end -}}
+{{- end -}}
+{{- if has "cloudwatch" $v.sinks -}}
+{{- range $name, $value := $v.dims -}}
+{{- if not (and (regexMatch "^[ -~]+$" $name) (regexMatch "^[ -~]*[!-~][ -~]*$" $value) (not (hasPrefix ":" $name))) -}}
+{{- include "chipwatch.refuse" (printf "dims.%s: CloudWatch takes names and values of printable ASCII, not all blank" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $v.daemonSet.enabled -}}{{- include "chipwatch.validate.daemonSet" . -}}{{- end -}}
 {{- if $v.deployment.enabled -}}{{- include "chipwatch.validate.deployment" . -}}{{- end -}}
+{{- range $resource, $least := $v.verticalPodAutoscaler.minAllowed -}}
+{{- $most := index $v.verticalPodAutoscaler.maxAllowed $resource -}}
+{{- if and $most (gt (include "chipwatch.quantity" $least | float64) (include "chipwatch.quantity" $most | float64)) -}}
+{{- include "chipwatch.refuse" (printf "verticalPodAutoscaler.minAllowed: %v %s is above maxAllowed of %v" $least $resource $most) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) -}}
 {{- include "chipwatch.refuse" "serviceAccount.annotations: serviceAccount.create is false, so nothing would carry them" -}}
 {{- end -}}
@@ -71,8 +87,73 @@ so a template that is not there, and has the message for its name, ends it there
 {{- end -}}
 {{- end -}}
 
+{{/* What an API server, or CloudWatch, would refuse of one component. Takes root, component, and prefix: where its values are. */}}
+{{- define "chipwatch.validate.component" -}}
+{{- $prefix := .prefix -}}
+{{- $own := ternary .root.Values .root.Values.deployment (eq .component "agent") -}}
+{{- $dims := uniq (concat $own.commonDims (keys .root.Values.dims)) -}}
+{{- if gt (len $dims) 30 -}}
+{{- include "chipwatch.refuse" (printf "%scommonDims, dims: %d dimensions; CloudWatch and Cloud Monitoring take 30" $prefix (len $dims)) -}}
+{{- end -}}
+{{- $pod := include "chipwatch.podSpec" . | fromYaml -}}
+{{- $volumes := list -}}
+{{- range $pod.volumes -}}
+{{- if has .name $volumes -}}
+{{- include "chipwatch.refuse" (printf "%sextraVolumes: the name %s is taken by a volume of this chart, or given twice" $prefix .name) -}}
+{{- end -}}
+{{- $volumes = append $volumes .name -}}
+{{- end -}}
+{{- $containers := list -}}
+{{- range $n, $container := concat $pod.containers (default list $pod.initContainers) -}}
+{{- $where := ternary $prefix (printf "initContainers: %s: " $container.name) (eq $n 0) -}}
+{{- if has $container.name $containers -}}
+{{- include "chipwatch.refuse" (printf "initContainers: the name %s is given twice" $container.name) -}}
+{{- end -}}
+{{- $containers = append $containers $container.name -}}
+{{- $names := list -}}
+{{- range $container.env -}}
+{{- if has .name $names -}}
+{{- include "chipwatch.refuse" (printf "%sextraEnv: %s is set by this chart, or given twice" $where .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $paths := list -}}
+{{- range $container.volumeMounts -}}
+{{- if not (has .name $volumes) -}}
+{{- include "chipwatch.refuse" (printf "%sextraVolumeMounts: no volume %s is declared; add it to %sextraVolumes" $where .name $prefix) -}}
+{{- end -}}
+{{- if has (clean .mountPath) $paths -}}
+{{- include "chipwatch.refuse" (printf "%sextraVolumeMounts: %s is mounted by this chart, or twice" $where .mountPath) -}}
+{{- end -}}
+{{- $paths = append $paths (clean .mountPath) -}}
+{{- end -}}
+{{- $ports := list -}}
+{{- range $container.ports -}}
+{{- if has .containerPort $ports -}}
+{{- include "chipwatch.refuse" (printf "probes.port: the port %v is used twice" .containerPort) -}}
+{{- end -}}
+{{- $ports = append $ports .containerPort -}}
+{{- end -}}
+{{- range $resource, $limit := (default dict $container.resources).limits -}}
+{{- $request := index (default dict $container.resources.requests) $resource -}}
+{{- if and $request (gt (include "chipwatch.quantity" $request | float64) (include "chipwatch.quantity" $limit | float64)) -}}
+{{- include "chipwatch.refuse" (printf "%sresources: the request of %v %s is above the limit of %v" $where $request $resource $limit) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A quantity of Kubernetes, such as 500m or 64Mi -> a plain number. */}}
+{{- define "chipwatch.quantity" -}}
+{{- $text := ternary (include "chipwatch.whole" .) (toString .) (and (kindIs "float64" .) (eq (toString .) (toString (floor .)))) -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $factors := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- mulf (trimSuffix $unit $text | float64) (index $factors $unit) -}}
+{{- end -}}
+
 {{- define "chipwatch.validate.daemonSet" -}}
 {{- $v := .Values -}}
+{{- include "chipwatch.validate.component" (dict "root" . "component" "agent" "prefix" "") -}}
 {{- if and $v.networkPolicy.enabled $v.hostNetwork -}}
 {{- include "chipwatch.refuse" "networkPolicy.enabled: a policy does not bind pods with hostNetwork; turn one of them off" -}}
 {{- end -}}
@@ -117,6 +198,7 @@ so a template that is not there, and has the message for its name, ends it there
 
 {{- define "chipwatch.validate.deployment" -}}
 {{- $v := .Values -}}
+{{- include "chipwatch.validate.component" (dict "root" . "component" "scraper" "prefix" "deployment.") -}}
 {{- if not $v.deployment.endpoints -}}
 {{- include "chipwatch.refuse" "deployment.endpoints: required with deployment.enabled: what to scrape" -}}
 {{- end -}}

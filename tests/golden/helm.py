@@ -1,0 +1,131 @@
+"""The part of the chart's values.schema.json that follows from the program: its plugins, their options, its words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from agent.config import plugins
+from agent.config.convert import TABLE_TYPES, TIME, is_list, options_of
+from agent.config.load import FRAME_OPTIONS
+from agent.config.options import TABLES, Config
+from agent.identity.names import WORDS
+from agent.naming.profiles import PROFILES
+
+SCHEMA = Path(__file__).parents[2] / "helm/chipwatch/values.schema.json"
+WIDTH = 120
+PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string", type(None): "null"}
+DURATION = "^[0-9]+([.][0-9]+)? *(ms|s|m|h)?$"
+
+
+def schema() -> str:
+    """Return values.schema.json with its definitions made anew."""
+    return written(json.loads(SCHEMA.read_text(encoding="utf-8")) | {"definitions": definitions()}) + "\n"
+
+
+def definitions() -> dict[str, Any]:
+    """Return what values.yaml may name of the program, and the tables of its plugins."""
+    names = {group: [*plugins.installed(f"agent.{group}")] for group in TABLES}
+    tables = {group: {name: _table(group, name) for name in names[group]} for group in TABLES}
+    variables = "|".join(options_of(Config)).upper()
+    return {
+        "word": {"enum": [*WORDS]},
+        "profile": {"enum": sorted({*PROFILES, "native"})},
+        "sink": {"enum": names["sinks"]},
+        "collector": {"enum": [*names["collectors"], *plugins.FAMILIES, "all"]},
+        "variable": {
+            "type": "string",
+            "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+            "anyOf": [{"not": {"pattern": "^CHIPWATCH_"}}, {"pattern": f"^CHIPWATCH_({variables})(__.+)?$"}],
+        },
+        "extraCollectors": {
+            "type": "object",
+            "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "not": {"enum": names["collectors"]}},
+            "additionalProperties": {"type": "object"},
+        },
+        "collectors": _closed(tables["collectors"]),
+        "processors": _closed(tables["processors"]),
+        "sinks": {
+            "type": "object",
+            "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$"},
+            "properties": tables["sinks"],
+            "additionalProperties": {
+                "type": "object",
+                "properties": {"type": {"enum": names["sinks"]}},
+                "allOf": [
+                    {
+                        "if": {"required": ["type"], "properties": {"type": {"const": name}}},
+                        "then": {"$ref": f"#/definitions/sinks/properties/{name}"},
+                    }
+                    for name in names["sinks"]
+                ],
+            },
+        },
+    }
+
+
+def _table(group: str, name: str) -> dict[str, Any]:
+    """Return the schema of a plugin's table: its own options, and those that any of its group has."""
+    shapes = [plugins.load(f"agent.{group}", name).Config, *filter(None, [FRAME_OPTIONS.get(group)])]
+    options = {key: found for shape in shapes for key, found in _options(shape).items()}
+    return _closed(options | ({"type": {"enum": [name]}} if group == "sinks" else {}))
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {**properties}}
+
+
+def _options(shape: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(shape, include_extras=True)
+    return {key: _of(hints[key] | None) for key in options_of(shape)}
+
+
+def _of(hint: Any) -> dict[str, Any]:
+    """Return the schema of a type; each keyword binds values of one type alone, so that those of a union merge."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        meta = next(extra for extra in args if isinstance(extra, msgspec.Meta))
+        bounds = {"minimum": meta.ge, "maximum": meta.le}
+        found = _of(args[0]) | {key: value for key, value in bounds.items() if value is not None}
+        return found | ({"type": ["number", "string"], "pattern": DURATION} if meta.extra == TIME else {})
+    if origin in (typing.Union, types.UnionType):
+        parts = [_of(part) for part in args]
+        if words := [word for part in parts for word in part.get("enum", ())]:
+            return {"enum": [*words, None]}
+        kinds = [part["type"] if isinstance(part["type"], list) else [part["type"]] for part in parts]
+        merged = {key: value for part in parts for key, value in part.items()}
+        return merged | {"type": [*dict.fromkeys(kind for some in kinds for kind in some)]}
+    if origin is Literal:
+        found = {"enum": [*args]}
+    elif is_list(hint):
+        found = {"type": "array", "items": _of(args[0])}
+    elif origin in TABLE_TYPES:
+        found = {"type": "object", "additionalProperties": _of(args[1])}
+    elif dataclasses.is_dataclass(hint):
+        found = _closed(_options(hint))
+    else:  # no count, time or port is negative
+        found = {"type": PLAIN[hint], **({"minimum": 0} if hint in (int, float) else {})}
+    return found
+
+
+def written(value: Any, indent: str = "", before: int = 0) -> str:
+    """Return `value` as JSON: in one line where that fits, else with a line for each of its parts."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + before + len(line) < WIDTH or not isinstance(value, (dict, list)):
+        return line
+    deeper = f"{indent}  "
+    if isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value):
+        filled = textwrap.fill(line[1:-1], WIDTH, initial_indent=deeper, subsequent_indent=deeper)
+        return f"[\n{filled}\n{indent}]"
+    pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    keys = [(f"{json.dumps(key)}: " if key is not None else "", item) for key, item in pairs]
+    parts = ",\n".join(f"{deeper}{key}{written(item, deeper, len(key))}" for key, item in keys)
+    return f"{'{' if isinstance(value, dict) else '['}\n{parts}\n{indent}{'}' if isinstance(value, dict) else ']'}"
