@@ -130,8 +130,8 @@ def test_every_rule_on_an_input_is_broken_once_and_says_whose_it_is(module):
 @each(MODULES)
 def test_every_precondition_is_broken_once_and_says_whose_it_is(module):
     (tests,) = (module / "tests").glob("*.tftest.hcl")
-    text = (module / "main.tf").read_text()
-    broken = re.findall(r"expect_failures = \[aws_", tests.read_text())
+    text = "".join((module / f"{name}.tf").read_text() for name in ("main", "outputs"))
+    broken = re.findall(r"expect_failures = \[(?:aws_|output\.)", tests.read_text())
     assert len(broken) == text.count("precondition {")
     messages = re.findall(r'precondition \{\n.*?error_message = "(\w+):', text, re.DOTALL)
     assert len(messages) == text.count("precondition {")

@@ -38,6 +38,9 @@ locals {
     var.accelerator == "nvidia" ? { NVIDIA_VISIBLE_DEVICES = "all", NVIDIA_DRIVER_CAPABILITIES = "utility" } : {},
   )
 
+  # ECS refuses a variable that both have.
+  given_twice = sort(setintersection(keys(var.secrets), setunion(keys(local.sidecar_environment), keys(local.daemon_environment))))
+
   secrets = [for name in sort(keys(var.secrets)) : { name = name, valueFrom = var.secrets[name] }]
 
   devices = var.accelerator == "neuron" ? {

@@ -1,6 +1,11 @@
 output "sidecar_container_definition" {
   description = "The agent's container, to put into the containers of your task definition before jsonencode."
   value       = local.sidecar
+
+  precondition {
+    condition     = length(local.given_twice) == 0
+    error_message = "secrets: the environment has these too, as the module or you set them: ${join(", ", local.given_twice)}"
+  }
 }
 
 output "sidecar_container_definition_json" {

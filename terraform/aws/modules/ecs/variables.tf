@@ -145,8 +145,8 @@ variable "cpu" {
   nullable    = false
 
   validation {
-    condition     = var.cpu >= 2 && var.cpu <= 10240
-    error_message = "cpu: 2 to 10240 units."
+    condition     = var.cpu >= 2 && var.cpu <= 10240 && floor(var.cpu) == var.cpu
+    error_message = "cpu: a whole number from 2 to 10240."
   }
 }
 
@@ -156,8 +156,8 @@ variable "memory" {
   default     = null
 
   validation {
-    condition     = var.memory == null || coalesce(var.memory, 64) >= 64
-    error_message = "memory: at least 64 MiB."
+    condition     = var.memory == null || try(var.memory >= 64 && floor(var.memory) == var.memory, false)
+    error_message = "memory: a whole number of MiB, at least 64."
   }
 }
 
@@ -167,8 +167,8 @@ variable "memory_reservation" {
   default     = null
 
   validation {
-    condition     = var.memory_reservation == null || coalesce(var.memory_reservation, 6) >= 6
-    error_message = "memory_reservation: at least 6 MiB."
+    condition     = var.memory_reservation == null || try(var.memory_reservation >= 6 && floor(var.memory_reservation) == var.memory_reservation, false)
+    error_message = "memory_reservation: a whole number of MiB, at least 6."
   }
 }
 
@@ -292,6 +292,11 @@ variable "secrets" {
   validation {
     condition     = alltrue([for arn in values(var.secrets) : can(regex("^arn:aws[a-z-]*:(ssm:[a-z0-9-]+:[0-9]{12}:parameter/.+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:.+)$", arn))])
     error_message = "secrets: ARNs of parameters of SSM or of secrets of Secrets Manager."
+  }
+
+  validation {
+    condition     = alltrue([for name in keys(var.secrets) : can(regex("^[A-Z_][A-Z0-9_]*$", name))])
+    error_message = "secrets: names of variables in capitals, as in CHIPWATCH_LEVEL."
   }
 }
 

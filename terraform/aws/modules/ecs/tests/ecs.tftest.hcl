@@ -99,9 +99,9 @@ run "refuses_what_is_malformed" {
     accelerator          = "gpu"
     neuron_devices       = 0
     cpu_architecture     = "x86"
-    cpu                  = 1
-    memory               = 32
-    memory_reservation   = 1
+    cpu                  = -64
+    memory               = -128
+    memory_reservation   = 6.5
     task_role_arn        = "chipwatch-task"
     execution_role_arn   = "chipwatch-execution"
     cluster_arn          = "train"
@@ -164,4 +164,29 @@ run "refuses_a_daemon_without_a_cluster" {
   }
 
   expect_failures = [aws_ecs_service.daemon]
+}
+
+run "refuses_a_variable_that_secrets_and_environment_have" {
+  command = plan
+
+  variables {
+    create_daemon = false
+    environment   = { CHIPWATCH_RUN_ID = "a" }
+    secrets = {
+      CHIPWATCH_RUN_ID = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/run"
+      CHIPWATCH_SINK   = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/sink"
+    }
+  }
+
+  expect_failures = [output.sidecar_container_definition]
+}
+
+run "refuses_names_of_secrets_that_are_no_variables" {
+  command = plan
+
+  variables {
+    secrets = { level = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level" }
+  }
+
+  expect_failures = [var.secrets]
 }
