@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import botocore.session
@@ -49,13 +50,16 @@ def each(files):
 
 
 def model(task):
-    """What botocore leaves out: enumerations, and volumes that nobody declares."""
+    """What botocore leaves out: enumerations, negative numbers, names given twice, volumes that nobody declares."""
     shape = botocore.session.Session().get_service_model("ecs").operation_model("RegisterTaskDefinition").input_shape
     faults = list(walk(shape, task, "task"))
     volumes = {volume["name"] for volume in task.get("volumes", [])}
     for container in task["containerDefinitions"]:
         mounted = {mount["sourceVolume"] for mount in container.get("mountPoints", [])}
         faults += [f"{container.get('name')}: nobody declares the volume {volume}" for volume in mounted - volumes]
+        names = [pair["name"] for key in ("environment", "secrets") for pair in container.get(key, [])]
+        paths = [mount["containerPath"] for mount in container.get("mountPoints", [])]
+        faults += [f"{name} is given twice" for name, times in Counter([*names, *paths]).items() if times > 1]
         if not ({"memory", "memoryReservation"} & container.keys() or "memory" in task):
             faults.append(f"{container.get('name')}: no memory anywhere")
     if "FARGATE" in task.get("requiresCompatibilities", []):
@@ -78,6 +82,8 @@ def walk(shape, value, path):
     elif shape.type_name == "map":
         for key, inner in value.items():
             yield from walk(shape.value, inner, f"{path}.{key}")
+    elif isinstance(value, int) and value < 0:
+        yield f"{path}: {value} is negative"
     elif getattr(shape, "enum", None) and value not in shape.enum:
         yield f"{path}: {value!r} is none of {shape.enum}"
 
@@ -250,6 +256,13 @@ MISTAKES = {
         {MOTO, MODEL},
     ),
     "a container without a name": (lambda d: d["containerDefinitions"][0].pop("name"), {MOTO, LINT}),
+    "a negative number": (lambda d: d["containerDefinitions"][0].update(memoryReservation=-64), {MODEL}),
+    "a variable twice": (
+        lambda d: d["containerDefinitions"][0]["environment"].append({"name": "AWS_REGION", "value": "x"}), {MODEL},
+    ),
+    "a variable in the environment and in the secrets": (
+        lambda d: d["containerDefinitions"][0]["environment"].append({"name": "CHIPWATCH_LEVEL", "value": "all"}), {MODEL},
+    ),
     "a mount of a volume that nobody declares": (
         lambda d: d["containerDefinitions"][0]["mountPoints"][0].update(sourceVolume="nope"), {MODEL},
     ),
