@@ -104,6 +104,13 @@ class Chart(NamedTuple):
     """End of the axis; None: by the values."""
     bottom: float | None
     """Start of the axis; None: by the values."""
+    limits: tuple[tuple[str, float], ...] = ()
+    """Titles and thresholds of alarms, which are drawn as lines."""
+
+    @property
+    def gauge(self) -> Sent | None:
+        """The metric, if it is the only one and a gauge: then a mean of the fleet and limits say something."""
+        return self.series[0] if len(self.series) == 1 and self.series[0].drawn in {"mean", "peaks"} else None
 
 
 class Rule(NamedTuple):

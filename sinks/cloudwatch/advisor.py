@@ -13,9 +13,9 @@ from sinks.common.cloudwatch_prices import CloudwatchPrices
 
 WIDTH, HEIGHT = 8, 6
 """Size of a graph, in CloudWatch's units."""
-MAX_SERIES, MAX_WIDGETS = 500, 500
+MAX_SERIES, MAX_WIDGETS, MAX_SHOWN = 500, 500, 2500
 """
-Limits of lines of a graph or time series of a query, and of widgets of a dashboard.
+Limits of lines of a graph or time series of a query, of widgets of a dashboard, and of metrics of all its graphs.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html.
 """
@@ -67,10 +67,11 @@ class CloudwatchAdvisor(CloudwatchPrices):
         if not self.region:
             raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
         widgets: list[dict[str, Any]] = []
-        for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS):
+        note = _limits(charts)
+        for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
-                widgets.append({**widget, "properties": {"markdown": f"## {what}"}})
+                widgets.append({**widget, "properties": {"markdown": what}})
             else:
                 widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
                 widgets.append({**widget, "properties": self._graph(what, scope)})
@@ -90,7 +91,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
         seconds = self._period(scope)
         lines = [(one, statistic) for one in chart.series for statistic in STATISTICS[one.drawn]]
-        most = MAX_SERIES // len(lines)
+        most = (MAX_SERIES - bool(chart.gauge)) // len(lines)
         metrics = []
         for number, (one, statistic) in enumerate(lines, 1):
             schema = ",".join([_quoted(self._config.namespace), *_keys(one, scope)])  # a search matches exactly these
@@ -99,6 +100,10 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 search = f"{search} / {seconds}"
             line = {"expression": f"SLICE(SORT({search}, MAX, DESC), 0, {most})", "id": f"e{number}", "period": seconds}
             metrics.append([{**line, "label": statistic} if statistic.startswith("p") else line])
+        if chart.gauge:  # a widget can have one query
+            fleet = {"expression": self._select("AVG", chart.gauge, scope), "id": "q1", "period": _minutes(seconds)}
+            metrics.append([{**fleet, "label": "mean of the fleet"}])
+        limits = [{"label": title, "value": value} for title, value in chart.limits]
         left = {"label": chart.label, "showUnits": False, "min": chart.bottom, "max": chart.top}
         return {
             "title": chart.title,
@@ -108,6 +113,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             "period": seconds,
             "metrics": metrics,
             "yAxis": {"left": {key: value for key, value in left.items() if value is not None}},
+            **({"annotations": {"horizontal": limits}} if limits else {}),
         }
 
     def _period(self, scope: Scope) -> int:
@@ -157,13 +163,28 @@ class CloudwatchAdvisor(CloudwatchPrices):
     def _query(self, alarm: Alarm, scope: Scope) -> str:
         sent, function = alarm.sent, FUNCTIONS[alarm.rule.statistic]
         where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.but)
-        schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
         groups = _keys(sent._replace(dims=()), scope)
-        query = f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema}){where and f' WHERE {where}'}"  # noqa: S608  # of our own names
+        query = f"{self._select(function, sent, scope)}{where and f' WHERE {where}'}"
         if not groups or alarm.rule.statistic == "absent":
             return query
         order = "ASC" if alarm.rule.below else "DESC"
         return f"{query} GROUP BY {', '.join(groups)} ORDER BY {function}() {order}"
+
+    def _select(self, function: str, sent: Sent, scope: Scope) -> str:
+        """Return a query of Metrics Insights over all series of a metric."""
+        schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
+        return f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema})"  # noqa: S608  # of our own names
+
+
+def _limits(charts: Sequence[Chart]) -> str:
+    """Return what CloudWatch does not show of a large fleet."""
+    each = sum(one.series * len(STATISTICS[one.drawn]) for chart in charts for one in chart.series)
+    hosts = MAX_SHOWN // each if each else 0
+    fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
+    return (
+        f"A graph shows the {MAX_SERIES} series with the highest values, a dashboard {MAX_SHOWN:,} metrics. A host has"
+        f" {each:,} here, {fit}. The mean of the fleet is over {MAX_METRICS:,} metrics at most."
+    )
 
 
 def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[str]) -> list[dict[str, Any]]:

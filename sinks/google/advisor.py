@@ -82,10 +82,11 @@ class GoogleAdvisor(Advisor):
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return a Dashboard; raise Refused if Google would not accept it."""
         tiles: list[dict[str, Any]] = []
-        for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS):
+        note = f"A dashboard has {MAX_WIDGETS} widgets at most. The lines of the fleet are over all machines."
+        for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 size = {"width": 3 * WIDTH, "height": 1}
-                widget: dict[str, Any] = {"text": {"content": f"## {what}", "format": "MARKDOWN"}}
+                widget: dict[str, Any] = {"text": {"content": what, "format": "MARKDOWN"}}
             else:
                 size = {"width": WIDTH, "height": HEIGHT}
                 widget = {"title": what.title, "xyChart": self._graph(what, scope)}
@@ -99,21 +100,25 @@ class GoogleAdvisor(Advisor):
         return document([self._policy(alarm, scope) for alarm in alarms])
 
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
-        lines = [line for sent in chart.series for line in self._lines(sent, scope)]
+        lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=bool(chart.gauge))]
         axis = {"label": chart.label, "scale": "LINEAR"}
-        return {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
+        graph = {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
+        limits = [{"label": title, "value": value} for title, value in chart.limits]
+        return {**graph, "thresholds": limits} if limits else graph
 
-    def _lines(self, sent: Sent, scope: Scope) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and for peaks one for the 95th percentile of the fleet."""
+    def _lines(self, sent: Sent, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
+        """Yield a line for every series of the metric, and those over the fleet: with `mean` one, for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
         line = {"plotType": "LINE", "targetAxis": "Y1"}
         yield {**_query(kind, each), **line, "minAlignmentPeriod": seconds}
-        if sent.drawn == "peaks":
-            fleet = {**each, "crossSeriesReducer": "REDUCE_PERCENTILE_95"}
-            legend = {"legendTemplate": f"fleet, 95th percentile: {sent.name}"}
-            yield {**_query(kind, fleet), **line, **legend, "minAlignmentPeriod": seconds}
+        fleet = {"mean": "REDUCE_MEAN"} if mean else {}
+        fleet |= {"95th percentile": "REDUCE_PERCENTILE_95"} if sent.drawn == "peaks" else {}
+        for what, reducer in fleet.items():
+            legend = {"legendTemplate": f"fleet, {what}: {sent.name}"}
+            query = _query(kind, {**each, "crossSeriesReducer": reducer})
+            yield {**query, **line, **legend, "minAlignmentPeriod": seconds}
 
     def _policy(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
         configured = "gce_instance" if self._config.resource == "auto" else self._config.resource

@@ -258,7 +258,7 @@ MISTAKES = {
     "a container without a name": (lambda d: d["containerDefinitions"][0].pop("name"), {MOTO, LINT}),
     "a negative number": (lambda d: d["containerDefinitions"][0].update(memoryReservation=-64), {MODEL}),
     "a variable twice": (
-        lambda d: d["containerDefinitions"][0]["environment"].append({"name": "AWS_REGION", "value": "x"}), {MODEL},
+        lambda d: d["containerDefinitions"][0]["environment"].append({"name": "AWS_REGION", "value": "x"}), {MODEL, LINT},
     ),
     "a variable in the environment and in the secrets": (
         lambda d: d["containerDefinitions"][0]["environment"].append({"name": "CHIPWATCH_LEVEL", "value": "all"}), {MODEL},

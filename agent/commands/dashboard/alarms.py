@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.advice import Alarm, Rule, Sent
+from agent.advice import Alarm, Chart, Rule, Sent
 from agent.commands.dashboard.charts import LISTS
 from agent.commands.dashboard.options import Options
 from agent.config.convert import nearest
@@ -57,16 +57,29 @@ def alarms(sent: Sequence[Sent], options: Options, *, count: bool) -> tuple[list
     return sorted(made, key=lambda alarm: alarm.name), notes
 
 
+def with_limits(chart: Chart, options: Options) -> Chart:
+    """Return a graph of one gauge with the thresholds of its alarms."""
+    if (one := chart.gauge) is None:
+        return chart
+    rules = (rule for rule in RULES if rule.metric == one.metric.name and not rule.but)
+    limits = ((rule.title, _threshold(rule, one, options)) for rule in rules)
+    return chart._replace(limits=tuple(limits))
+
+
+def _threshold(rule: Rule, sent: Sent, options: Options) -> float:
+    """Return the threshold in the unit that is sent; an absence is counted, and has no unit."""
+    factor = 1.0 if rule.statistic == "absent" else sent.factor
+    return round(options.thresholds.get(rule.key, rule.threshold) * factor, 12)
+
+
 def _about(rule: Rule, sent: Sequence[Sent], options: Options) -> Iterator[Alarm]:
     """Yield an alarm for each way in which the metric is sent; the name contains what differs from the others."""
-    threshold = options.thresholds.get(rule.key, rule.threshold)
     minutes = options.minutes.get(rule.key, rule.minutes)
     shared = frozenset[tuple[str, str]].intersection(*(_marks(one) for one in sent)) if sent else frozenset()
     for one in sent:
         own = [part for mark in sorted(_marks(one) - shared) for part in mark if part]
         name = "-".join((options.prefix, rule.key, *own))
-        factor = 1.0 if rule.statistic == "absent" else one.factor
-        yield Alarm(name, rule, one, round(threshold * factor, 12), minutes)
+        yield Alarm(name, rule, one, _threshold(rule, one, options), minutes)
 
 
 def _marks(sent: Sent) -> frozenset[tuple[str, str]]:

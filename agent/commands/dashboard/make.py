@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from agent.commands.advisors import advisor_of, asked
-from agent.commands.dashboard.alarms import alarms
+from agent.commands.dashboard.alarms import alarms, with_limits
 from agent.commands.dashboard.charts import charts
 from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import find
@@ -38,7 +38,8 @@ def make(config: Config, options: Options) -> Made:
     scope = replace(options, machine=found.machine, window=found.window)
     if not options.alarms:
         with asked(name):
-            return Made("\n".join(advisor.dashboard(charts(found.sent, advisor.max_lines), scope)), found.notes)
+            drawn = [with_limits(chart, options) for chart in charts(found.sent, advisor.max_lines)]
+            return Made("\n".join(advisor.dashboard(drawn, scope)), found.notes)
     wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts)
     with asked(name):
         return Made("\n".join(advisor.alarms(wanted, scope)), (*found.notes, *missing))

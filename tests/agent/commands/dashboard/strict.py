@@ -74,7 +74,10 @@ def check_cloudwatch(body):
 
 
 def check_graph(graph):
-    assert set(graph) == {"title", "view", "stacked", "region", "period", "metrics", "yAxis"}
+    keys = {"title", "view", "stacked", "region", "period", "metrics", "yAxis"}
+    assert keys <= set(graph) <= keys | {"annotations"}
+    for line in graph.get("annotations", {"horizontal": []})["horizontal"]:
+        assert set(line) == {"label", "value"}
     assert graph["view"] == "timeSeries"
     assert graph["region"]
     assert graph["period"] in {1, 5, 10, 20, 30} or graph["period"] % 60 == 0
@@ -82,11 +85,17 @@ def check_graph(graph):
     axis = graph["yAxis"]["left"]
     assert {"label", "showUnits"} <= set(axis) <= {"label", "showUnits", "min", "max"}
     assert 1 <= len(graph["metrics"]) <= 500
-    found, lines, ids = [], 0, []
+    found, lines, ids, queries = [], 0, [], 0
     for (metric,) in graph["metrics"]:
         assert {"expression", "id", "period"} <= set(metric) <= {"expression", "id", "period", "label"}
         assert re.fullmatch(r"[a-z]\w*", metric["id"])
         ids.append(metric["id"])
+        if metric["expression"].startswith("SELECT"):
+            *_, function, groups, excluded = query(metric["expression"])
+            assert (function, groups, excluded) == ("AVG", (), set())
+            assert metric["period"] % 60 == 0
+            lines, queries = lines + 1, queries + 1
+            continue
         match = SEARCH.fullmatch(metric["expression"])
         assert match, metric["expression"]
         assert int(match[4]) == metric["period"] == graph["period"]
@@ -95,6 +104,7 @@ def check_graph(graph):
         found.append(series(metric["expression"]))
     assert len(set(ids)) == len(ids)
     assert lines <= 500
+    assert queries <= 1, "GetMetricData takes one query of Metrics Insights"
     return found
 
 
@@ -113,7 +123,10 @@ def check_google(board):
             continue
         assert set(tile["widget"]) == {"title", "xyChart"}
         chart = tile["widget"]["xyChart"]
-        assert set(chart) == {"dataSets", "yAxis", "chartOptions"}
+        assert (
+            {"dataSets", "yAxis", "chartOptions"} <= set(chart) <= {"dataSets", "yAxis", "chartOptions", "thresholds"}
+        )
+        assert all(set(limit) == {"label", "value"} for limit in chart.get("thresholds", []))
         assert set(chart["yAxis"]) == {"label", "scale"}
         assert 1 <= len(chart["dataSets"]) <= 50
         found += [check_line(line) for line in chart["dataSets"]]
@@ -132,7 +145,7 @@ def check_line(line):
     known = {"alignmentPeriod", "perSeriesAligner", "crossSeriesReducer"}
     assert known - {"crossSeriesReducer"} <= set(aggregation) <= known
     assert aggregation["perSeriesAligner"] in ALIGNERS
-    assert aggregation.get("crossSeriesReducer", "REDUCE_PERCENTILE_95") == "REDUCE_PERCENTILE_95"
+    assert aggregation.get("crossSeriesReducer", "REDUCE_MEAN") in {"REDUCE_MEAN", "REDUCE_PERCENTILE_95"}
     match = re.fullmatch(r'metric\.type = "([\w./]+)"', query_["filter"])
     assert match, query_["filter"]
     return match[1], aggregation["perSeriesAligner"]

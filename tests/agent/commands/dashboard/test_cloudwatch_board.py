@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import boto3
@@ -74,16 +75,16 @@ def test_the_check_of_graphs_is_strict(document):
 
 def test_sections_follow_each_other_and_begin_with_a_heading(document):
     widgets = document("cloudwatch", ALL, families=("host", "gpu", "neuron", "tpu"))["widgets"]
-    assert [w["properties"]["markdown"] for w in widgets if w["type"] == "text"] == [
-        "## Host", "## GPU", "## Neuron", "## TPU",
-    ]  # fmt: skip
+    limits, *titles = [w["properties"]["markdown"] for w in widgets if w["type"] == "text"]
+    assert titles == ["## Host", "## GPU", "## Neuron", "## TPU"]
+    assert "A graph shows the 500 series with the highest values, a dashboard 2,500 metrics." in limits
 
 
 def test_region_namespace_and_dimensions_may_be_a_templates_variables(document):
     flags = {"region": "${region}", "namespace": "${namespace}"}
     board = document("cloudwatch", flags, families=("cpu", "nvidia"), dims_as="${dims}")
     texts = [m[0]["expression"] for w in board["widgets"] if w["type"] == "metric" for m in w["properties"]["metrics"]]
-    assert all('{"${namespace}",' in text and "${dims}}" in text for text in texts)
+    assert all('"${namespace}",' in text and "${dims}" in text for text in texts)
     assert {w["properties"]["region"] for w in board["widgets"] if w["type"] == "metric"} == {"${region}"}
     alarms = document("cloudwatch", flags, families=("nvidia",), dims_as="${dims}", prefix="${prefix}", alarms=True)
     assert {alarm["AlarmName"].split("-")[0] for alarm in alarms} == {"${prefix}"}
@@ -310,3 +311,55 @@ def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
 def test_a_window_longer_than_a_period_makes_the_period(alarms):
     found = alarms({"window": 900}, ("gpu",))
     assert {alarm["Metrics"][0]["Period"] for alarm in found.values()} == {900}
+
+
+def graph(document, cloud, title, **options):
+    board = document(
+        cloud, {"common_dims": ["instance_id"], "region": "us-east-1"}, families=("host", "gpu"), **options
+    )
+    tiles = board["widgets"] if cloud == "cloudwatch" else [tile["widget"] for tile in board["mosaicLayout"]["tiles"]]
+    (found,) = [tile for tile in tiles if title in (tile.get("title"), tile.get("properties", {}).get("title"))]
+    return found.get("properties") or found["xyChart"]
+
+
+def test_beside_the_hosts_there_is_the_mean_of_the_fleet_however_large_it_is(document):
+    *_, fleet = graph(document, "cloudwatch", "GPU utilization")["metrics"]
+    assert fleet == [{
+        "expression": 'SELECT AVG("gpu.utilization") FROM SCHEMA("Chipwatch", "gpu", "instance_id")',
+        "id": "q1", "period": 60, "label": "mean of the fleet",
+    }]  # fmt: skip
+    reducers = {
+        line["timeSeriesQuery"]["timeSeriesFilter"]["aggregation"].get("crossSeriesReducer"): line.get("legendTemplate")
+        for line in graph(document, "google", "GPU utilization")["dataSets"]
+    }
+    assert reducers == {
+        None: None, "REDUCE_MEAN": "fleet, mean: gpu.utilization",
+        "REDUCE_PERCENTILE_95": "fleet, 95th percentile: gpu.utilization",
+    }  # fmt: skip
+
+
+def test_graphs_of_several_metrics_and_counters_have_no_mean(document):
+    for title in ("Memory", "Disk throughput"):
+        assert "SELECT" not in str(graph(document, "cloudwatch", title))
+        assert "REDUCE_MEAN" not in str(graph(document, "google", title))
+
+
+def test_the_threshold_of_an_alarm_is_a_line_of_its_graph(document):
+    drawn = graph(document, "cloudwatch", "Disk utilization")
+    assert drawn["annotations"] == {"horizontal": [{"label": "Disk nearly full", "value": 90.0}]}
+    drawn = graph(document, "cloudwatch", "Disk utilization", thresholds={"disk-full": 80.0})
+    assert drawn["annotations"]["horizontal"][0]["value"] == 80.0
+    (limit,) = graph(document, "google", "Disk utilization")["thresholds"]
+    assert limit["value"] == 90.0
+    assert "annotations" not in graph(document, "cloudwatch", "Memory")
+
+
+def test_the_note_says_up_to_how_many_hosts_everything_is_shown(document):
+    flags = {"common_dims": ["instance_id"], "region": "us-east-1"}
+    first, *_ = document("cloudwatch", flags, families=("gpu",))["widgets"]
+    each, hosts = re.search(
+        r"has ([\d,]+) here, so all are shown of up to (\d+) hosts", first["properties"]["markdown"]
+    ).groups()
+    assert int(hosts) == 2500 // int(each)
+    first, *_ = document("cloudwatch", {**flags, "level": "all"}, families=("gpu",), devices=400)["widgets"]
+    assert "so some of a single host are left out" in first["properties"]["markdown"]
