@@ -59,6 +59,8 @@ module "ec2" {
   namespace                   = var.namespace
   dimensions                  = local.dimensions
   level                       = var.level
+  extras                      = var.ec2.extras
+  sinks                       = var.ec2.sinks
   config                      = var.ec2.config
   wheelhouse                  = var.ec2.wheelhouse
   sums_sha256                 = var.ec2.sums_sha256
@@ -89,6 +91,7 @@ module "ecs" {
   daemon_dimensions    = local.dimensions
   sidecar_dimensions   = local.senders == "sidecar" ? local.dimensions : null
   level                = var.level
+  prometheus_port      = var.ecs.prometheus_port
   environment          = var.ecs.environment
   secrets              = var.ecs.secrets
   tags                 = var.tags
