@@ -12,8 +12,7 @@ import bcrypt
 import pytest
 import yaml
 
-from sinks.prometheus.answer import TYPES
-from sinks.prometheus.page import Format
+from sinks.prometheus.answer import TEXT
 from tests.certificates import Authority
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 
@@ -79,7 +78,7 @@ def test_promtool_has_nothing_to_say_of_the_page(programs, agent, until, names):
         finally:
             connection.close()
 
-    page = until(lambda: (body := scraped(TYPES[Format.TEXT])) and b"cpu" in body and body)
+    page = until(lambda: (body := scraped(TEXT)) and b"cpu" in body and body)
     done = subprocess.run([programs / "promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     lint = [line for line in done.stderr.decode().splitlines() if not line.startswith("node_")]  # names of theirs
     assert (done.returncode in (0, 3), lint) == (True, [])
