@@ -21,7 +21,7 @@ class DeviceProcess(NamedTuple):
 
 
 class DeviceActivity(NamedTuple):
-    """What a device, or a part of one that runs processes, did since its last reading; for processors, not for sinks."""
+    """What a device, or a part of one that runs processes, did since its last reading: for processors alone."""
 
     dims: Dimensions
     """Those of the device's points."""
@@ -114,8 +114,9 @@ class Collector(Protocol):
         """Return what else processors need and no sink is to see; asked after `collect` if a processor needs it."""
         return ()
 
-    def follow(self, pids: Collection[int]) -> None:
+    def follow(self, pids: Collection[int]) -> None:  # noqa: ARG002  # for those who implement it
         """Take the pids that other collectors listed in this tick; called on the clock's thread if `follows`."""
+        return
 
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""
