@@ -29,7 +29,7 @@ class Holding(NamedTuple):
     blind: bool = False
     """Its processes cannot be known."""
     ran: int | None = None
-    """When a kernel last ran while a process of it was there, or None."""
+    """When a kernel last ran while a process of it was there, at first when that came; None without one."""
 
 
 class Reading(NamedTuple):
@@ -50,9 +50,11 @@ def following(before: Reading | None, now: Reading) -> Reading:
     holders = {}
     for key, holding in now.holders.items():
         known = before.holders.get(key) if before else None
-        ran = known.ran if known else None
+        ran = now.moment if holding.present else None
         if holding.present and now.active:
             ran = now.moment - now.idle
+        elif known and known.ran is not None:
+            ran = known.ran
         holders[key] = holding._replace(since=known.since if known else min(holding.since, now.moment), ran=ran)
     return now._replace(holders=holders)
 
