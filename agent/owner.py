@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agent.datapoint import Dimensions
@@ -62,33 +63,41 @@ class GroupUse(NamedTuple):
     """Usage of a job's cgroup since its creation; None where the kernel does not tell."""
 
     owner: Owner
-    cpu: int | None
-    """CPU time in ns."""
-    cpus: float | None
+    cpu: float | None = None
+    """CPU time in seconds."""
+    cores: float | None = None
     """CPUs that it may use."""
-    periods: int | None
+    periods: int | None = None
     """Periods of its CPU quota."""
-    throttled: int | None
+    throttled: int | None = None
     """Periods in which the quota held it back."""
-    io_some: int | None
-    """Time in which some of its tasks waited for I/O, in microseconds."""
-    memory_full: int | None
-    """Time in which all of its tasks waited for memory, in microseconds."""
-    memory_max: int | None
+    io_some: float | None = None
+    """Seconds in which some of its tasks waited for I/O."""
+    memory_full: float | None = None
+    """Seconds in which all of its tasks waited for memory."""
+    memory_max: int | None = None
     """The most memory that it had, in bytes."""
-    swap: int | None
+    swapped: int | None = None
     """Bytes in swap now."""
-    oom_kills: int | None
-    blocked: int
-    """Processes in an uninterruptible wait now."""
+    oom_kills: int | None = None
+    blocked: bool = False
+    """Whether a process of it on an accelerator is in an uninterruptible wait."""
+    since: int | None = None
+    """When the oldest process began that was seen in it (ns since the epoch)."""
 
 
 class JobFacts(NamedTuple):
     """What one reading of the collector `jobs` found."""
 
-    owners: dict[int, Owner]
+    moment: int
+    """Of the reading, in monotonic ns."""
+    owners: Mapping[int, Owner]
     """The owner of each followed process that is known, by pid."""
-    allocations: tuple[Allocation, ...]
-    uses: tuple[GroupUse, ...]
-    missing: dict[str, str]
+    allocations: Sequence[Allocation]
+    uses: Sequence[GroupUse]
+    cpu: Mapping[int, float]
+    """CPU seconds of each followed process whose job has no cgroup, by pid."""
+    blocked: frozenset[int]
+    """Those of them that are in an uninterruptible wait."""
+    missing: Mapping[str, str]
     """What could not be known, and why."""
