@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agent.collector import Collector, DeviceProcess
+from agent.collector import Collector, DeviceActivity, DeviceProcess
 from agent.commands.top.machine import Process, device_of
 from agent.config.instances import build_collectors, build_processors
 from agent.config.options import Config
@@ -43,7 +43,7 @@ class Watched(Collector):
     """A collector that is asked for models and processes, too, on its own thread."""
 
     def __init__(self, inner: Collector) -> None:
-        self._inner, self.metrics = inner, inner.metrics
+        self._inner, self.metrics, self.follows = inner, inner.metrics, getattr(inner, "follows", False)
         self.device_processes: list[DeviceProcess] | None = None
         self.device_models: Mapping[Dimensions, str] = {}
 
@@ -58,6 +58,26 @@ class Watched(Collector):
         found = getattr(self._inner, "processes", lambda: None)()
         self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
         yield from self._inner.collect(at)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes of this tick."""
+        return self.device_processes
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Ask for the activity."""
+        return getattr(self._inner, "activity", tuple)()
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Ask for the names of the devices."""
+        return getattr(self._inner, "names", dict)()
+
+    def facts(self) -> Iterable[object]:
+        """Ask for other facts."""
+        return getattr(self._inner, "facts", tuple)()
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Pass on what other collectors listed."""
+        self._inner.follow(pids)
 
     def close(self) -> None:
         """Close the collector."""
