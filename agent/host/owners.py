@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from agent.host.process_tree import SECOND, ProcTree, parse_stat
 from agent.host.procfs import boot_time
@@ -56,22 +56,6 @@ DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 
-class Places(Protocol):
-    """Where the host's files are mounted."""
-
-    @property
-    def proc(self) -> Path:
-        """The host's /proc."""
-
-    @property
-    def root(self) -> Path:
-        """The host's /; of it only etc/passwd is read."""
-
-    @property
-    def logs(self) -> Path:
-        """The host's /var/log, which has the names of pods."""
-
-
 class Process(NamedTuple):
     """A process as it was first seen."""
 
@@ -109,9 +93,9 @@ def parse(path: str) -> Owner | None:
 class Owners:
     """Finds owners of processes, and remembers those of processes that still run."""
 
-    def __init__(self, places: Places) -> None:
-        """Take where the host's files are; read nothing yet."""
-        self._proc, self._root, self._logs = places.proc, places.root, places.logs
+    def __init__(self, proc: Path, root: Path, logs: Path) -> None:
+        """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
+        self._proc, self._root, self._logs = proc, root, logs
         self._known: dict[int, Process] = {}
         """By pid, the one that was asked for last at the end."""
         self._users: dict[str, str] = {}
@@ -125,7 +109,7 @@ class Owners:
 
     def owner(self, pid: int) -> Owner | None:
         """Return the owner of a process that a driver named; None where /proc does not have the machine's pids."""
-        if not self._has_host_pids:
+        if not self.has_host_pids:
             self.missing["pids"] = (
                 f"{self._proc} does not have the machine's process ids, which drivers report: share them"
                 " (hostPID: true in Kubernetes, --pid=host in Docker)"
@@ -152,7 +136,7 @@ class Owners:
         return process
 
     @cached_property
-    def _has_host_pids(self) -> bool:
+    def has_host_pids(self) -> bool:
         """Whether /proc is that of the machine's initial PID namespace."""
         if read(self._proc / "2/stat").startswith(KTHREADD):
             return True
