@@ -120,7 +120,7 @@ class Collector(Protocol):
 
     def follow(self, pids: Collection[int]) -> None:
         """Take the pids that other collectors listed in this tick; called on the clock's thread if `follows`."""
-        return
+        del pids
 
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""

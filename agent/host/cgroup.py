@@ -203,9 +203,8 @@ def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[
         below = Path(path)
         # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
         above = root.count("..") - below.parts.count("..")
-        if (
-            ".." in below.parts and below.name != ".." and above > 0
-        ):  # the names of the folders between both are not known
+        # The names of the folders between both are not known.
+        if ".." in below.parts and below.name != ".." and above > 0:
             tail = (glob.escape(part) for part in below.parts if part not in ("/", ".."))
             own = next(point.glob("/".join((*("*",) * above, *tail))), point / "..")
             below = own.relative_to(point)
