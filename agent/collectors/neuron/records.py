@@ -227,6 +227,6 @@ def on_cores(pid: int, report: Mapping[str, Any]) -> Iterator[DeviceProcess]:
         core, size = cores.get(key), sizes.get(key)
         numbers = [value for value in size.values() if type(value) in (int, float)] if isinstance(size, dict) else []
         share = core.neuroncore_utilization if isinstance(core, Core) else None
-        works = type(share) in (int, float) and share > 0
+        works = isinstance(share, int | float) and share > 0
         if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
             yield DeviceProcess(Dimensions(neuron_core=key), pid, float(sum(numbers)) if numbers else None)
