@@ -9,7 +9,7 @@ from agent.collector import DeviceProcess
 from agent.collectors.neuron import metrics, schema
 from agent.collectors.neuron.groups import Entry, Groups
 from agent.collectors.neuron.machine import Machine
-from agent.collectors.neuron.schema import INDEX, LARGEST_TOTAL, MAX_NAMES, Core, Group, Reader, Record, Runtime
+from agent.collectors.neuron.schema import INDEX, LARGEST, LARGEST_TOTAL, MAX_NAMES, Core, Group, Reader, Record, Runtime
 from agent.collectors.neuron.series import Row, Series, Values
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.host.supervised_process import quoted
@@ -225,7 +225,8 @@ def on_cores(pid: int, report: Mapping[str, Any]) -> Iterator[DeviceProcess]:
     cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))
     for key in sorted(cores.keys() | sizes.keys()):
         core, size = cores.get(key), sizes.get(key)
-        numbers = [value for value in size.values() if type(value) in (int, float)] if isinstance(size, dict) else []
+        values = size.values() if isinstance(size, dict) else ()
+        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= LARGEST]
         share = core.neuroncore_utilization if isinstance(core, Core) else None
         works = isinstance(share, int | float) and share > 0
         if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
