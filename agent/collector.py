@@ -21,7 +21,7 @@ class DeviceProcess(NamedTuple):
 
 
 class DeviceActivity(NamedTuple):
-    """What a device, or a part of one that runs processes, did since its last reading: for processors alone."""
+    """What a device, or a part of one that runs processes, did since its last reading; for processors only."""
 
     dims: Dimensions
     """Those of the device's points."""
@@ -106,6 +106,10 @@ class Collector(Protocol):
         """Return the processes of all devices, None if the driver lists none; asked after `collect` if needed."""
         return None
 
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each device by the names that schedulers use: index, UUID, PCI address."""
+        return {}
+
     def activity(self) -> Iterable[DeviceActivity]:
         """Return what each device did since the last call; asked after `collect` if a processor needs it."""
         return ()
@@ -114,9 +118,9 @@ class Collector(Protocol):
         """Return what else processors need and no sink is to see; asked after `collect` if a processor needs it."""
         return ()
 
-    def follow(self, pids: Collection[int]) -> None:  # noqa: ARG002  # for those who implement it
+    def follow(self, pids: Collection[int]) -> None:
         """Take the pids that other collectors listed in this tick; called on the clock's thread if `follows`."""
-        return
+        del pids
 
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""

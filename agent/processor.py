@@ -38,9 +38,9 @@ class Processor(Protocol):
         """Return what a restart of the agent is not to lose; kept on disk each minute if `needs_facts`."""
         return None
 
-    def restore(self, saved: bytes) -> None:  # noqa: ARG002  # for those who implement it
+    def restore(self, saved: bytes) -> None:
         """Take what an earlier process saved; raise ValueError if it cannot be read."""
-        return
+        del saved
 
     def answer(self) -> Mapping[str, Any]:
         """Return what `agent NAME` shows of a running agent, as JSON; called on the status socket's thread."""

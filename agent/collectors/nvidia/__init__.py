@@ -88,6 +88,10 @@ class NvidiaCollector(Collector):
         """Return what all GPUs did since the last call."""
         return self._gpus.activity() if self._gpus else ()
 
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each GPU and instance by the names that schedulers use."""
+        return self._gpus.names() if self._gpus else {}
+
     def describe(self) -> str:
         """Return the GPU models, the driver version, and how the process tree was found."""
         return self._gpus.describe() if self._gpus else ""

@@ -97,7 +97,8 @@ class Instance(Part):
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
-        number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        """The driver's number of the GPU instance; None: not known."""
         if number is not None:
             self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
 

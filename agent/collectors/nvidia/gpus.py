@@ -128,6 +128,15 @@ class Gpus:
             with suppress(Lost):  # the next reading reports it
                 yield from self._activity[uuid].read(self._clock())
 
+    def names(self) -> dict[str, Dimensions]:
+        """Return the dimensions of GPUs and instances by index, UUID, device file and number of the GPU instance."""
+        found: dict[str, Dimensions] = {}
+        for uuid, gpu in self._gpus.items():
+            found |= dict.fromkeys((uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"), gpu.dims)
+            for name, part in gpu.instances.items():
+                found |= dict.fromkeys((name, f"{gpu.number}.{part.number}"), part.dims)
+        return found
+
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""
         models = Counter(gpu.model for gpu in self._gpus.values())
