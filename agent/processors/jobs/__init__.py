@@ -250,7 +250,8 @@ class JobsProcessor(Processor):
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
-        charged = sum(sum(account.times.values()) for account in self._ledger.accounts.values())
+        ledger = self._ledger
+        charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
         return charged / SECOND, sum(device.allocated for device in self._devices.values()) / SECOND
 
     def _answers(self) -> Iterator[dict[str, Any]]:

@@ -56,6 +56,8 @@ class Ledger:
         self._most = most
         self.accounts: dict[Key, Account] = {}
         self._live: set[Key] = set()
+        self.forgotten = 0
+        """Time (ns) charged in accounts that are no longer kept."""
 
     def account(self, owner: Owner, at: int) -> Account:
         """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
@@ -77,7 +79,7 @@ class Ledger:
         past = sorted((one.seen, key) for key, one in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
-                del self.accounts[key]
+                self.forgotten += sum(self.accounts.pop(key).times.values())
         return [self.accounts[key] for key in over]
 
     def holding(self) -> list[Account]:
