@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from agent.datapoint import Datapoint, Dimensions
-from agent.owner import Allocation, JobFacts
+from agent.owner import Allocation, JobFacts, Owner
 from agent.processor import Processor
 from agent.processors.jobs.accounting import SECOND, STATES, Key
 from agent.processors.jobs.causes import COMPUTE
@@ -117,7 +118,7 @@ class JobsProcessor(Processor):
         for activity in reading.activity or _from_points(reading, values):
             place = place_of(activity.dims)
             answered.add(place)
-            device = self._devices.setdefault(place, Device(activity.dims))
+            device = self._devices.get(place) or self._devices.setdefault(place, Device(activity.dims))
             places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
             mine = [process for one in places for process in processes.get(one, ())]
             use = Use(
@@ -185,13 +186,13 @@ class JobsProcessor(Processor):
                 gpus[id(account), held.source] = gpus.get((id(account), held.source), 0.0) + device.slices
         with_user, price = "user" in self._config.dimensions, self._config.dollars_per_hour
         for number, account in live.items():
-            dims = account.owner.dims(user=with_user)
+            dims = _dims_of(account.owner, with_user)
             for (whose, source), count in gpus.items():
                 if whose == number:
-                    yield GPUS.point(at, count, dims | {"source": source})
+                    yield GPUS.point(at, count, _with(dims, "source", source))
             for state, spent in account.times.items():
                 start = account.starts[state]
-                yield GPU_TIME.point(at, spent / SECOND, dims | {"state": state}, start_time=start)
+                yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=start)
             if account.memory:
                 yield MEMORY.point(at, account.memory, dims)
             if account.times:
@@ -208,7 +209,7 @@ class JobsProcessor(Processor):
             for metric, key, spent in ((IDLE, "cause", device.idle), (BUSY, "kind", device.busy)):
                 for what, time_spent in spent.items():
                     start = self._starts.setdefault((place, what), self._before)
-                    yield metric.point(at, time_spent / SECOND, device.dims | {key: what}, start_time=start)
+                    yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
     def saved(self) -> bytes:
         """Return the ledger as JSON."""
@@ -274,6 +275,16 @@ class JobsProcessor(Processor):
             "users": [*dict.fromkeys(account.owner.user for account in accounts if account.owner.user)],
             "state": device.state, "cause": device.cause, "seconds_since_kernel": idle,
         }  # fmt: skip
+
+
+@lru_cache(maxsize=1000)
+def _dims_of(owner: Owner, with_user: bool) -> Dimensions:  # noqa: FBT001  # a key of the cache
+    return owner.dims(user=with_user)
+
+
+@lru_cache(maxsize=10_000)
+def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
+    return dims | {key: value}
 
 
 def _order(item: tuple[Place, Device]) -> list[tuple[str, int, str]]:

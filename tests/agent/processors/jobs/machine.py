@@ -41,7 +41,11 @@ class Machine:
     def use(self, owner, seconds=TICK, **rates):
         """Return the usage of a job's cgroup that grew by rates since the last call."""
         total = self.totals.setdefault(owner, {"cpu": 0.0, "io_some": 0.0, "memory_full": 0.0, "swapped": 0})
-        for name, rate in (("cpu", rates.get("cpu", 0)), ("io_some", rates.get("io", 0)), ("memory_full", rates.get("memory", 0))):
+        for name, rate in (
+            ("cpu", rates.get("cpu", 0)),
+            ("io_some", rates.get("io", 0)),
+            ("memory_full", rates.get("memory", 0)),
+        ):
             total[name] += rate * seconds
         total["swapped"] += rates.get("swap", 0)
         total["periods"] = total.get("periods", 0) + 50

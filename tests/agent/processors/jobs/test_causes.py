@@ -23,8 +23,13 @@ def replay(told):
     given = [Allocation(gpu, one, "mapping") for one in jobs] if told.get("hidden") or not owners else []
 
     def tick(active, **more):
-        uses = [machine.use(one, **(told if n == len(jobs) - 1 else {"cpu": 1.0, "cores": 16})) for n, one in enumerate(jobs)]
-        machine.tick(listed, {gpu: {"active": active, **more}}, owners=shown, allocations=given, uses=uses, points=points)
+        uses = [
+            machine.use(one, **(told if n == len(jobs) - 1 else {"cpu": 1.0, "cores": 16}))
+            for n, one in enumerate(jobs)
+        ]
+        machine.tick(
+            listed, {gpu: {"active": active, **more}}, owners=shown, allocations=given, uses=uses, points=points
+        )
 
     names = {"gpu.sm.active": "sm", "gpu.tensor.active": "tensor", "gpu.dram.active": "dram"}
     points = [(gpu, name, told[key]) for name, key in names.items() if key in told]

@@ -65,9 +65,7 @@ def reading(seconds, *keys, active=1.0, **more):
 
 
 def seconds(charged):
-    return {
-        (key[2], state): time / SECOND for key, states in charged.items() for state, time in states.items()
-    }
+    return {(key[2], state): time / SECOND for key, states in charged.items() for state, time in states.items()}
 
 
 def test_a_job_that_came_counts_from_its_start_and_the_gap_is_unseen():

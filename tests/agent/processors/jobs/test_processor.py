@@ -20,7 +20,9 @@ IDLE = {"active": 0.0}
 
 def spent(machine, number):
     """Return the seconds by state of a job."""
-    times = [point for point in machine.points if point.metric.name == "job.gpu.time" and point.dims["job"] == str(number)]
+    times = [
+        point for point in machine.points if point.metric.name == "job.gpu.time" and point.dims["job"] == str(number)
+    ]
     return {point.dims["state"]: point.value for point in times}
 
 

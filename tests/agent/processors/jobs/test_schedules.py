@@ -177,7 +177,9 @@ def test_heat_takes_its_share_of_the_busy_time_and_a_power_cap_takes_none(replay
     assert found["busy"] == pytest.approx(0.7 * HALF_HOUR, rel=0.02)
 
 
-@pytest.mark.parametrize(("reasons", "throttled"), [(0x04, False), (0x80, True), (0x20, True), (0x08, True), (0x01, False)])
+@pytest.mark.parametrize(
+    ("reasons", "throttled"), [(0x04, False), (0x80, True), (0x20, True), (0x08, True), (0x01, False)]
+)
 def test_without_counters_the_reasons_of_low_clocks_tell_a_throttle(replay, reasons, throttled):
     machine = replay()
     machine.driver.gpus[0]["field"]["75"] = None
