@@ -9,7 +9,17 @@ from agent.collector import DeviceProcess
 from agent.collectors.neuron import metrics, schema
 from agent.collectors.neuron.groups import Entry, Groups
 from agent.collectors.neuron.machine import Machine
-from agent.collectors.neuron.schema import INDEX, LARGEST, LARGEST_TOTAL, MAX_NAMES, Core, Group, Reader, Record, Runtime
+from agent.collectors.neuron.schema import (
+    INDEX,
+    LARGEST,
+    LARGEST_TOTAL,
+    MAX_NAMES,
+    Core,
+    Group,
+    Reader,
+    Record,
+    Runtime,
+)
 from agent.collectors.neuron.series import Row, Series, Values
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.host.supervised_process import quoted

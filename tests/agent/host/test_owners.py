@@ -228,7 +228,9 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
 @contextmanager
 def job_cgroup():
     """Yield the folder of a task of a Slurm job in a real cgroup, or None where none can be made."""
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    points = [
+        line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line
+    ]
     number = str(uuid.uuid4().int % 10**9)
     for point in points:
         top = Path(point) / f"chipwatch-test-{number}"
