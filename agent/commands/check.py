@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.commands.advisors import advisor_of
-from agent.commands.wanted import absent, check_places
+from agent.commands.wanted import absent, check_places, owner_of_watched
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
 from agent.config.load import asked_collectors
@@ -60,7 +60,9 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for derivation in derivations:
         yield _processor_line(derivation)
-    identity = Identity(config.common_dims, config.dims, sources(os.environ, config.sys), hints(config))
+    identity = Identity(
+        config.common_dims, config.dims, sources(os.environ, config.sys, owner_of_watched(config)), hints(config)
+    )
     identity_lines = [*_identity_lines(identity, config)]
     machine.update(identity.known() or {})
     for name, sink in sinks.items():

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
 from agent.collector import Collector
 from agent.collectors.jobs.group import Group
-from agent.datapoint import Datapoint, counter, gauge
-from agent.errors import PartlyCollected, Unavailable
+from agent.collectors.jobs.slurm import SlurmJobs
+from agent.datapoint import Datapoint, Level, counter, gauge
+from agent.errors import Unavailable
 from agent.host import cgroup
 from agent.host.allocations import Allocations
 from agent.host.owners import Owners, read
 from agent.host.process_tree import ProcTree, parse_stat
-from agent.owner import SLURM, Allocation, GroupUse, JobFacts, Owner
+from agent.owner import Allocation, GroupUse, JobFacts, Owner
 
-CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", dims=("job",))
-MEMORY_MAX: Final = gauge("job.memory.max", "By", "The most memory that the job had on this machine.", dims=("job",))
-OOM_KILLS: Final = counter("job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", dims=("job",))
+CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
+MEMORY_MAX: Final = gauge(
+    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",)
+)
+OOM_KILLS: Final = counter(
+    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",)
+)
 
-REFRESH: Final = 60 * 10**9
-"""Interval (ns) between searches for the folders in which Slurm has its jobs."""
-MAX_SLURMDS: Final = 64
-MAX_ENTRIES: Final = 4096
-"""Entries that are read of a folder of jobs."""
 PROCESSES: Final = 8
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a cgroup of their own whose CPU time is read in each tick."""
-SLURM_FOLDERS: Final = "system.slice/*slurmstepd.scope", "slurm*/uid_*"
-"""Where Slurm has its jobs in cgroup v2, and in v1."""
-TASKS: Final = "step_*/user/task_*", "step_*/task_*", "step_*"
-"""Where a job's processes are, below its folder."""
-MAX_STEPS: Final = 16
-"""Tasks of a Slurm job that are asked what they know of it."""
 BLOCKED: Final = "D"
 """State of a process in an uninterruptible wait."""
 
@@ -83,12 +74,9 @@ class JobsCollector(Collector):
         self._pids: tuple[int, ...] = ()
         self._groups: dict[str, Group] = {}
         """By the cgroup's path."""
-        self._granted: dict[str, set[str]] = {}
-        """Devices that the environment of a job's steps names, by the cgroup's path."""
-        self._folders: list[tuple[Path, str]] = []
-        self._due = 0
         self._left_out = 0
         self._owners: Owners | None = None
+        self._slurm: SlurmJobs | None = None
         self._allocations: Allocations | None = None
         self._facts: JobFacts | None = None
 
@@ -99,8 +87,8 @@ class JobsCollector(Collector):
         if not (config.proc / "self/cgroup").exists():
             raise Unavailable(f"{config.proc}/self/cgroup is absent: jobs are found on Linux only")
         self._owners = Owners(config.proc, config.root, config.logs or config.root / "var/log")
+        self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
         self._allocations = Allocations(config.root, config.mapping, config.kubelet)
-        self._due = 0
 
     def follow(self, pids: Collection[int]) -> None:
         """Take the pids that accelerators' drivers list."""
@@ -116,13 +104,15 @@ class JobsCollector(Collector):
         granted = allocations.read()
         if not granted and not allocations.source:
             granted = self._by_environment(found)
+        known = {group.owner.key: group.owner for group in self._groups.values()}
+        granted = [one._replace(owner=known.get(one.owner.key, one.owner)) for one in granted]
         cpu, blocked, waiting = self._states(found)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         missing = owners.missing | allocations.missing
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         self._facts = JobFacts(self._clock(), found, granted, uses, cpu, blocked, missing)
-        for use in uses:
+        for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
             dims = use.owner.dims(user="user" in self._config.dimensions)
             if use.cpu is not None:
                 yield CPU_TIME.point(at, use.cpu, dims, start_time=use.since)
@@ -130,8 +120,6 @@ class JobsCollector(Collector):
                 yield MEMORY_MAX.point(at, use.memory_max, dims)
             if use.oom_kills is not None:
                 yield OOM_KILLS.point(at, use.oom_kills, dims, start_time=use.since)
-        if allocations.missing:
-            raise PartlyCollected([*allocations.missing.values()])
 
     def facts(self) -> Iterable[JobFacts]:
         """Return what the last reading found."""
@@ -150,22 +138,13 @@ class JobsCollector(Collector):
             group.close()
         if self._allocations:
             self._allocations.close()
-        self._groups, self._granted = {}, {}
-        self._owners = self._allocations = self._facts = None
+        self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
 
     def _find_groups(self, followed: Collection[Owner], at: int) -> None:
         """Open the cgroups of new jobs, at most `max_jobs`."""
-        assert self._owners is not None
+        assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
-        now = self._clock()
-        is_due, self._due = now >= self._due, now + REFRESH if now >= self._due else self._due
-        if is_due:
-            self._folders = self._find_slurm()
-        for folder, path in self._slurm_jobs():
-            if is_due or path not in self._groups:
-                known = self._ask_steps(folder, path)
-                if path not in self._groups and (known or not self._owners.has_host_pids):
-                    new.setdefault(path, known or Owner(SLURM, path.rpartition("/job_")[2], cgroup=path))
+        new = self._slurm.find(self._clock(), self._groups.keys()) | new
         self._left_out = 0
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
@@ -173,37 +152,12 @@ class JobsCollector(Collector):
             elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
                 self._groups[path] = Group(owner, found, at)
 
-    def _find_slurm(self) -> list[tuple[Path, str]]:
-        """Return the folders of Slurm's jobs, and their paths as in /proc/PID/cgroup."""
-        found: dict[str, Path] = {}
-        for root, point, _ in cgroup.mounts(self._config.proc, self._config.sys):
-            for folder in islice((one for name in SLURM_FOLDERS for one in point.glob(name)), MAX_SLURMDS):
-                found.setdefault(f"{root.rstrip('/')}/{folder.relative_to(point)}", folder)
-        return [(folder, path) for path, folder in found.items()]
-
-    def _slurm_jobs(self) -> Iterator[tuple[Path, str]]:
-        """Yield the folder and the path of each of Slurm's jobs."""
-        for folder, path in self._folders:
-            with suppress(OSError), os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if entry.name.startswith("job_"))
-                yield from ((folder / name, f"{path}/{name}") for name in names)
-
-    def _ask_steps(self, folder: Path, path: str) -> Owner | None:
-        """Return what a process of a Slurm job tells of its owner, and note the devices that each step has."""
-        assert self._owners is not None
-        found: list[Owner] = []
-        for task in islice((one for tasks in TASKS for one in sorted(folder.glob(tasks))), MAX_STEPS):
-            pids = read(task / "cgroup.procs").split(maxsplit=1)
-            process = self._owners.process(int(pids[0])) if pids else None
-            if process and process.owner.cgroup == path:
-                found.append(process.owner)
-                self._granted.setdefault(path, set()).update(process.devices)
-        return max(found, key=lambda owner: (owner.partition, owner.user), default=None)
-
     def _by_environment(self, found: Mapping[int, Owner]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
         assert self._owners is not None
-        granted = {path: (group.owner, {*self._granted.get(path, ())}) for path, group in self._groups.items()}
+        assert self._slurm is not None
+        named = self._slurm.devices
+        granted = {path: (group.owner, {*named.get(path, ())}) for path, group in self._groups.items()}
         for pid, owner in found.items():
             if owner.cgroup in granted and (process := self._owners.process(pid)):
                 granted[owner.cgroup][1].update(process.devices)
@@ -242,5 +196,4 @@ class JobsCollector(Collector):
             return self._groups[path].read(blocked=path in waiting)
         except OSError:
             self._groups.pop(path).close()
-            self._granted.pop(path, None)
             return None

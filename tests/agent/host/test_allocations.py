@@ -197,7 +197,7 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
 def test_an_answer_that_is_malformed_is_told(tmp_path, serve, answer):
     serve(answer)
     source = Kubelet(tmp_path / "kubelet.sock")
-    with pytest.raises(KubeletFailed, match="kubelet.sock"):
+    with pytest.raises(KubeletFailed, match=r"kubelet\.sock"):
         list(source.devices())
     source.close()
 

@@ -96,20 +96,20 @@ def test_a_user_who_is_not_in_the_password_file_is_a_number_until_it_changes(hos
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "uid", "kind", "job", "user"),
+    ("cgroup", "uid", "expected"),
     [
-        ("/user.slice/user-1000.slice/session-3.scope", 1000, "user", "ada", "ada"),
-        ("/", 0, "user", "root", "root"),
-        ("/system.slice/jupyterhub.service", 0, "unit", "jupyterhub.service", "root"),
-        (f"/docker/{CONTAINER}", 1000, "docker", CONTAINER[:12], "ada"),
-        (f"/docker/{CONTAINER}", 0, "docker", CONTAINER[:12], ""),
-        (f"{KUBE}/cri-containerd-{CONTAINER}.scope", 1000, "kubernetes", POD, ""),
+        ("/user.slice/user-1000.slice/session-3.scope", 1000, ("user", "ada", "ada")),
+        ("/", 0, ("user", "root", "root")),
+        ("/system.slice/jupyterhub.service", 0, ("unit", "jupyterhub.service", "root")),
+        (f"/docker/{CONTAINER}", 1000, ("docker", CONTAINER[:12], "ada")),
+        (f"/docker/{CONTAINER}", 0, ("docker", CONTAINER[:12], "")),
+        (f"{KUBE}/cri-containerd-{CONTAINER}.scope", 1000, ("kubernetes", POD, "")),
     ],
 )
-def test_who_owns_a_process_without_slurm(host, cgroup, uid, kind, job, user):
+def test_who_owns_a_process_without_slurm(host, cgroup, uid, expected):
     host.process(41, cgroup, uid=uid)
     owner = host.owners().owner(41)
-    assert (owner.kind, owner.job, owner.user) == (kind, job, user)
+    assert (owner.kind, owner.job, owner.user) == expected
 
 
 def test_a_pod_is_named_by_the_hosts_log_folder(host):
