@@ -40,6 +40,7 @@ class Processor(Protocol):
 
     def restore(self, saved: bytes) -> None:
         """Take what an earlier process saved; raise ValueError if it cannot be read."""
+        del saved
 
     def answer(self) -> Mapping[str, Any]:
         """Return what `agent NAME` shows of a running agent, as JSON; called on the status socket's thread."""

@@ -112,8 +112,13 @@ def _processor_line(derivation: Derivation) -> tuple[bool, str]:
     head = f"processor  {derivation.name:<12}"
     if not derivation.ok:
         return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+    try:
+        with plugins.blamed(plugins.PROCESSORS, derivation.name, "describe fails"):
+            found = f"{derivation.processor.describe()}" if derivation.needs_facts else ""
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
     trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
-    return True, f"{head} ok       {derivation.yielded} series{trouble}"
+    return True, f"{head} ok       {derivation.yielded} series{f': {found}' if found else ''}{trouble}"
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[tuple[bool, str]]:

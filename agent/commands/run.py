@@ -10,12 +10,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.announcements import Announcements
+from agent.commands.kept_state import KeptState
 from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
 from agent.commands.summary import Summary
@@ -248,9 +249,9 @@ def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Id
 
 
 def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
+    """Keep a heartbeat and a status socket for sinks other than standard output; close what is returned at the end."""
     open_now, started = contextlib.ExitStack(), time.monotonic()
-    if not any(route.worker.sink.limits.durable for route in pipeline.routes):
+    if all(getattr(route.worker.sink, "uses_standard_output", False) for route in pipeline.routes):
         return open_now
     assert config.interval is not None
     why_not_ready = partial(_why_not_ready, pipeline, common)
@@ -260,10 +261,14 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
         recent = Recent()
         logging.getLogger().addHandler(recent)
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
+        answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
+            **{one.name: one.processor.answer for one in pipeline.derivations if one.needs_facts},
         }
+        state = KeptState(folder, pipeline.derivations)
+        open_now.callback(state.save)
+        pipeline.after_tick.append(state.look)
         if served := socket.serve(folder, answers):
             open_now.callback(served.close)
     return open_now

@@ -116,7 +116,8 @@ def ask(folder: Path, question: str) -> dict[str, Any]:
     except (OSError, AttributeError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise NoAnswer(
-            f"no agent answers at {path}: {why}; only an agent with a spool does: ask as its user, or give its --spool"
+            f"no agent answers at {path}: {why}; ask as its user, or give its --spool;"
+            " one that only writes to standard output does not answer"
         ) from problem
     except (ValueError, RecursionError) as problem:
         raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem
