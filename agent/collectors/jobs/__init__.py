@@ -128,10 +128,11 @@ class JobsCollector(Collector):
 
     def describe(self) -> str:
         """Return how many jobs there are, who says which devices they have, and what could not be known."""
-        source = self._allocations.source if self._allocations else ""
-        missing = self._facts.missing.values() if self._facts else ()
-        jobs = f"{len(self._groups)} jobs, devices by {source or 'processes only'}"
-        return "; ".join((jobs, *missing))
+        if not self._facts or not self._allocations:
+            return ""
+        by_environment = "their environment" if self._facts.allocations else "processes only"
+        found = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        return "; ".join((found, *self._facts.missing.values()))
 
     def close(self) -> None:
         """Close the files."""

@@ -1,8 +1,10 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -228,6 +230,39 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
             child.wait()
     assert asked.stdout.split() == ["slurm", folder.parents[2].name.removeprefix("job_"), "-", "True"], asked.stderr
     assert (own.kind, own.partition, own.step) == ("slurm", "h100", "0")
+
+
+NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
+UNSHARE = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"]).returncode != 0,
+    reason="needs the right to make a PID namespace",
+)
+
+
+@UNSHARE
+def test_in_another_pid_namespace_the_pids_of_drivers_have_no_owner():
+    program = (
+        "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+        "found = Owners(Path('/proc'), Path('/'), Path('/var/log'))\n"
+        "print(os.getpid(), found.of_drivers([1]), bool(found.process(1)), *found.missing)"
+    )
+    asked = subprocess.run([*NAMESPACE, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == ["1", "{}", "True", "pids"], asked.stderr
+
+
+@UNSHARE
+def test_a_process_in_another_pid_namespace_has_an_owner_by_its_pid_on_the_machine():
+    with subprocess.Popen([*NAMESPACE, "sleep", "60"]) as outer:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text().split() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        inner = int(children.read_text().split()[0])
+        numbers = Path(f"/proc/{inner}/status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+        process = Owners(Path("/proc"), Path("/"), Path("/var/log")).process(inner)
+        os.kill(inner, signal.SIGKILL)
+    assert numbers[-1] == "1"
+    assert process.owner.user
 
 
 @contextmanager
