@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -95,7 +95,7 @@ class Owners:
 
     def __init__(self, proc: Path, root: Path, logs: Path) -> None:
         """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
-        self._proc, self._root, self._logs = proc, root, logs
+        self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
         self._known: dict[int, Process] = {}
         """By pid, the one that was asked for last at the end."""
         self._users: dict[str, str] = {}
@@ -107,21 +107,20 @@ class Owners:
         self.missing: dict[str, str] = {}
         """What could not be known, and why."""
 
-    def owner(self, pid: int) -> Owner | None:
-        """Return the owner of a process that a driver named; None where /proc does not have the machine's pids."""
+    def of_drivers(self, pids: Iterable[int]) -> dict[int, Process]:
+        """Return the processes that drivers named, none where /proc does not have the machine's pids."""
         if not self.has_host_pids:
             self.missing["pids"] = (
                 f"{self._proc} does not have the machine's process ids, which drivers report: share them"
                 " (hostPID: true in Kubernetes, --pid=host in Docker)"
             )
-            return None
-        process = self.process(pid)
-        return process and process.owner
+            return {}
+        return {pid: process for pid in pids if (process := self.process(pid))}
 
     def process(self, pid: int) -> Process | None:
         """Return a process of this /proc with its owner, or None if it has ended."""
         try:
-            status = os.stat(f"{self._proc}/{pid}")  # noqa: PTH116  # faster than a Path
+            status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
         except OSError:
             self._known.pop(pid, None)
             return None
@@ -190,7 +189,7 @@ class Owners:
         except OSError:
             return uid
         if (version := (status.st_ino, status.st_mtime_ns)) != self._version:
-            rows = (line.split(":") for line in os.fsdecode(read(file)).splitlines())
+            rows = (line.split(":") for line in os.fsdecode(read(file, MAX_BYTES)).splitlines())
             self._users, self._version = {row[2]: row[0] for row in rows if len(row) > 2}, version
         return self._users.get(uid, uid)
 
@@ -225,13 +224,18 @@ def _devices(owner: Owner, variables: Mapping[str, str]) -> frozenset[str]:
     return frozenset(word for word in listed.split(",") if DEVICE.fullmatch(word))
 
 
-def read(file: Path) -> bytes:
-    """Return the start of a file, at most MAX_BYTES, or b"" if it cannot be read."""
+def read(file: Path | str, size: int = 1 << 14) -> bytes:
+    """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
     try:
-        with file.open("rb", buffering=0) as opened:
-            return opened.read(MAX_BYTES)
+        opened = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer
     except OSError:
         return b""
+    try:
+        return os.read(opened, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(opened)
 
 
 def _field(lines: bytes, key: bytes) -> bytes:

@@ -96,8 +96,8 @@ class AmdCollector(Collector):
 
         self._slots = self._slots or find_slots(sys)
         found = computing(sys, self._slots)
-        cards = self._cards.values()
-        return [DeviceProcess(one.dims, pid, used) for one in cards for pid, used in found.get(one.slot, {}).items()]
+        used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
+        return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def names(self) -> Mapping[str, Dimensions]:
         """Return the dimensions of each card by its PCI address and its place among the cards."""

@@ -16,7 +16,7 @@ from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import Unavailable
 from agent.host import cgroup
 from agent.host.allocations import Allocations
-from agent.host.owners import Owners, read
+from agent.host.owners import Owners, Process, read
 from agent.host.process_tree import ProcTree, parse_stat
 from agent.owner import Allocation, GroupUse, JobFacts, Owner
 
@@ -28,7 +28,7 @@ OOM_KILLS: Final = counter(
     "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",)
 )
 
-PROCESSES: Final = 8
+PROCESSES: Final = 4
 """Processes of a job whose state is read in each tick."""
 MAX_OTHERS: Final = 256
 """Processes without a cgroup of their own whose CPU time is read in each tick."""
@@ -99,11 +99,12 @@ class JobsCollector(Collector):
         owners, allocations = self._owners, self._allocations
         assert owners is not None
         assert allocations is not None
-        found = {pid: owner for pid in self._pids if (owner := owners.owner(pid))}
+        processes = owners.of_drivers(self._pids)
+        found = {pid: process.owner for pid, process in processes.items()}
         self._find_groups(found.values(), at)
         granted = allocations.read()
         if not granted and not allocations.source:
-            granted = self._by_environment(found)
+            granted = self._by_environment(processes.values())
         known = {group.owner.key: group.owner for group in self._groups.values()}
         granted = [one._replace(owner=known.get(one.owner.key, one.owner)) for one in granted]
         cpu, blocked, waiting = self._states(found)
@@ -127,10 +128,11 @@ class JobsCollector(Collector):
 
     def describe(self) -> str:
         """Return how many jobs there are, who says which devices they have, and what could not be known."""
-        source = self._allocations.source if self._allocations else ""
-        missing = self._facts.missing.values() if self._facts else ()
-        jobs = f"{len(self._groups)} jobs, devices by {source or 'processes only'}"
-        return "; ".join((jobs, *missing))
+        if not self._facts or not self._allocations:
+            return ""
+        by_environment = "their environment" if self._facts.allocations else "processes only"
+        found = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        return "; ".join((found, *self._facts.missing.values()))
 
     def close(self) -> None:
         """Close the files."""
@@ -152,15 +154,14 @@ class JobsCollector(Collector):
             elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
                 self._groups[path] = Group(owner, found, at)
 
-    def _by_environment(self, found: Mapping[int, Owner]) -> list[Allocation]:
+    def _by_environment(self, processes: Iterable[Process]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
-        assert self._owners is not None
         assert self._slurm is not None
         named = self._slurm.devices
         granted = {path: (group.owner, {*named.get(path, ())}) for path, group in self._groups.items()}
-        for pid, owner in found.items():
-            if owner.cgroup in granted and (process := self._owners.process(pid)):
-                granted[owner.cgroup][1].update(process.devices)
+        for process in processes:
+            if process.devices and process.owner.cgroup in granted:
+                granted[process.owner.cgroup][1].update(process.devices)
         # With MIG, Slurm numbers the instances of all GPUs, so that its numbers are not those of the GPUs.
         sliced = any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
         return [
@@ -172,15 +173,15 @@ class JobsCollector(Collector):
 
     def _states(self, found: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
         """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""
-        cpu: dict[int, float] = {}
+        proc, cpu = str(self._config.proc), dict[int, float]()
         blocked, waiting, count = set[int](), set[str](), Counter[str]()
         for pid, owner in found.items():
-            own = "" if owner.cgroup not in self._groups else owner.cgroup
+            own = owner.cgroup if owner.cgroup in self._groups else ""
             count[own] += 1
             if count[own] > (PROCESSES if own else MAX_OTHERS):
                 continue
             try:
-                stat = parse_stat(read(self._config.proc / str(pid) / "stat"))
+                stat = parse_stat(read(f"{proc}/{pid}/stat"))
             except ValueError:
                 continue  # it has ended
             if not own:
@@ -193,7 +194,7 @@ class JobsCollector(Collector):
     def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
         """Return the usage of a cgroup; forget it once it is gone."""
         try:
-            return self._groups[path].read(blocked=path in waiting)
+            return self._groups[path].read(self._clock(), blocked=path in waiting)
         except OSError:
             self._groups.pop(path).close()
             return None

@@ -10,6 +10,8 @@ from agent.host.cgroup import Cgroup, Usage
 from agent.host.procfs import KeptFile
 from agent.owner import GroupUse, Owner
 
+REFRESH: Final = 60 * 10**9
+"""Interval (ns) between readings of the limits, which rarely change."""
 STALL: Final = re.compile(rb"^(some|full) .*\btotal=(\d{1,19})\b", re.MULTILINE)
 """Microseconds of a pressure file: https://docs.kernel.org/accounting/psi.html ."""
 PERIODS: Final = re.compile(rb"^nr_(periods|throttled) (\d{1,19})$", re.MULTILINE)
@@ -33,9 +35,13 @@ class Group:
         self._io = cgroup.kept(unified, "io.pressure", "io.pressure")
         self._pressure = cgroup.kept(unified, "memory.pressure", "memory.pressure")
         self._most = 0
+        self._cores: float | None = None
+        self._due = 0
 
-    def read(self, *, blocked: bool) -> GroupUse:
-        """Return its usage; raise OSError once the cgroup is gone."""
+    def read(self, now: int, *, blocked: bool) -> GroupUse:
+        """Return its usage at `now` (monotonic ns); raise OSError once the cgroup is gone."""
+        if now >= self._due:
+            self._due, self._cores = now + REFRESH, self._group.cpu_quota() or self._group.cpuset()
         cpu, memory = self._usage.cpu().used, self._usage.memory()
         self._most = max(self._most, memory.current if memory else 0)
         peak = _only_number(self._peak)  # since Linux 5.19
@@ -45,7 +51,7 @@ class Group:
         return GroupUse(
             self.owner,
             cpu=None if cpu is None else cpu / 1e9,
-            cores=self._group.cpu_quota() or self._group.cpuset(),
+            cores=self._cores,
             periods=_integer(periods.get(b"periods")),
             throttled=_integer(periods.get(b"throttled")),
             io_some=_stalled(self._io, b"some"),

@@ -44,15 +44,14 @@ class SlurmJobs:
             self._due, self._folders = now + REFRESH, self._find_folders()
         found, jobs = {}, [*self._list()]
         for folder, path in jobs:
-            if not is_due and path in known:
-                continue
-            owner = self._ask(folder, path)
-            if path in known:
-                continue
-            if owner or not self._owners.has_host_pids:  # else the job has no process yet
-                found[path] = owner or Owner(SLURM, path.rpartition("/job_")[2], cgroup=path)
-        paths = {path for _, path in jobs}
-        self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
+            if is_due or path not in known:
+                name = path.rpartition("/")[2]
+                owner = self._ask(folder / name, path)
+                if path not in known and (owner or not self._owners.has_host_pids):  # else it has no process yet
+                    found[path] = owner or Owner(SLURM, name.removeprefix("job_"), cgroup=path)
+        if is_due:
+            paths = {path for _, path in jobs}
+            self.devices = {path: devices for path, devices in self.devices.items() if path in paths}
         return found
 
     def _find_folders(self) -> list[tuple[Path, str]]:
@@ -63,11 +62,11 @@ class SlurmJobs:
         return [(folder, path) for path, folder in found.items()]
 
     def _list(self) -> Iterator[tuple[Path, str]]:
-        """Yield the folder and the path of each job."""
+        """Yield the folder of slurmd and the path of each job."""
         for folder, path in self._folders:
             with suppress(OSError), os.scandir(folder) as entries:
                 names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES) if entry.name.startswith("job_"))
-                yield from ((folder / name, f"{path}/{name}") for name in names)
+                yield from ((folder, f"{path}/{name}") for name in names)
 
     def _ask(self, folder: Path, path: str) -> Owner | None:
         """Return what the processes of a job tell of its owner, and note the devices of each step."""

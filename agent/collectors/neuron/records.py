@@ -21,7 +21,7 @@ from agent.collectors.neuron.schema import (
     Runtime,
 )
 from agent.collectors.neuron.series import Row, Series, Values
-from agent.datapoint import Datapoint, Dimensions, Level
+from agent.datapoint import Datapoint, Level
 from agent.host.supervised_process import quoted
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class Records:
             if not self.reader.failed("a runtime", runtime.error) and runtime.report is not None
         ]
         pids = ((runtime.pid, report) for runtime, report in reports if isinstance(runtime.pid, int))
-        self._processes = self._until, [one for pid, report in pids for one in on_cores(pid, report)]
+        on_cores = [(core, pid, used) for pid, report in pids for core, used in cores_of(report)]
+        found_on = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
+        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in found_on if dims]
         found: dict[str, list[Entry]] = {}
         for runtime, report in reports:
             tag = self._tag(runtime.neuron_runtime_tag)
@@ -225,8 +227,8 @@ class Records:
         self._kept[name] = self._until, list(rows)
 
 
-def on_cores(pid: int, report: Mapping[str, Any]) -> Iterator[DeviceProcess]:
-    """Yield a runtime with each core on which it has memory or works: it lists those of other runtimes with zeros."""
+def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
     counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
     cores = counters.neuroncores_in_use if isinstance(counters, Group) else None
     used = memory.neuron_runtime_used_bytes if isinstance(memory, Group) else None
@@ -240,4 +242,4 @@ def on_cores(pid: int, report: Mapping[str, Any]) -> Iterator[DeviceProcess]:
         share = core.neuroncore_utilization if isinstance(core, Core) else None
         works = isinstance(share, int | float) and share > 0
         if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
-            yield DeviceProcess(Dimensions(neuron_core=key), pid, float(sum(numbers)) if numbers else None)
+            yield key, float(sum(numbers)) if numbers else None

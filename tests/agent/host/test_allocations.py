@@ -1,3 +1,4 @@
+import os
 import socket
 import subprocess
 import sys
@@ -58,6 +59,7 @@ def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
     for name in ("0.lock", "README", ".0.swp", "99999"):
         (mapping / name).write_text("41337\n")
     (mapping / "1").mkdir()
+    os.mkfifo(mapping / "6")
     (mapping / "2").write_bytes(b"\xff\xfe 41337 ../../etc\n" + b"9" * 100)
     (mapping / "3").write_text("\n".join(map(str, range(1, 10_000))))
     (mapping / "4").symlink_to(tmp_path / "missing")

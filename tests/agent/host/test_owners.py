@@ -1,8 +1,10 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,6 +65,11 @@ class Host:
         return Owners(self.proc, self.folder, self.folder / "var/log")
 
 
+def owner_of(found: Owners, pid: int):
+    process = found.of_drivers([pid]).get(pid)
+    return process and process.owner
+
+
 @pytest.fixture
 def host(tmp_path):
     return Host(tmp_path)
@@ -71,7 +78,7 @@ def host(tmp_path):
 def test_a_process_of_slurm_has_its_users_name_its_partition_and_its_start(host):
     host.process(41, SLURM_JOB, began=1000, SLURM_JOB_PARTITION="h100", SLURM_JOB_GPUS="2,3", SECRET="x")
     found = host.owners()
-    owner = found.owner(41)
+    owner = owner_of(found, 41)
     assert (owner.kind, owner.job, owner.step, owner.user, owner.partition) == ("slurm", "7", "batch", "ada", "h100")
     assert owner.since == 1_700_000_000 * 10**9 + 1000 * 10**9 // os.sysconf("SC_CLK_TCK")
     assert found.process(41).devices == {"2", "3"}
@@ -89,10 +96,10 @@ def test_a_step_does_not_have_the_gpus_that_it_inherits_from_the_jobs_first_node
 def test_a_user_who_is_not_in_the_password_file_is_a_number_until_it_changes(host):
     host.process(41, SLURM_JOB, uid=1001)
     found = host.owners()
-    assert found.owner(41).user == "1001"
+    assert owner_of(found, 41).user == "1001"
     host.write("etc/passwd", "grace:x:1001:1001::/home/grace:/bin/sh\n")
     host.process(42, SLURM_JOB, uid=1001)
-    assert found.owner(42).user == "grace"
+    assert owner_of(found, 42).user == "grace"
 
 
 @pytest.mark.parametrize(
@@ -108,19 +115,19 @@ def test_a_user_who_is_not_in_the_password_file_is_a_number_until_it_changes(hos
 )
 def test_who_owns_a_process_without_slurm(host, cgroup, uid, expected):
     host.process(41, cgroup, uid=uid)
-    owner = host.owners().owner(41)
+    owner = owner_of(host.owners(), 41)
     assert (owner.kind, owner.job, owner.user) == expected
 
 
 def test_a_pod_is_named_by_the_hosts_log_folder(host):
     host.process(41, f"{KUBE}/cri-containerd-{CONTAINER}.scope", NVIDIA_VISIBLE_DEVICES="GPU-5a, all ,void")
     found = host.owners()
-    assert found.owner(41).job == POD
+    assert owner_of(found, 41).job == POD
     assert "mount the host's /var/log" in found.missing["pods"]
     host.write(f"var/log/pods/team-a_train-0_{POD}/main/0.log", "")
     host.write(f"var/log/containers/train-0_team-a_main-{CONTAINER}.log", "")
     found = host.owners()
-    owner = found.owner(41)
+    owner = owner_of(found, 41)
     assert (owner.namespace, owner.pod, owner.container, owner.job) == ("team-a", "train-0", "main", "train-0")
     assert dict(owner.dims()) == {"job": "train-0", "namespace": "team-a"}
     assert found.process(41).devices == {"GPU-5a"}
@@ -131,46 +138,46 @@ def test_a_pod_that_comes_later_is_looked_up_once(host):
     host.write(f"var/log/pods/team-a_train-0_{POD}/main/0.log", "")
     host.process(41, f"{KUBE}/cri-containerd-{CONTAINER}.scope")
     found = host.owners()
-    assert found.owner(41).pod == "train-0"
+    assert owner_of(found, 41).pod == "train-0"
     later = POD.replace("4415", "5526")
     host.write(f"var/log/pods/team-b_serve_{later}/main/0.log", "")
     host.process(42, f"{KUBE}/cri-containerd-{CONTAINER}.scope".replace("4415", "5526").replace("713a", "813a"))
-    assert dict(found.owner(42).dims()) == {"job": "serve", "namespace": "team-b"}
+    assert dict(owner_of(found, 42).dims()) == {"job": "serve", "namespace": "team-b"}
 
 
 def test_a_pid_that_is_used_again_has_another_owner(host):
     host.process(41, SLURM_JOB)
     found = host.owners()
-    assert found.owner(41).job == "7"
+    assert owner_of(found, 41).job == "7"
     (host.proc / "41").rename(host.proc / "gone")
-    assert found.owner(41) is None
+    assert owner_of(found, 41) is None
     host.process(41, SLURM_JOB.replace("job_7", "job_8"))
-    assert found.owner(41).job == "8"
+    assert owner_of(found, 41).job == "8"
     (host.proc / "41").rename(host.proc / "gone2")  # and without a tick in between
     host.process(41, SLURM_JOB.replace("job_7", "job_9"))
-    assert found.owner(41).job == "9"
+    assert owner_of(found, 41).job == "9"
 
 
 def test_a_process_that_still_runs_is_read_once(host):
     host.process(41, SLURM_JOB)
     found = host.owners()
-    first = found.owner(41)
+    first = owner_of(found, 41)
     host.write("proc/41/cgroup", "0::/\n")
-    assert found.owner(41) is first
+    assert owner_of(found, 41) is first
 
 
 def test_the_most_important_kind_of_several_hierarchies_counts(host):
     host.process(41, "/")
     lines = f"4:memory:/docker/{CONTAINER}\n3:cpu:/slurm/uid_1000/job_9/step_0/task_0\n0::/system.slice/a.service\n"
     host.write("proc/41/cgroup", lines)
-    assert host.owners().owner(41).job == "9"
+    assert owner_of(host.owners(), 41).job == "9"
 
 
 def test_pids_of_drivers_have_no_owner_where_proc_is_not_the_machines(host):
     host.process(41, SLURM_JOB)
     host.write("proc/2/stat", "2 (sh) S 1 1\n")
     found = host.owners()
-    assert found.owner(41) is None
+    assert owner_of(found, 41) is None
     assert "hostPID" in found.missing["pids"]
     assert found.process(41).owner.job == "7", "a process of this /proc itself is known"
 
@@ -180,7 +187,7 @@ def test_no_more_processes_are_kept_than_the_limit(host, monkeypatch):
     found = host.owners()
     for pid in range(41, 51):
         host.process(pid, SLURM_JOB)
-        assert found.owner(pid)
+        assert owner_of(found, pid)
     assert len(found._known) == 3
 
 
@@ -223,6 +230,39 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
             child.wait()
     assert asked.stdout.split() == ["slurm", folder.parents[2].name.removeprefix("job_"), "-", "True"], asked.stderr
     assert (own.kind, own.partition, own.step) == ("slurm", "h100", "0")
+
+
+NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
+UNSHARE = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"]).returncode != 0,
+    reason="needs the right to make a PID namespace",
+)
+
+
+@UNSHARE
+def test_in_another_pid_namespace_the_pids_of_drivers_have_no_owner():
+    program = (
+        "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+        "found = Owners(Path('/proc'), Path('/'), Path('/var/log'))\n"
+        "print(os.getpid(), found.of_drivers([1]), bool(found.process(1)), *found.missing)"
+    )
+    asked = subprocess.run([*NAMESPACE, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == ["1", "{}", "True", "pids"], asked.stderr
+
+
+@UNSHARE
+def test_a_process_in_another_pid_namespace_has_an_owner_by_its_pid_on_the_machine():
+    with subprocess.Popen([*NAMESPACE, "sleep", "60"]) as outer:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text().split() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        inner = int(children.read_text().split()[0])
+        numbers = Path(f"/proc/{inner}/status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+        process = Owners(Path("/proc"), Path("/"), Path("/var/log")).process(inner)
+        os.kill(inner, signal.SIGKILL)
+    assert numbers[-1] == "1"
+    assert process.owner.user
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def test_a_job_of_slurm_is_found_without_a_process_on_a_gpu(machine):
     assert (use.cpu, use.cores, use.periods, use.throttled) == (2.5, 4.0, 100, 12)
     assert (use.io_some, use.memory_full, use.swapped, use.blocked) == (3.0, 0.25, 4096, False)
     assert use.since == 1_700_000_000 * 10**9 + 500 * 10**9 // os.sysconf("SC_CLK_TCK")
-    assert collector.describe() == "1 jobs, devices by processes only"
+    assert collector.describe() == "jobs found: 1, devices by their environment"
 
 
 def test_counters_begin_with_the_job(machine):
@@ -161,6 +161,7 @@ def test_a_job_that_ended_between_two_ticks_is_gone(machine):
 def test_a_job_that_begins_between_two_ticks_is_there(machine):
     collector = machine.collector()
     assert read(collector)[0] == {}
+    assert collector.describe() == "jobs found: 0, devices by processes only"
     machine.slurm(7, 88)
     collector._slurm._due = 0  # the folder of slurmd is new too: it is looked for once a minute
     assert len(read(collector)[1].uses) == 1
