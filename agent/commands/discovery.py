@@ -95,8 +95,10 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
     metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
     if "process" not in names and config.pid is None:
         metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
-    if any(key in DEVICES for of in metrics.values() for metric in of for key in metric.dims):
-        metrics |= {name: list(one.metrics) for name, one in build_processors(config).items()}
+    devices_of = {key for of in metrics.values() for metric in of for key in metric.dims if key in DEVICES}
+    for name, one in build_processors(config).items() if devices_of else ():
+        fitting = [metric for metric in one.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))]
+        metrics[name] = [*metrics.get(name, ()), *fitting]
     metrics["agent"] = list(AgentCollector.metrics)
     return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
-from agent.datapoint import Datapoint, Dimensions
+from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.owner import Allocation, JobFacts, Owner
 from agent.processor import Processor
 from agent.processors.jobs.accounting import SECOND, Key
@@ -47,11 +47,13 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, IDLE, BUSY)
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, IDLE, BUSY)
     needs_facts = True
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        if config.dollars_per_hour is None:
+            self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
         self._interval = round(config.interval * SECOND)
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
