@@ -82,7 +82,9 @@ def test_prologs_and_epilogs_at_the_same_time_lose_no_line(folder):
         assert {device: {*found} for device, found in mapped(folder).items()} == expected
 
 
-@pytest.mark.parametrize("gpus", [None, "", "N/A", "0;reboot", "../../etc/passwd", "-1", "1-", "1-2-3", "$(touch /tmp/x)"])
+@pytest.mark.parametrize(
+    "gpus", [None, "", "N/A", "0;reboot", "../../etc/passwd", "-1", "1-", "1-2-3", "$(touch /tmp/x)"]
+)
 def test_a_job_without_gpus_or_with_odd_ones_writes_nothing(folder, gpus):
     run("prolog", folder, "7", gpus)
     assert mapped(folder) == {}
