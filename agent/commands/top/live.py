@@ -10,10 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agent.collector import Collector, DeviceActivity, DeviceProcess
-from agent.commands.top.machine import Process, device_of
+from agent.commands.top.machine import Key, Process, device_of
 from agent.config.instances import build_collectors, build_processors
 from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level
+from agent.owner import JobFacts
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Derivation, Reading, Sampler
 from agent.pipeline.window import Window
@@ -37,6 +38,7 @@ class Frame(NamedTuple):
     processes: list[Process] | None = None
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
+    holders: Mapping[Key, Mapping[str, Any]] = {}
 
 
 class Watched(Collector):
@@ -177,16 +179,29 @@ class Live:
         while not self._stop.is_set():
             at = time.time_ns()
             points = self._window.add(pipeline.gather(at), at)
-            self.frames.put(Frame(at, points, self._processes(), self._models(), tuple(self._troubles(pipeline))))
+            troubles = tuple(self._troubles(pipeline))
+            processes, holders = self._processes(pipeline), dict(self._holders(pipeline))
+            self.frames.put(Frame(at, points, processes, self._models(), troubles, holders))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
             self._stop.wait(due - time.monotonic())
 
-    def _processes(self) -> list[Process] | None:
+    def _processes(self, pipeline: Pipeline) -> list[Process] | None:
         lists = [one.device_processes for one in self._watched.values()]
         known = [found for found in lists if found is not None]
-        return self._users.named(one for found in known for one in found) if known else None
+        if not known:
+            return None
+        facts = (one for derivation in pipeline.derivations for one in getattr(derivation.processor, "facts", ()))
+        jobs = {pid: owner.job for one in facts if isinstance(one, JobFacts) for pid, owner in one.owners.items()}
+        rows = self._users.named(one for found in known for one in found)
+        return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
+
+    def _holders(self, pipeline: Pipeline) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        for derivation in pipeline.derivations:
+            if derivation.needs_facts:
+                for device in derivation.processor.answer().get("devices", ()):
+                    yield tuple(device["place"].items()), device
 
     def _models(self) -> dict[Dimensions, str]:
         return {dims: model for one in self._watched.values() for dims, model in one.device_models.items()}

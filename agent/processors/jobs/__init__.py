@@ -9,15 +9,16 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
-from agent.datapoint import Datapoint, Dimensions
+from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.owner import Allocation, JobFacts, Owner
 from agent.processor import Processor
-from agent.processors.jobs.accounting import SECOND, STATES, Key
+from agent.processors.jobs.accounting import SECOND, Key
+from agent.processors.jobs.answer import by_number, of_device, of_job
 from agent.processors.jobs.causes import COMPUTE
 from agent.processors.jobs.device import Device, Held, Place, Use, place_of
 from agent.processors.jobs.evidence import Evidences
 from agent.processors.jobs.ledger import OTHER, Account, Ledger
-from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, IDLE, MEMORY
+from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, IDLE, IMBALANCE, MEMORY
 
 UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
 """Metrics of a device that tell a share of the last moments, where nothing better is known."""
@@ -46,11 +47,13 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IDLE, BUSY)
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, IDLE, BUSY)
     needs_facts = True
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        if config.dollars_per_hour is None:
+            self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
         self._interval = round(config.interval * SECOND)
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
@@ -177,30 +180,36 @@ class JobsProcessor(Processor):
 
     def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
-        gpus: dict[tuple[int, str], float] = {}
-        live: dict[int, Account] = {id(account): account for account in ended}
+        found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
         for device in self._devices.values():
             for held in device.held.values():
                 account = self._ledger.account(held.owner, at)
-                live[id(account)] = account
-                gpus[id(account), held.source] = gpus.get((id(account), held.source), 0.0) + device.slices
-        with_user, price = "user" in self._config.dimensions, self._config.dollars_per_hour
-        for number, account in live.items():
-            dims = _dims_of(account.owner, with_user)
-            for (whose, source), count in gpus.items():
-                if whose == number:
-                    yield GPUS.point(at, count, _with(dims, "source", source))
-            for state, spent in account.times.items():
-                start = account.starts[state]
-                yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=start)
-            if account.memory:
-                yield MEMORY.point(at, account.memory, dims)
-            if account.times:
-                start = min(account.starts.values())
-                yield ENERGY.point(at, account.energy, dims, start_time=start)
-                if price is not None:
-                    hours = sum(account.times.values()) / SECOND / HOUR
-                    yield COST.point(at, hours * price, dims, start_time=start)
+                _, gpus, work = found.setdefault(id(account), (account, {}, []))
+                gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
+                if device.work is not None and account.owner is not OTHER:
+                    work.append(device.work)
+        for account, gpus, work in found.values():
+            yield from self._family(account, gpus, work, at)
+
+    def _family(
+        self, account: Account, gpus: Mapping[str, float], work: Sequence[float], at: int
+    ) -> Iterator[Datapoint]:
+        """Yield the series of a job; `gpus` by source, `work` of each."""
+        dims, price = _dims_of(account.owner, "user" in self._config.dimensions), self._config.dollars_per_hour
+        for source, count in gpus.items():
+            yield GPUS.point(at, count, _with(dims, "source", source))
+        for state, spent in account.times.items():
+            yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=account.starts[state])
+        if len(work) > 1:
+            yield IMBALANCE.point(at, 100 * (max(work) - min(work)), dims)
+        if account.memory:
+            yield MEMORY.point(at, account.memory, dims)
+        if account.times:
+            start = min(account.starts.values())
+            yield ENERGY.point(at, account.energy, dims, start_time=start)
+            if price is not None:
+                hours = sum(account.times.values()) / SECOND / HOUR
+                yield COST.point(at, hours * price, dims, start_time=start)
 
     def _of_devices(self, at: int) -> Iterator[Datapoint]:
         for place, device in self._devices.items():
@@ -237,44 +246,25 @@ class JobsProcessor(Processor):
         """Return who holds which device now, and what each job was charged since it began."""
         with self._lock:
             charged, allocated = self._sums()
+            devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
             return {
                 "at": self._before / SECOND,
                 "dollars_per_hour": self._config.dollars_per_hour,
-                "jobs": [*self._answers()],
-                "devices": [
-                    self._answer_of(place, device) for place, device in sorted(self._devices.items(), key=_order)
-                ],
+                "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
+                "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
                 "missing": dict(self._jobs.missing) if self._jobs else {},
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,
             }
+
+    def _holding(self, device: Device) -> list[Account]:
+        return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
 
     def _sums(self) -> tuple[float, float]:
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
         ledger = self._ledger
         charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
         return charged / SECOND, sum(device.allocated for device in self._devices.values()) / SECOND
-
-    def _answers(self) -> Iterator[dict[str, Any]]:
-        price = self._config.dollars_per_hour
-        for account in self._ledger.holding():
-            owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
-            yield {
-                "job": owner.job, "kind": owner.kind, "user": owner.user, "partition": owner.partition,
-                "namespace": owner.namespace, "since": account.since / SECOND, "seconds": seconds,
-                "memory_max": account.memory, "energy": account.earlier_energy + account.energy,
-                "cost": None if price is None else sum(seconds.values()) / HOUR * price,
-            }  # fmt: skip
-
-    def _answer_of(self, place: Place, device: Device) -> dict[str, Any]:
-        idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
-        accounts = [self._ledger.account(one.owner, self._before) for one in device.held.values()]
-        return {
-            "device": ".".join(number for _, number in place), "place": dict(place), "slices": device.slices,
-            "jobs": [*dict.fromkeys(account.owner.job for account in accounts)],
-            "users": [*dict.fromkeys(account.owner.user for account in accounts if account.owner.user)],
-            "state": device.state, "cause": device.cause, "seconds_since_kernel": idle,
-        }  # fmt: skip
 
 
 @lru_cache(maxsize=1000)
@@ -285,11 +275,6 @@ def _dims_of(owner: Owner, with_user: bool) -> Dimensions:  # noqa: FBT001  # a 
 @lru_cache(maxsize=10_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
-
-
-def _order(item: tuple[Place, Device]) -> list[tuple[str, int, str]]:
-    """Return what sorts devices by their numbers."""
-    return [(key, len(number), number) for key, number in item[0]]
 
 
 def _from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:

@@ -20,6 +20,8 @@ SCHEDULERS: Final = ("mapping", "kubelet")
 PROCESS: Final = "process"
 """The source of an allocation that is known only from the device's use."""
 FREE: Final = "free"
+AVERAGED: Final = 300 * SECOND
+"""Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
 Place = tuple[tuple[str, str], ...]
 """What names a device, and a part of it: (("gpu", "0"), ("mig", "1"))."""
 
@@ -92,6 +94,8 @@ class Device:
         self.state, self.cause, self.basis = FREE, "", ""
         self.ran: int | None = None
         """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        self.work: float | None = None
+        """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
         self._pids: frozenset[int] = frozenset()
         self.idle: Counter[str] = Counter()
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
@@ -110,6 +114,7 @@ class Device:
             activity.active, idle, activity.throttled, activity.lost,
         )  # fmt: skip
         before, now = self.last, accounting.following(self.last, now)
+        self._average(before, now)
         self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
         self.basis = activity.basis
         self._note(use, now, first=before is None)
@@ -129,6 +134,14 @@ class Device:
         self._count(now, min(now.moment - before.moment, MOST_INTERVALS * interval), causes.kind_of_work(values))
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
+
+    def _average(self, before: Reading | None, now: Reading) -> None:
+        """Move the mean of the work by this tick; it begins anew with the holders."""
+        if before is None or now.active is None or before.holders.keys() != now.holders.keys():
+            self.work = now.active
+        elif self.work is not None:
+            weight = min(1.0, (now.moment - before.moment) / AVERAGED)
+            self.work += (now.active - self.work) * weight
 
     def _are_owned(self, use: Use) -> bool:
         return all(process.pid in use.owners for process in use.processes or ())

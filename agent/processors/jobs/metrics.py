@@ -20,6 +20,13 @@ ENERGY: Final = counter("job.energy", "J", "Energy of the accelerators that the 
 COST: Final = counter(
     "job.cost", "{USD}", "Price of the accelerators that the job holds, where dollars_per_hour is set.", dims=("job",)
 )
+IMBALANCE: Final = gauge(
+    "job.gpu.imbalance",
+    "%",
+    "Difference between the accelerators of the job that worked most and least in the last minutes.",
+    DETAILED,
+    ("job",),
+)
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause")
 )

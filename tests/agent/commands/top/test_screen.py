@@ -73,11 +73,11 @@ def test_each_accelerator_has_a_row_at_every_size(sit, gpus, size):
 
 def test_a_narrow_screen_has_host_and_graphs_and_processes_where_there_is_room(sit, gpus):
     text = sit(size=(100, 50), env=gpus.env).shows("utilization", "now", getpass.getuser(), "python")
-    assert re.search(rf" 3 +{os.getpid()} +{getpass.getuser()} +13G", text)
+    assert re.search(rf" 3 +{os.getpid()} +{getpass.getuser()} +(\S+ +)?13G", text)
 
 
 def test_a_reason_that_holds_the_clock_down_is_a_letter(sit, gpus):
-    text = sit(env=gpus.env).until(lambda text: "1980" in text and row(text, 2)[-1] == "T")
+    text = sit(env=gpus.env).until(lambda text: "1980" in text and "T" in row(text, 2))
     assert row(text, 1)[-1] == "1980"
 
 

@@ -43,6 +43,7 @@ def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
         ("job.gpus", Dimensions(whose, source="process"), 2.0),
         ("job.gpu.time", Dimensions(whose, state="busy"), 20.0),
         ("job.gpu.memory.max", Dimensions(whose), 8e9),
+        ("job.gpu.imbalance", Dimensions(whose), 0.0),
         ("job.energy", Dimensions(whose), 0.0),
         ("job.cost", Dimensions(whose), 0.02),
     }
@@ -168,6 +169,16 @@ def test_a_maker_without_facts_of_activity_is_read_by_its_points():
     assert spent(machine, 41337) == {"busy": 2.0, "stalled": 3.0}
     assert machine.values("job.energy") == {("41337", "long"): 1500.0}
     assert "utilization by point value" in machine.processor.describe()
+
+
+def test_gpus_of_a_job_that_do_unequal_work_are_told_and_those_that_take_turns_are_not():
+    machine, turns = Machine(), Machine()
+    for n in range(300):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: {"active": 0.3}}, owners={10: ADA})
+        active = float(n % 2)
+        turns.tick([(0, 10), (1, 10)], {0: {"active": active}, 1: {"active": 1 - active}}, owners={10: ADA})
+    assert machine.values("job.gpu.imbalance") == {("41337", "long"): pytest.approx(70.0)}
+    assert turns.values("job.gpu.imbalance")["41337", "long"] < 5
 
 
 def test_jobs_beyond_the_limit_are_added_up_and_the_sums_still_agree():
