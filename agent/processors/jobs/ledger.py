@@ -100,5 +100,8 @@ class Ledger:
             accounts = msgspec.json.decode(saved[: MOST_BYTES + 1], type=list[Account])
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise ValueError(f"the ledger of jobs cannot be read: {problem}") from None
-        for account in accounts[: 2 * self._most]:
-            self.accounts[account.owner.key] = msgspec.structs.replace(account, times={}, starts={}, energy=0.0)
+        for old in accounts[: 2 * self._most]:
+            account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
+            account.since = min(account.since, old.since)
+            account.earlier, account.earlier_energy = old.earlier, old.earlier_energy
+            account.memory = max(account.memory, old.memory)
