@@ -52,7 +52,7 @@ class Kubelet:
             self.close()
             return
         try:
-            yield from _decode(self._list())
+            yield from decode(self._list())
         except ValueError as problem:
             raise KubeletFailed(f"{self._socket}: {problem}") from None
 
@@ -82,7 +82,7 @@ class Kubelet:
         return str(self._socket)
 
 
-def _decode(answer: bytes) -> Iterator[Device]:
+def decode(answer: bytes) -> Iterator[Device]:
     """Yield the devices in a ListPodResourcesResponse; raise ValueError if it is malformed."""
     for pod in messages(answer, 1):
         for container in messages(pod, 3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -107,7 +107,7 @@ class Owners:
         self.missing: dict[str, str] = {}
         """What could not be known, and why."""
 
-    def of_drivers(self, pids: Iterable[int]) -> dict[int, Process]:
+    def of_drivers(self, pids: Collection[int]) -> dict[int, Process]:
         """Return the processes that drivers named, none where /proc does not have the machine's pids."""
         if not self.has_host_pids:
             self.missing["pids"] = (
@@ -115,7 +115,12 @@ class Owners:
                 " (hostPID: true in Kubernetes, --pid=host in Docker)"
             )
             return {}
-        return {pid: process for pid in pids if (process := self.process(pid))}
+        found = {pid: process for pid in pids if (process := self.process(pid))}
+        if len(found) < len(pids) and not (self._proc / "1").exists():
+            self.missing["processes"] = (
+                f"{self._proc} hides the processes of other users (hidepid): run the agent as root"
+            )
+        return found
 
     def process(self, pid: int) -> Process | None:
         """Return a process of this /proc with its owner, or None if it has ended."""

@@ -53,10 +53,10 @@ def folder(tmp_path):
 def test_what_the_prolog_writes_is_what_the_agent_reads_and_the_epilog_removes(folder):
     run("prolog", folder, "41337", "0,1,3")
     run("prolog", folder, "41340", "4-6")
-    assert mapped(folder) == {"0": ["41337"], "1": ["41337"], "3": ["41337"], **dict.fromkeys("456", ["41340"])}
+    assert mapped(folder) == {"0": ["41337"], "1": ["41337"], "3": ["41337"], **{key: ["41340"] for key in "456"}}
     assert {path.stat().st_mode & 0o777 for path in folder.glob("[0-9]*")} == {0o644}
     run("epilog", folder, "41337")
-    assert mapped(folder) == dict.fromkeys("456", ["41340"])
+    assert mapped(folder) == {key: ["41340"] for key in "456"}
     run("epilog", folder, "41340")
     assert [path.name for path in folder.iterdir()] == [".lock"]
 

@@ -73,7 +73,7 @@ class SlurmJobs:
         found: list[Owner] = []
         for task in islice((one for tasks in TASKS for one in sorted(folder.glob(tasks))), MAX_TASKS):
             pids = read(task / "cgroup.procs").split(maxsplit=1)
-            process = self._owners.process(int(pids[0])) if pids else None
+            process = self._owners.process(int(pids[0])) if pids and pids[0].isdigit() else None
             if process and process.owner.cgroup == path:
                 found.append(process.owner)
                 self.devices.setdefault(path, set()).update(process.devices)

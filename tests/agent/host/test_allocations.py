@@ -4,8 +4,11 @@ import subprocess
 import sys
 import threading
 from concurrent import futures
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.host import kubelet
 from agent.host.allocations import MAX_JOBS, Allocations
@@ -191,6 +194,12 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
     serve(pod("a", "b2", "c", "nvidia.com/gpu", "GPU-1"))
     assert [one.owner.pod for one in allocations.read()] == ["b2"]
     allocations.close()
+
+
+@given(st.binary(max_size=200))
+def test_any_answer_is_read_or_refused(data):
+    with suppress(ValueError):
+        assert all(isinstance(device, Device) for device in kubelet.decode(data))
 
 
 @pytest.mark.parametrize(

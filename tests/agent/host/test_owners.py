@@ -182,6 +182,17 @@ def test_pids_of_drivers_have_no_owner_where_proc_is_not_the_machines(host):
     assert found.process(41).owner.job == "7", "a process of this /proc itself is known"
 
 
+def test_a_proc_that_hides_the_processes_of_others_is_told(host):
+    host.process(41, SLURM_JOB)
+    found = host.owners()
+    assert set(found.of_drivers([41, 42])) == {41}
+    assert "hidepid" in found.missing["processes"]
+    host.process(1, "/init.scope", uid=0)
+    ended = host.owners()
+    ended.of_drivers([41, 42])
+    assert ended.missing == {}
+
+
 def test_no_more_processes_are_kept_than_the_limit(host, monkeypatch):
     monkeypatch.setattr(owners, "MAX_PROCESSES", 3)
     found = host.owners()
@@ -233,10 +244,13 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
 
 
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
-UNSHARE = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"]).returncode != 0,
-    reason="needs the right to make a PID namespace",
-)
+
+
+def can_unshare():
+    return shutil.which("unshare") and subprocess.run([*NAMESPACE, "true"], check=False).returncode == 0
+
+
+UNSHARE = pytest.mark.skipif(sys.platform != "linux" or not can_unshare(), reason="needs the right to a PID namespace")
 
 
 @UNSHARE
