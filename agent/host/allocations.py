@@ -66,17 +66,21 @@ class Allocations:
     def read(self) -> list[Allocation]:
         """Return the devices that are allocated now, none where no source tells."""
         self.missing.clear()
+        self.source = ""
         for folder in self._folders:
             with suppress(OSError):
                 found = list(_mapped(folder))
                 self.source = str(folder)
-                return found
+                if found:
+                    return found
+                break  # no job has a device, or nobody writes there
         try:
             found = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
         except KubeletFailed as failure:
             self.missing["kubelet"] = str(failure)
             found = []
-        self.source = str(self._kubelet) if self._kubelet.present else ""
+        if self._kubelet.present:
+            self.source = str(self._kubelet)
         return found
 
     def close(self) -> None:

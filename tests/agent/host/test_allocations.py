@@ -160,6 +160,18 @@ def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve):
     allocations.close()
 
 
+def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_path, serve):
+    folder = tmp_path / "var/lib/dcgm-exporter/job-mapping"
+    folder.mkdir(parents=True)
+    serve(pod("team-a", "train-0", "main", "nvidia.com/gpu", "GPU-5a"))
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [("GPU-5a", "train-0")]
+    (folder / "0").write_text("7\n")
+    assert found(allocations) == [("0", "7")]
+    assert allocations.source == str(folder)
+    allocations.close()
+
+
 def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
     claim = field(2, "my-claim") + field(4, field(2, "gpu.nvidia.com") + field(3, "node-1") + field(4, "gpu-2"))
     serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
