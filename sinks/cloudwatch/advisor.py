@@ -71,7 +71,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
-                widgets.append({**widget, "properties": {"markdown": what}})
+                widgets.append({**widget, "properties": {"markdown": what if what is note else f"## {what}"}})
             else:
                 widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
                 widgets.append({**widget, "properties": self._graph(what, scope)})

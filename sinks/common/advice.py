@@ -24,17 +24,17 @@ def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", a
 
 
 def placed(
-    charts: Sequence[Chart], width: int, height: int, *, service: str, limit: int, note: str
+    charts: Sequence[Chart], width: int, height: int, *, service: str, limit: int, note: str = ""
 ) -> list[tuple[str | Chart, int, int]]:
     """
     Return texts (a `note`, titles of sections), one row high, and graphs, three in a row, each with its column and row.
 
     Raises Refused if these are more widgets than the `limit` of the service.
     """
-    placed: list[tuple[str | Chart, int, int]] = [(note, 0, 0)]
-    y = 1
+    placed: list[tuple[str | Chart, int, int]] = [(note, 0, 0)] if note else []
+    y = len(placed)
     for section, graphs in groupby(charts, key=lambda chart: chart.section):
-        placed.append((f"## {section}", 0, y))
+        placed.append((section, 0, y))
         for n, chart in enumerate(graphs):
             placed.append((chart, n % 3 * width, y + 1 + n // 3 * height))
         y += 1 + (n // 3 + 1) * height

@@ -86,7 +86,9 @@ class GoogleAdvisor(Advisor):
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 size = {"width": 3 * WIDTH, "height": 1}
-                widget: dict[str, Any] = {"text": {"content": what, "format": "MARKDOWN"}}
+                widget: dict[str, Any] = {
+                    "text": {"content": what if what is note else f"## {what}", "format": "MARKDOWN"}
+                }
             else:
                 size = {"width": WIDTH, "height": HEIGHT}
                 widget = {"title": what.title, "xyChart": self._graph(what, scope)}
@@ -107,7 +109,7 @@ class GoogleAdvisor(Advisor):
         return {**graph, "thresholds": limits} if limits else graph
 
     def _lines(self, sent: Sent, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and those over the fleet: with `mean` one, for peaks a percentile."""
+        """Yield a line for every series of the metric, and those over the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
