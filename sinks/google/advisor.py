@@ -109,7 +109,7 @@ class GoogleAdvisor(Advisor):
         return {**graph, "thresholds": limits} if limits else graph
 
     def _lines(self, sent: Sent, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
-        """Yield a line for every series of the metric, and those over the fleet: its mean, and for peaks a percentile."""
+        """Yield a line for every series of the metric, and those of the fleet: its mean, and for peaks a percentile."""
         seconds = f"{_period(scope) if scope.period is None else scope.period}s"
         each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
         kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
