@@ -50,5 +50,5 @@ class Backoff:
         return delay
 
     def succeed(self) -> None:
-        """Record an answer."""
+        """Forget the failures."""
         self._failures = 0

@@ -48,7 +48,7 @@ class HardwareCollector(Collector):
             "PCIe device": pcie.Pcie(folder, self.level, boot),
         }
         if self.level >= Level.DETAILED:
-            parts["domain of energy"] = processor.Energy(folder)
+            parts["energy counter"] = processor.Energy(folder)
         self._parts = {name: part for name, part in parts.items() if len(part)}
         self._pace = Pace(self._config.every, self._clock)
         if not self._parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,7 +37,10 @@ class Sensors:
     def __init__(self, sys: Path, level: Level) -> None:
         """Find the sensors under `sys`."""
         chips = sorted((sys / "class/hwmon").glob("hwmon*"))
-        found = [sensor for chip in chips for sensor in _sensors(chip)]
+        names = {chip: _chip_name(chip) for chip in chips}
+        often = {name for name, count in Counter(names.values()).items() if count > 1}
+        names |= {chip: f"{name}_{text(chip / 'name')}" for chip, name in names.items() if name in often}
+        found = [sensor for chip in chips for sensor in _sensors(chip, names[chip])]
         self._sensors = [sensor for sensor in found if level >= Level.DETAILED or sensor.is_cpu]
         self._level = level
 
@@ -59,8 +63,8 @@ class Sensors:
             yield CPU.point(at, max(hottest))
 
 
-def _sensors(chip: Path) -> Iterator[_Sensor]:
-    name, is_cpu = _chip_name(chip), text(chip / "name") in CPU_CHIPS
+def _sensors(chip: Path, name: str) -> Iterator[_Sensor]:
+    is_cpu = text(chip / "name") in CPU_CHIPS
     folder = chip if any(chip.glob("*_input")) else chip / "device"  # where drivers had the files before Linux 3.15
     for path in sorted(folder.glob("*_input")):
         if found := INPUT.fullmatch(path.name):

@@ -73,7 +73,7 @@ class _Port:
         """Return the counters that the series need, and those that could not be read so far."""
         unneeded = self._known.difference(*(series.files for series in self._series))
         values: dict[str, int] = {}
-        refused = 0
+        failed, refused = [], 0
         for name, path in self.files.items():
             retry = self._retry.get(name)
             if name in unneeded or (retry and not retry.allows(now)):
@@ -85,12 +85,13 @@ class _Port:
                 if refused == REFUSALS and not values:
                     raise OSError(error.errno, f"refuses its counters: {error.strerror}") from None
                 value = None
-            if value is not None:
+            if value is None:  # `N/A (no PMA)`, or no such counter behind the file
+                failed.append(name)
+            else:
                 values[name] = value
-                if retry:
-                    retry.succeed()
-            else:  # `N/A (no PMA)`, or no such counter behind the file
-                self._retry.setdefault(name, Backoff()).fail(now)
+                self._retry.pop(name, None)
+        for name in failed:
+            self._retry.setdefault(name, Backoff()).fail(now)
         return values
 
 

@@ -82,7 +82,7 @@ class StorageCollector(Collector):
             return
         lines = self._lines()
         for line in self._disks(lines):
-            yield READ_ONLY.point(at, _is_read_only(line), Dimensions(path=line.mount.point))
+            yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))
         yield from self._error_points(at)
         for folder in self._controllers():
             yield from self._nvme_points(at, folder)
@@ -169,7 +169,7 @@ class StorageCollector(Collector):
             yield CONNECTED.point(at, int(connected), Dimensions(target=target))
 
 
-def _is_read_only(line: Line) -> bool:
+def is_read_only(line: Line) -> bool:
     """
     Return whether a file system that is mounted for writing refuses to write.
 

@@ -21,7 +21,7 @@ TIME: Final = counter(
 )
 METRICS: Final = (RETRANSMITS, TIMEOUTS, UNANSWERED, READ, WRITTEN, OPERATIONS, TIME)
 TYPES: Final = frozenset({"nfs", "nfs4"})
-REPLIES: Final = {b"tcp": (7, 8), b"rdma": (7, 8), b"udp": (4, 5)}
+REPLIES: Final = {b"tcp": (6, 7), b"rdma": (6, 7), b"udp": (3, 4)}
 """Where the fields of `xprt:` have the requests sent and the answers received (net/sunrpc/xprtsock.c of Linux)."""
 
 
