@@ -198,19 +198,19 @@ variable "agent_version" {
 }
 
 variable "extras" {
-  description = "What is installed with it: cloudwatch, google, tpu, all."
+  description = "What is installed with it: cloudwatch, google, prometheus (for its web_config_file), tpu, all."
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
 
   validation {
-    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "tpu", "all"])) == 0
-    error_message = "extras: cloudwatch, google, tpu and all."
+    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "prometheus", "tpu", "all"])) == 0
+    error_message = "extras: cloudwatch, google, prometheus, tpu and all."
   }
 }
 
 variable "sinks" {
-  description = "Where the agent sends."
+  description = "Where the agent sends; with prometheus it is scraped where [sinks.prometheus] in config says, and only on the instance unless that has listen."
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
