@@ -831,17 +831,21 @@ SKIPPED = {
     "CKV_K8S_17": ("hostPID", "by value"),
     "CKV_K8S_19": ("hostNetwork", "by value"),
     "CKV_K8S_20": ("allowPrivilegeEscalation", "Kubernetes refuses false together with privileged"),
+    "CKV_K8S_23": ("root", "by value: the kubelet's socket is root's"),
     "CKV_K8S_25": ("added capabilities", "CHOWN, for the init container of a spool on the host"),
     "CKV_K8S_35": ("secrets in the environment", "the values of `onprem`, which AWS's own chain reads from there"),
+    "CKV_K8S_40": ("a user below 10000", "as 23"),
     "CKV_K8S_43": ("image by digest", "a value"),
 }
 BY_VALUE = {
     "CKV_K8S_16": {"eks-neuron", "gke-gpu"},
-    "CKV_K8S_17": {"eks-gpu"},
+    "CKV_K8S_17": {"eks-addon", "eks-gpu", "gke-gpu"},
     "CKV_K8S_19": {"gke-tpu"},
     "CKV_K8S_20": {"eks-neuron", "gke-gpu"},
-    "CKV_K8S_25": {"eks-neuron", "onprem"},
+    "CKV_K8S_23": {"eks-gpu"},
+    "CKV_K8S_25": {"eks-addon", "eks-neuron", "onprem"},
     "CKV_K8S_35": {"onprem"},
+    "CKV_K8S_40": {"eks-gpu"},
 }
 """Which files of values ask for what is skipped: elsewhere the same finding counts."""
 
