@@ -109,8 +109,9 @@ class Chart(NamedTuple):
 
     @property
     def gauge(self) -> Sent | None:
-        """The metric, if it is the only one and a gauge: then a mean of the fleet and limits say something."""
-        return self.series[0] if len(self.series) == 1 and self.series[0].drawn in {"mean", "peaks"} else None
+        """The metric with its fewest dimensions, if it is the only one and a gauge: its mean and limits say something."""
+        is_gauge = len({one.metric.name for one in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
+        return min(self.series, key=lambda one: len(one.dims)) if is_gauge else None
 
 
 class Rule(NamedTuple):
@@ -232,6 +233,11 @@ class Advisor(Protocol):
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the documents of a dashboard with these graphs: several if a limit requires it."""
         del charts, scope
+        return ()
+
+    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+        """Return sentences on what a dashboard with these graphs leaves out of a large fleet."""
+        del charts
         return ()
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:

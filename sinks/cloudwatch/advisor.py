@@ -67,7 +67,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         if not self.region:
             raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
         widgets: list[dict[str, Any]] = []
-        note = _limits(charts)
+        note = "" if scope.dims_as else " ".join(self.limits(charts))  # a template is a part of a dashboard
         for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
             if isinstance(what, str):
                 widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
@@ -76,6 +76,16 @@ class CloudwatchAdvisor(CloudwatchPrices):
                 widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
                 widgets.append({**widget, "properties": self._graph(what, scope)})
         return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets})
+
+    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+        """Return what is not shown of a large fleet."""
+        each = sum(one.series * len(STATISTICS[one.drawn]) for chart in charts for one in chart.series)
+        hosts = MAX_SHOWN // each if each else 0
+        fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
+        yield (
+            f"A graph shows the {MAX_SERIES} series with the highest values, a dashboard {MAX_SHOWN:,} metrics. A host"
+            f" has {each:,} here, {fit}. The mean of the fleet is over {MAX_METRICS:,} metrics at most."
+        )
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the parameters of PutMetricAlarm, one for each alarm; raise Refused if it would not accept them."""
@@ -174,17 +184,6 @@ class CloudwatchAdvisor(CloudwatchPrices):
         """Return a query of Metrics Insights over all series of a metric."""
         schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
         return f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema})"  # noqa: S608  # of our own names
-
-
-def _limits(charts: Sequence[Chart]) -> str:
-    """Return what CloudWatch does not show of a large fleet."""
-    each = sum(one.series * len(STATISTICS[one.drawn]) for chart in charts for one in chart.series)
-    hosts = MAX_SHOWN // each if each else 0
-    fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
-    return (
-        f"A graph shows the {MAX_SERIES} series with the highest values, a dashboard {MAX_SHOWN:,} metrics. A host has"
-        f" {each:,} here, {fit}. The mean of the fleet is over {MAX_METRICS:,} metrics at most."
-    )
 
 
 def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[str]) -> list[dict[str, Any]]:

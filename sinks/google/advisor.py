@@ -82,18 +82,20 @@ class GoogleAdvisor(Advisor):
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return a Dashboard; raise Refused if Google would not accept it."""
         tiles: list[dict[str, Any]] = []
-        note = f"A dashboard has {MAX_WIDGETS} widgets at most. The lines of the fleet are over all machines."
-        for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS, note=note):
+        for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS):
             if isinstance(what, str):
                 size = {"width": 3 * WIDTH, "height": 1}
-                widget: dict[str, Any] = {
-                    "text": {"content": what if what is note else f"## {what}", "format": "MARKDOWN"}
-                }
+                widget: dict[str, Any] = {"text": {"content": f"## {what}", "format": "MARKDOWN"}}
             else:
                 size = {"width": WIDTH, "height": HEIGHT}
                 widget = {"title": what.title, "xyChart": self._graph(what, scope)}
             tiles.append({"xPos": x, "yPos": y, **size, "widget": widget})
         return document({"displayName": scope.prefix, "mosaicLayout": {"columns": 3 * WIDTH, "tiles": tiles}})
+
+    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+        """Return how many widgets there are."""
+        widgets = len(placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS))
+        yield f"The dashboard has {widgets} widgets; Google allows {MAX_WIDGETS}."
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return an AlertPolicy for each alarm; raise Refused if Google would not accept one."""
@@ -102,7 +104,7 @@ class GoogleAdvisor(Advisor):
         return document([self._policy(alarm, scope) for alarm in alarms])
 
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
-        lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=bool(chart.gauge))]
+        lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=sent == chart.gauge)]
         axis = {"label": chart.label, "scale": "LINEAR"}
         graph = {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
         limits = [{"label": title, "value": value} for title, value in chart.limits]

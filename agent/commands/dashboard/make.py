@@ -44,7 +44,7 @@ def make(config: Config, options: Options) -> Made:
     if not options.alarms:
         with asked(name):
             drawn = [with_limits(chart, options) for chart in charts(found.sent, advisor.max_lines)]
-            return Made("\n".join(advisor.dashboard(drawn, scope)), found.notes)
+            return Made("\n".join(advisor.dashboard(drawn, scope)), (*found.notes, *advisor.limits(drawn)))
     wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts)
     with asked(name):
         return Made("\n".join(advisor.alarms(wanted, scope)), (*found.notes, *missing))

@@ -10,7 +10,7 @@ SEARCH = re.compile(
     r", MAX, DESC\), 0, (\d+)\)"
 )
 QUERY = re.compile(
-    rf"SELECT (AVG|COUNT|MAX|MIN|SUM)\(({NAME})\) FROM SCHEMA\(({NAME}(?:, {NAME})*)\)"
+    rf"SELECT (AVG|COUNT|MAX|MIN|SUM)\(({NAME})\) FROM SCHEMA\(({NAME}(?:, ?{NAME})*)\)"
     rf"(?: WHERE ({NAME} != '[\w ]+'(?: AND {NAME} != '[\w ]+')*))?"
     rf"(?: GROUP BY ({NAME}(?:, {NAME})*) ORDER BY \1\(\) (ASC|DESC))?"
 )
