@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from agent.collector import Collector
 from agent.commands.discovery import UNKNOWN, _stand_ins
 from agent.datapoint import Dimensions, Kind
-from agent.config.plugins import COLLECTORS, load
+from agent.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
-    metrics = sorted((m for name in NAMES for m in load(COLLECTORS, name).metrics), key=lambda m: m.level)
+    collected = [m for name in NAMES for m in load(COLLECTORS, name).metrics]
+    metrics = sorted([*collected, *load(PROCESSORS, "jobs").metrics], key=lambda m: m.level)
 
     @dataclass(frozen=True)
     class Config:
