@@ -11,12 +11,15 @@ import msgspec
 
 from agent.errors import BadBatch, Refused, Retryable
 from agent.net.http_client import Answer, HttpClient
+from agent.version import __version__
 from sinks.mlflow.settings import RUN, URI, Server
 
 API: Final = "/api/2.0/mlflow"
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
 MAX_SHOWN: Final = 300
 """Characters of the server's message in ours."""
+MAX_ANSWER: Final = 1 << 23
+"""Bytes of an answer: a run with tens of thousands of metrics has less."""
 MAX_EXPERIMENTS: Final = 1000
 RETRIED: Final = frozenset({408, 409, 425, 429, 499})
 """Statuses below 500 that a later request may not get."""
@@ -96,7 +99,8 @@ class Api:
 
     def __init__(self, server: Server, timeout: float) -> None:
         self._url = server.url
-        self._http = HttpClient(server.url, headers=server.headers, timeout=timeout, tls=server.tls)
+        self._headers = {"User-Agent": f"chipwatch/{__version__}", **server.headers}
+        self._http = HttpClient(server.url, timeout=timeout, max_bytes=MAX_ANSWER, tls=server.tls)
 
     def get_run(self, run: str) -> Run:
         """Return a run with the newest value of each of its metrics."""
@@ -131,7 +135,10 @@ class Api:
         self._http.close()
 
     def _ask(self, method: str, path: str, body: bytes | None, shape: type[T]) -> T:
-        answer = self._http.request(method, API + path, body)
+        try:
+            answer = self._http.request(method, API + path, body, self._headers)
+        except Retryable as problem:
+            raise Retryable(f"{self._url}: {problem}", after=problem.after) from None
         if answer.status != 200:
             raise self._blame(answer, is_batch=shape is dict)
         try:
@@ -145,12 +152,17 @@ class Api:
         code = " ".join(filter(None, (str(status), fault.error_code)))
         says = f"{fault.message[:MAX_SHOWN] or 'no message'} ({code})"
         if status in RETRIED or status >= 500:
-            return Retryable(f"{url}: {says}", after=answer.retry_after)
+            return Retryable(f"{url}: {says}", after=_seconds(answer.headers.get("retry-after", "")))
         if is_batch and status in (400, 413, 422):
             return BadBatch(f"{url}: {says}")
         is_run = status == 404 and fault.error_code == "RESOURCE_DOES_NOT_EXIST"
         advice = ADVICE["run"] if is_run else ADVICE.get(status, "does not do it")
         return Refused(f"{url} {advice}: {says}")
+
+
+def _seconds(text: str) -> float | None:
+    """Return what a header asks to wait, None where it is a date or anything else."""
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
 def _fault_of(body: bytes) -> _Fault:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import Refused
-from agent.net.http_client import Tls, basic
+from agent.net.http_client import Tls
 
 URI: Final = "MLFLOW_TRACKING_URI"
 RUN: Final = "MLFLOW_RUN_ID"
@@ -69,11 +71,15 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
     tls = Tls(
-        ca_file=env.get("MLFLOW_TRACKING_SERVER_CERT_PATH") or None,
-        cert_file=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH") or None,
+        ca_file=_path(env.get("MLFLOW_TRACKING_SERVER_CERT_PATH")),
+        cert_file=_path(env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")),
         insecure=env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in YES,
     )
     return Server(url, headers, tls)
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _authorization(uri: str, env: Mapping[str, str]) -> str:
@@ -87,7 +93,7 @@ def _authorization(uri: str, env: Mapping[str, str]) -> str:
     elif not user and (given := urlsplit(uri)).username:
         user, password = unquote(given.username or ""), unquote(given.password or "")
     if user:
-        return basic(user, password)
+        return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
     if token and not PRINTABLE.fullmatch(token):
         raise Refused("the token has characters that HTTP does not allow")
     return f"Bearer {token}" if token else ""
