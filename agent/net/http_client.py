@@ -69,7 +69,8 @@ class HttpClient:
             if self._socket is None or _has_news(self._socket):
                 self.close()
                 self._socket = self._connect(deadline)
-            return self._exchange(self._socket, deadline, method, path, body, headers)
+            timed = TimedSocket(self._socket, deadline, max_bytes=self._max_bytes)
+            return self._exchange(timed, method, path, body, headers)
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
@@ -104,17 +105,11 @@ class HttpClient:
         raise why from None
 
     def _exchange(
-        self,
-        sock: socket.socket,
-        deadline: float,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
+        self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
         connection = HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
-        connection.sock = TimedSocket(sock, deadline, max_bytes=self._max_bytes)
+        connection.sock = sock
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         proxy = None if self._secure else proxy_of(self._url)
         more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}

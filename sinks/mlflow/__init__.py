@@ -58,7 +58,7 @@ class MlflowSink(Sink):
         newest_run: bool = False
         """Write to the run that the user of the watched process started last, where no run is named."""
         node: str | None = None
-        """This machine in the keys; {hostname} is its host name. Unless set: MLFLOW_SYSTEM_METRICS_NODE_ID, else none."""
+        """This machine in the keys, {hostname} for its name; unless set: MLFLOW_SYSTEM_METRICS_NODE_ID, else none."""
         timeout: float = 12.0
         """Seconds to wait for an answer."""
         pid: int | None = None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agent.datapoint import Dimensions, gauge
+from agent.datapoint import NO_DIMENSIONS, gauge
 from sinks.mlflow import MlflowSink
 from tests.doubles.mlflow import MlflowDouble
 
@@ -71,7 +71,7 @@ def make_sink(double, clock):
 def points(clock):
     """Make points of the load, one for each of the next seconds of the clock."""
 
-    def make(count=3, metric=LOAD, dims=Dimensions()):
+    def make(count=3, metric=LOAD, dims=NO_DIMENSIONS):
         found = []
         for _ in range(count):
             clock.ns += 10**9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 
 import pytest
 
@@ -208,7 +209,7 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "kind", "text"),
+    "said",
     [
         (401, b"You are not authenticated.", Refused, "set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN"),
         (403, b"Permission denied", Refused, "ask for the permission to edit the run's experiment"),
@@ -226,7 +227,8 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/runs/get", "/runs/log-batch"])
-def test_who_is_to_blame_for_an_answer(double, make_sink, points, path, status, content, kind, text):
+def test_who_is_to_blame_for_an_answer(double, make_sink, points, path, said):
+    status, content, kind, text = said
     double.answer = lambda http, asked: asked == path and say(http, status, content, Retry_After="7")
     with pytest.raises(kind, match=text) as caught:
         send(make_sink(), points(1))
@@ -251,13 +253,15 @@ def test_an_answer_that_is_too_large_or_cut_or_no_http_is_tried_again(double, ma
 def test_an_answer_that_does_not_end_is_given_up(double, make_sink, points):
     def drip(http, _):
         http.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{")
-        while True:  # until the sink has gone
+        while not ended.wait(0.05):
             http.wfile.write(b" ")
             http.wfile.flush()
+        return True
 
-    double.answer = drip
-    with pytest.raises(Retryable):
+    ended, double.answer = threading.Event(), drip
+    with pytest.raises(Retryable, match=r"no complete answer in 0\.5 s"):
         send(make_sink(timeout=0.5), points(1))
+    ended.set()
 
 
 def test_one_connection_serves_many_requests_and_one_that_was_closed_is_opened_again(double, make_sink, points):
@@ -336,7 +340,7 @@ def test_tls_with_an_authority_and_a_client_certificate(make_sink, points, tmp_p
         send(make_sink(tracking_uri=double.url, env=ca | ours), points(1))
         send(make_sink(tracking_uri=double.url, env=ours | {"MLFLOW_TRACKING_INSECURE_TLS": "true"}), points(1))
         assert len(rows(double)) == 2
-        with pytest.raises(Refused, match="certificate is not accepted: unable to get local issuer|self-signed"):
+        with pytest.raises(Refused, match="is not trusted: unable to get local issuer"):
             send(make_sink(tracking_uri=double.url, env=ours), points(1))
         with pytest.raises(Refused, match=r"no\.pem: No such file"):
             send(make_sink(tracking_uri=double.url, env={"MLFLOW_TRACKING_SERVER_CERT_PATH": "no.pem"}), points(1))
@@ -350,7 +354,7 @@ def test_a_store_without_a_server_is_refused_with_the_command_that_starts_one(ma
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI: ") as caught:
         make_sink(tracking_uri=None, env={"MLFLOW_TRACKING_URI": uri})
     assert f"`mlflow server --backend-store-uri {store} --port 5000`" in str(caught.value)
-    with pytest.raises(ValueError, match="tracking_uri: .* no tracking server"):
+    with pytest.raises(ValueError, match=r"tracking_uri: .* no tracking server"):
         MlflowSink.Config(tracking_uri=uri)
 
 
@@ -369,9 +373,9 @@ def test_a_node_that_no_key_can_have_is_refused(node):
 
 
 def test_without_a_server_or_a_run_it_says_what_to_set(make_sink):
-    with pytest.raises(Refused, match="no tracking server: set MLFLOW_TRACKING_URI or sinks.mlflow.tracking_uri"):
+    with pytest.raises(Refused, match=r"no tracking server: set MLFLOW_TRACKING_URI or sinks\.mlflow\.tracking_uri"):
         make_sink(tracking_uri=None)
-    with pytest.raises(Refused, match="no run: set MLFLOW_RUN_ID or sinks.mlflow.run"):
+    with pytest.raises(Refused, match=r"no run: set MLFLOW_RUN_ID or sinks\.mlflow\.run"):
         make_sink(run=None)
     with pytest.raises(Refused, match="expected http://HOST:PORT"):
         make_sink(tracking_uri="http://host:port")
