@@ -30,6 +30,8 @@ class Tls(NamedTuple):
     key_file: Path | None = None
     insecure: bool = False
     """Do not verify the server."""
+    ca_option: str = "ca_file"
+    """How users set `ca_file`."""
 
 
 class Answer(NamedTuple):
@@ -91,7 +93,9 @@ class HttpClient:
         except TimeoutError:
             why = Retryable(f"no complete answer in {self._timeout:g} s")
         except ssl.SSLCertVerificationError as problem:
-            why = Refused(f"the certificate of {self._host} is not trusted: {problem.verify_message}; set ca_file")
+            why = Refused(
+                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
+            )
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
         except OSError as problem:
@@ -155,7 +159,7 @@ class HttpClient:
 
     def _get_context(self) -> ssl.SSLContext:
         if self._context is None:
-            ca_file, cert_file, key_file, insecure = self._tls
+            ca_file, cert_file, key_file, insecure, _ = self._tls
             try:
                 context = ssl.create_default_context(cafile=ca_file)
                 if cert_file:

@@ -91,6 +91,8 @@ class MlflowSink(Sink):
         self._prefix = prefix_of(node.replace(HOSTNAME, platform.node()))
         self._url = url_of(self._uri, env)
         self._of_tree = config.pid is not None and not self._run
+        self._store: str | None = None
+        self._found: list[Found] = []  # what the watched processes said last: they may have ended
         self._api: Api | None = None
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
@@ -131,9 +133,9 @@ class MlflowSink(Sink):
 
     def _find_server(self) -> tuple[Server, list[Found]]:
         """Return the server, and what the watched processes say; raise Refused or Retryable."""
-        pid, found = self._config.pid, []
-        if pid is not None and not (self._uri and self._run):
-            found = [*processes(self._config.proc, pid)]
+        if (pid := self._config.pid) is not None and not (self._uri and self._run):
+            self._found = [*processes(self._config.proc, pid)] or self._found
+        found = self._found
         if self._uri:
             return server_of(self._uri, self._env), found
         for one in found:
@@ -141,8 +143,8 @@ class MlflowSink(Sink):
                 if fault := store_fault(uri):
                     raise Refused(f"{URI} of the watched process: {fault}")
                 return server_of(uri, one.env), found
-        store = next((store for one in found if one.folder and (store := store_in(one.folder))), None)
-        beside = f"; the watched process logs to {store}: {how_to_serve(store)}" if store else ""
+        self._store = next((store for one in found if one.folder and (store := store_in(one.folder))), self._store)
+        beside = f"; the watched process logs to {self._store}: {how_to_serve(self._store)}" if self._store else ""
         raise Refused(f"no tracking server: set {URI} or sinks.mlflow.tracking_uri{beside}")
 
     def _find_run(self, api: Api, found: Sequence[Found]) -> str:

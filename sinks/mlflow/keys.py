@@ -30,7 +30,7 @@ def key_of(prefix: str, metric: Metric, dims: Dimensions) -> str:
     """
     first, _, rest = metric.name.removeprefix(PREFIX).partition(".")
     words = [_word(first), _word(rest.replace(".", "_"))]
-    for key in metric.dims:
+    for key in sorted(metric.dims):
         if value := _word(dims.get(key, "")):
             shown = f"{key}_{value}" if value.isdecimal() and key != first else value
             words.insert(1 if key == first else len(words), shown)

@@ -13,6 +13,7 @@ from agent.errors import Refused
 from agent.net.http_client import Tls
 
 URI: Final = "MLFLOW_TRACKING_URI"
+CA: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 RUN: Final = "MLFLOW_RUN_ID"
 DATABRICKS: Final = re.compile(r"databricks(://.*)?")
 YES: Final = frozenset({"true", "1"})
@@ -71,7 +72,8 @@ def server_of(uri: str, env: Mapping[str, str]) -> Server:
     if workspace := env.get("MLFLOW_WORKSPACE"):
         headers["X-MLFLOW-WORKSPACE"] = workspace
     tls = Tls(
-        ca_file=_path(env.get("MLFLOW_TRACKING_SERVER_CERT_PATH")),
+        ca_file=_path(env.get(CA)),
+        ca_option=CA,
         cert_file=_path(env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")),
         insecure=env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in YES,
     )

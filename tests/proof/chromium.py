@@ -25,7 +25,7 @@ class Page:
         to_read, to_write = os.pipe(), os.pipe()  # it reads commands from 3 and writes answers to 4
         words = [
             program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
-            f"--user-data-dir={folder}/chromium", "--window-size=1400,2400", "about:blank",
+            f"--user-data-dir={folder}/chromium", "--window-size=1400,5000", "about:blank",
         ]  # fmt: skip
         self._log = (folder / "chromium.log").open("wb")
         self._process = subprocess.Popen(

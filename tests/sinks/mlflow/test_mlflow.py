@@ -340,7 +340,7 @@ def test_tls_with_an_authority_and_a_client_certificate(make_sink, points, tmp_p
         send(make_sink(tracking_uri=double.url, env=ca | ours), points(1))
         send(make_sink(tracking_uri=double.url, env=ours | {"MLFLOW_TRACKING_INSECURE_TLS": "true"}), points(1))
         assert len(rows(double)) == 2
-        with pytest.raises(Refused, match="is not trusted: unable to get local issuer"):
+        with pytest.raises(Refused, match=r"is not trusted: .*; set MLFLOW_TRACKING_SERVER_CERT_PATH"):
             send(make_sink(tracking_uri=double.url, env=ours), points(1))
         with pytest.raises(Refused, match=r"no\.pem: No such file"):
             send(make_sink(tracking_uri=double.url, env={"MLFLOW_TRACKING_SERVER_CERT_PATH": "no.pem"}), points(1))
