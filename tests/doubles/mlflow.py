@@ -32,13 +32,14 @@ class Run:
 class MlflowDouble:
     """The server; `answer` may be set to what it does with a request, or None for MLflow's own answer."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None, prefix: str = "") -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, prefix: str = "", *, keeps: bool = True) -> None:
+        """Keep what is sent, unless a measurement only wants an answer."""
         self.runs: dict[str, Run] = {}
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         """Path, headers in lower case, and body."""
         self.answer: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
         """Called with a request and its path; whether it has answered."""
-        self.prefix = prefix
+        self.prefix, self._keeps = prefix, keeps
         double = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,6 +82,9 @@ class MlflowDouble:
     def _handle(self, http: BaseHTTPRequestHandler) -> None:
         body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
         url = urlsplit(http.path)
+        if not self._keeps and url.path.endswith("/log-batch"):
+            say(http, 200, {})
+            return
         sent = json.loads(body) if body else parse_qs(url.query)
         self.requests.append((url.path, {key.lower(): value for key, value in http.headers.items()}, sent))
         path = url.path.removeprefix(f"{self.prefix}/api/2.0/mlflow")
