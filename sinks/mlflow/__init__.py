@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.datapoint import Datapoint, Dimensions, Metric
+from agent import datapoint
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import ConfigError, Refused, Retryable, SinkClosed
 from agent.sink import Limits, Rejected, Sink
-from sinks.mlflow.api import Api, Run
+from sinks.mlflow.api import Api, Metric, Run
 from sinks.mlflow.keys import FORBIDDEN, PREFIX, fault_of, key_of, prefix_of
 from sinks.mlflow.settings import RUN, URI, Server, how_to_serve, server_of, store_fault, url_of
 from sinks.mlflow.tree import Found, processes, run_in, started, started_at, store_in
@@ -100,10 +101,10 @@ class MlflowSink(Sink):
         self._ends: int | None = None  # when the run has ended (ns); None while it runs
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
-        self._keys: dict[tuple[str, Dimensions], bytes] = {}  # series -> the start of its entry in a request
+        self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key
         self._owners: dict[str, tuple[str, Dimensions]] = {}
 
-    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+    def refuses(self, metric: datapoint.Metric, dims: Dimensions) -> str | None:
         """Return why MLflow takes no point of this series, or None."""
         return fault_of(key_of(self._prefix, metric, dims))
 
@@ -225,21 +226,20 @@ class MlflowSink(Sink):
                 rejected.append(Rejected(point, "its key is that of another series"))
                 continue
             at //= MS
-            entries.append(b'%b%b,"timestamp":%d,"step":%d}' % (key, repr(float(value)).encode(), at, steps[at]))
+            entries.append(Metric(key, value, at, steps[at]))
         if entries:
-            body = b'{"run_id":%b,"metrics":[%b]}' % (json.dumps(self._run).encode(), b",".join(entries))
-            self._api.log_batch(body)
+            self._api.log_batch(self._run, entries)
         return rejected
 
-    def _learn(self, metric: Metric, dims: Dimensions) -> bytes:
-        """Return what the entries of a series begin with, b"" if another series has its key."""
+    def _learn(self, metric: datapoint.Metric, dims: Dimensions) -> str:
+        """Return the key of a series, "" if another series has its key."""
         if len(self._keys) > MAX_KEYS:
             self._keys, self._owners = {}, {}
         key, series = key_of(self._prefix, metric, dims), (metric.name, dims)
         if self._owners.setdefault(key, series) != series:
-            return b""
-        made = self._keys[series] = b'{"key":%b,"value":' % json.dumps(key).encode()
-        return made
+            return ""
+        self._keys[series] = key
+        return key
 
     def destination(self) -> Mapping[str, str]:
         """Return the server, the run and the prefix of the keys; a run that is not known belongs to its process."""

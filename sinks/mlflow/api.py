@@ -34,8 +34,25 @@ ADVICE: Final[Mapping[int | str, str]] = {
 """Status -> what is wrong and what to do."""
 
 
-class Metric(msgspec.Struct):
-    """The newest value of a key, as far as it is needed."""
+class Metric(msgspec.Struct, gc=False):
+    """A value of a key."""
+
+    key: str
+    value: float
+    timestamp: int
+    """Milliseconds since the epoch."""
+    step: int
+
+
+class Batch(msgspec.Struct):
+    """A request that stores metrics."""
+
+    run_id: str
+    metrics: list[Metric]
+
+
+class Latest(msgspec.Struct):
+    """The newest step of a key; its value may be a text, such as NaN, and is not needed."""
 
     key: str
     step: int = 0
@@ -60,7 +77,7 @@ class Info(msgspec.Struct):
 class Data(msgspec.Struct):
     """What was logged to a run."""
 
-    metrics: list[Metric] = []
+    metrics: list[Latest] = []
 
 
 class Run(msgspec.Struct):
@@ -106,9 +123,9 @@ class Api:
         """Return a run with the newest value of each of its metrics."""
         return self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}", None, _Got).run
 
-    def log_batch(self, body: bytes) -> None:
-        """Store metrics; `body` is the request in JSON."""
-        self._ask("POST", "/runs/log-batch", body, dict)
+    def log_batch(self, run: str, metrics: list[Metric]) -> None:
+        """Store metrics."""
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
 
     def running(self, user: str, since: int) -> Sequence[str]:
         """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 
@@ -157,6 +158,14 @@ def test_another_node_is_not_somebody_else(double, make_sink, points, clock, cap
     assert not caplog.text
 
 
+def test_a_value_that_is_no_number_in_the_answer_does_not_matter(double, make_sink, points):
+    data = {"metrics": [{"key": "system/a", "value": "NaN", "timestamp": "5", "step": "3"}]}
+    run = {"run": {"info": double.runs["r1"].info, "data": data}}
+    double.answer = lambda http, path: path == "/runs/get" and say(http, 200, run)
+    send(make_sink(), points(1))
+    assert [step for _, step, _ in rows(double)] == [4]
+
+
 # -- the end of a run -----------------------------------------------------------------------------------------------
 
 
@@ -264,7 +273,7 @@ def test_an_answer_that_does_not_end_is_given_up(double, make_sink, points):
     ended.set()
 
 
-def test_one_connection_serves_many_requests_and_one_that_was_closed_is_opened_again(double, make_sink, points):
+def test_one_connection_serves_many_requests_and_one_that_was_closed_is_opened_again(double, make_sink, points, until):
     ports = []
     double.answer = lambda http, _: ports.append(http.client_address) and False
     sink = make_sink()
@@ -279,6 +288,7 @@ def test_one_connection_serves_many_requests_and_one_that_was_closed_is_opened_a
     double.answer = close
     for _ in range(3):
         send(sink, points(1))
+        until(lambda: select.select([sink._api._http._socket], [], [], 0)[0])  # the end has arrived
     assert len(rows(double)) == 6
 
 
