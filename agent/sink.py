@@ -70,13 +70,10 @@ class Sink(Protocol):
     """
     uses_standard_output: bool = False
     """Whether it writes to standard output: then it cannot run beside a wrapped command, to which that belongs."""
-<<<<<<< HEAD
     names: str = "native"
     """Naming profile of its points, unless the configuration has one."""
-=======
     is_scraped: bool = False
     """Whether others fetch the points from it: a run of a single reading (`--once`) ends before anyone could."""
->>>>>>> main
     needs: Sequence[str] = ()
     """Modules of libraries that `open` imports: asked for before the sink is built to run."""
 
