@@ -181,7 +181,8 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
 
 def profile_of(sink: Sink, config: Config) -> str:
     """Return the naming profile of the points of `sink`: the configuration's, else its own."""
-    return sink.names if config.names == "native" and "names" not in config.sources else config.names
+    is_set = config.names != "native" or "names" in config.sources
+    return config.names if is_set else getattr(sink, "names", "native")
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:

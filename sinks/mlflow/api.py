@@ -173,7 +173,7 @@ class Api:
         if is_batch and status in (400, 413, 422):
             return BadBatch(f"{url}: {says}")
         is_run = status == 404 and fault.error_code == "RESOURCE_DOES_NOT_EXIST"
-        advice = ADVICE["run"] if is_run else ADVICE.get(status, "does not do it")
+        advice = ADVICE["run"] if is_run else ADVICE.get(status, "refuses the request")
         return Refused(f"{url} {advice}: {says}")
 
 

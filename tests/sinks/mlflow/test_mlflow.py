@@ -225,7 +225,7 @@ def test_a_deleted_run_ends_the_sink(double, make_sink, points, clock):
         (404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run with id=r1 not found"}, Refused, "no such run; set MLFLOW_RUN_ID"),
         (404, b"<!doctype html>", Refused, "no MLflow API at /api/2.0/mlflow; check MLFLOW_TRACKING_URI"),
         (302, b"", Refused, "redirects, perhaps to a login page"),
-        (405, b"", Refused, "does not do it"),
+        (405, b"", Refused, "refuses the request"),
         (429, {"error_code": "REQUEST_LIMIT_EXCEEDED", "message": "slow down"}, Retryable, "slow down"),
         (500, {"error_code": "INTERNAL_ERROR", "message": "database is locked"}, Retryable, "database is locked"),
         (503, b"\xff\xfe not JSON", Retryable, "503"),
