@@ -36,8 +36,8 @@ class MlflowSink(Sink):
     """
     Writes metrics into a run as `system/METRIC`, or `system/NODE/METRIC`, until the run ends.
 
-    The steps go on where the run's system metrics ended. A step is chosen and remembered before its points are sent, so
-    that points that are sent again have the same step: the server stores them once.
+    The steps go on where the run's system metrics ended. A step is chosen and saved before its points are sent. What
+    comes again has the same step; of that, only what the server does not have is sent.
     """
 
     limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0)
@@ -98,6 +98,8 @@ class MlflowSink(Sink):
         self._kept: dict[str, Any] = {}  # what `state` returned before the last restart
         self._next: int | None = None  # the next step; None: not known yet
         self._steps: dict[int, int] = {}  # time (ms) -> step, of the points that are being sent
+        self._stored: dict[str, int] = {}  # key -> the newest step that the server had at the last look
+        self._is_sure = False  # whether the server has taken the last batch, as far as we know
         self._ends: int | None = None  # when the run has ended (ns); None while it runs
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
@@ -173,7 +175,7 @@ class MlflowSink(Sink):
     def prepare(self, points: Sequence[Datapoint]) -> bool:
         """Choose a step for each time among these points; return whether a new one was chosen."""
         assert self._api is not None
-        if self._next is None or self._steady() - self._looked >= STATUS_INTERVAL:
+        if not self._is_sure or self._steady() - self._looked >= STATUS_INTERVAL:
             self._look(self._api.get_run(self._run))
         if self._ends is not None and all(_begin(point) > self._ends for point in points):
             raise SinkClosed(f"the run {self._run} has ended, so no more is sent to it")
@@ -195,19 +197,20 @@ class MlflowSink(Sink):
         else:
             self._ends = None
         all_steps = [each.step for each in run.data.metrics if each.key.startswith(PREFIX)]
-        own = [each.step for each in run.data.metrics if self._is_own(each.key)]
+        self._stored = {each.key: each.step for each in run.data.metrics if self._is_own(each.key)}
+        newest = max(self._stored.values(), default=-1)
         if self._next is None and (self._kept.get("run"), self._kept.get("keys")) == (self._run, self._prefix):
-            self._next = max(self._kept["next"], max(own, default=-1) + 1)
+            self._next = max(self._kept["next"], newest + 1)
             self._steps = {int(at): step for at, step in self._kept["steps"].items()}
         elif self._next is None:
             self._next = max(all_steps, default=-1) + 1
-        elif own and max(own) >= self._next:
+        elif newest >= self._next:
             log.warning(
                 "mlflow: somebody else writes %s* of the run %s, too: MLflow's own monitor, or another agent; give this"
                 " machine a name of its own with sinks.mlflow.node or %s",
                 self._prefix, self._run, NODE,
             )  # fmt: skip
-            self._next = max(own) + 1
+            self._next = newest + 1
         self._looked, self._experiment = self._steady(), run.info.experiment_id
 
     def _is_own(self, key: str) -> bool:
@@ -218,7 +221,7 @@ class MlflowSink(Sink):
         assert self._api is not None
         if any(point.at // MS not in self._steps for point in batch):
             self.prepare(batch)
-        rejected, entries, steps, keys = [], [], self._steps, self._keys
+        rejected, entries, steps, keys, stored = [], [], self._steps, self._keys, self._stored
         for point in batch:
             metric, value, dims, at, *_ = point
             key = keys.get((metric.name, dims)) or self._learn(metric, dims)
@@ -226,9 +229,12 @@ class MlflowSink(Sink):
                 rejected.append(Rejected(point, "its key is that of another series"))
                 continue
             at //= MS
-            entries.append(Metric(key, value, at, steps[at]))
+            if (step := steps[at]) > stored.get(key, -1):  # else it was stored, and the answer was lost
+                entries.append(Metric(key, value, at, step))
+        self._is_sure = not entries
         if entries:
             self._api.log_batch(self._run, entries)
+            self._is_sure = True
         return rejected
 
     def _learn(self, metric: datapoint.Metric, dims: Dimensions) -> str:

@@ -25,7 +25,7 @@ class Page:
         to_read, to_write = os.pipe(), os.pipe()  # it reads commands from 3 and writes answers to 4
         words = [
             program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
-            f"--user-data-dir={folder}/chromium", "--window-size=1400,5000", "about:blank",
+            f"--user-data-dir={folder}/chromium", "--window-size=1400,2400", "about:blank",
         ]  # fmt: skip
         self._log = (folder / "chromium.log").open("wb")
         self._process = subprocess.Popen(
@@ -53,7 +53,7 @@ class Page:
         """Return the value of a script."""
         return self._call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
-    def until(self, script: str, seconds: float = 60.0) -> Any:
+    def until(self, script: str, seconds: float = 180.0) -> Any:
         """Return the value of a script as soon as it is true; fail with the page's text if it never is."""
         deadline = time.monotonic() + seconds
         while not (value := self.evaluate(script)):

@@ -121,6 +121,34 @@ def test_what_is_sent_again_after_a_kill_has_the_same_steps(double, make_sink, p
     assert all(len(values) == 1 for values in found.values())
 
 
+def test_what_the_server_has_is_not_sent_again_even_with_another_value(double, make_sink, points):
+    """A counter that begins at 0 with each agent has another value after a restart."""
+    batch = points(3)
+    kept = send(make_sink(), batch)
+    again = make_sink()
+    again.recall(kept)
+    send(again, [of._replace(value=of.value + 1) for of in batch] + points(1))
+    assert list(rows(double).values())[:3] == [[of.value] for of in batch]
+    assert len(double.batches()[-1]["metrics"]) == 1
+
+
+def test_after_a_lost_answer_it_asks_the_server_what_it_has(double, make_sink, points):
+    def lose(http, path):
+        if path == "/runs/log-batch" and not lost:
+            lost.append(double._own(path, double.requests[-1][2]))
+            http.connection.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
+    lost, double.answer = [], lose
+    batch, sink = points(3), make_sink()
+    with pytest.raises(Retryable):
+        send(sink, batch)
+    send(sink, batch)
+    assert len(double.batches()) == 1
+    assert list(rows(double).values()) == [[of.value] for of in batch]
+
+
 def test_what_is_kept_for_another_run_or_another_node_does_not_count(double, make_sink, points):
     double.add("r2")
     kept = send(make_sink(), points(3))
