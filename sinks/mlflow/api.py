@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -155,7 +155,8 @@ class Api:
         try:
             answer = self._http.request(method, API + path, body, self._headers)
         except Retryable as problem:
-            raise Retryable(f"{self._url}: {problem}", after=problem.after) from None
+            text = str(problem).removeprefix(f"{urlsplit(self._url).netloc}: ")
+            raise Retryable(f"{self._url}: {text}", after=problem.after) from None
         if answer.status != 200:
             raise self._blame(answer, is_batch=shape is dict)
         try:
