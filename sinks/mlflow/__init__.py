@@ -57,7 +57,7 @@ class MlflowSink(Sink):
         run: str | None = None
         """Run to write to; unless set: MLFLOW_RUN_ID, of the watched processes if not ours."""
         newest_run: bool = False
-        """Write to the run that the user of the watched process started last, where no run is named."""
+        """Write to the one run that the user of the watched process has started since, where no run is named."""
         node: str | None = None
         """This machine in the keys, {hostname} for its name; unless set: MLFLOW_SYSTEM_METRICS_NODE_ID, else none."""
         timeout: float = 12.0
