@@ -95,7 +95,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"choices": ("text", "json", "emf")}),
     ),
     "dashboard": (
-        ("--cloud", "SINK", "name of the sink whose dashboard is printed", {"required": True}),
+        ("--cloud", "SINK", "sink whose dashboard is printed; grafana: what is scraped", {"required": True}),
         ("--alarms", "", "print the alarms instead"),
         *MACHINES,
         ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),

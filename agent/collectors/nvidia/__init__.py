@@ -34,8 +34,8 @@ class NvidiaCollector(Collector):
         """Indexes or UUIDs of the GPUs to read; all unless set. The UUID of a MIG instance selects its GPU."""
         cuda_visible_devices: bool = False
         """Read only the GPUs in the variable CUDA_VISIBLE_DEVICES, unless `devices` is set."""
-        dimensions: tuple[Literal["uuid", "model"], ...] = ()
-        """Dimensions of each point in addition to the index: uuid, model."""
+        dimensions: tuple[Literal["uuid", "model", "driver"], ...] = ()
+        """Dimensions of each point in addition to the index: uuid, model, driver (its version)."""
         pid: int | None = None
         """First process of the tree whose usage is read; set by --pid."""
         proc: Path = Path("/proc")

@@ -25,6 +25,8 @@ LINKS: Final = {
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
@@ -73,13 +75,17 @@ class Part:
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
             if self.detailed:
                 yield m.memory_total.point(at, total, self.dims)
+                if (free := info.free) <= total:
+                    yield m.memory_available.point(at, free, self.dims)
+                if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                    yield m.memory_reserved.point(at, reserved, self.dims)
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
-            if number == GRAPHICS:
-                yield from self._utilization(at, value)
+            if metric := self.metrics.active.get(number):
+                yield from self._share(metric, at, value)
             else:
-                yield from self._share(self.metrics.active[number], at, value)
+                yield from self._utilization(at, value)
 
     def _utilization(self, at: int, value: float) -> Iterator[Datapoint]:
         self.busy = percent(value)
@@ -148,6 +154,8 @@ class Gpu(Part):
             for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
                 count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
                 count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+            count("pcie", REPLAYS, m.pcie_replays)
+            self._all_fields[ROWS_FAILED, 0] = "rows"
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
             for field, reason in THROTTLES.items():
@@ -239,6 +247,8 @@ class Gpu(Part):
             self._recovery = bool(found.get(RECOVERY))
         if (value := found.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
+        if (value := found.get(ROWS_FAILED)) is not None:
+            yield self.metrics.rows_failed.point(at, bool(value), self.dims)
         counted = {n: v for n, v in found.items() if n in self._counters and self._counters[n].life.take(v, at)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]

@@ -14,7 +14,7 @@ import pynvml
 from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
-from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
+from agent.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
@@ -225,6 +225,6 @@ class Gpus:
         return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
-        further = {UUID: uuid, MODEL: model}
+        further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}
         own = {key: str(index) for key, index in indexes.items()}
         return Dimensions(own | {key: further[key] for key in self._config.dimensions})

@@ -40,6 +40,12 @@
 {{- with $v.google.project }}{{ $_ := set $table "project" . }}{{ end -}}
 {{- $_ := set $sinks "google" $table -}}
 {{- end -}}
+{{- if has "prometheus" $v.sinks -}}
+{{- $table := dict "listen" (printf "0.0.0.0:%s" (include "chipwatch.whole" $v.prometheus.port)) -}}
+{{- if $v.prometheus.webConfigSecret }}{{ $_ := set $table "web_config_file" "/etc/chipwatch-web/web-config.yml" }}{{ end -}}
+{{- if $v.prometheus.machineLabels }}{{ $_ := set $table "machine_labels" true }}{{ end -}}
+{{- $_ := set $sinks "prometheus" $table -}}
+{{- end -}}
 {{- if $sinks }}{{ $_ := set $own "sinks" $sinks }}{{ end -}}
 {{- $given := deepCopy $v.config -}}
 {{- if not $agent }}{{ $given = omit $given "collectors" "pid" }}{{ end -}}

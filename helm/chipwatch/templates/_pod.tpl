@@ -128,13 +128,14 @@ envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $health := eq $v.probes.type "http" }}
-{{- if and (or $health $v.podMonitor.enabled) (not .check) }}
+{{- $scraped := has "prometheus" $v.sinks }}
+{{- if and (or $health $scraped) (not .check) }}
 ports:
   {{- if $health }}
   - {name: health, containerPort: {{ include "chipwatch.whole" $v.probes.port }}, protocol: TCP}
   {{- end }}
-  {{- if $v.podMonitor.enabled }}
-  - {name: metrics, containerPort: {{ include "chipwatch.whole" (default 0 $v.podMonitor.port) }}, protocol: TCP}
+  {{- if $scraped }}
+  - {name: metrics, containerPort: {{ include "chipwatch.whole" $v.prometheus.port }}, protocol: TCP}
   {{- end }}
 {{- end }}
 {{- if not (or .check (eq $v.probes.type "none")) }}
@@ -151,6 +152,9 @@ volumeMounts:
   - {name: config, mountPath: /etc/chipwatch, readOnly: true}
   - {name: spool, mountPath: /var/lib/chipwatch}
   - {name: tmp, mountPath: /tmp}
+  {{- if $v.prometheus.webConfigSecret }}
+  - {name: web, mountPath: /etc/chipwatch-web, readOnly: true}
+  {{- end }}
   {{- if $agent }}
   {{- range $name := list "proc" "sys" "root" }}
   {{- if index $v.hostMounts $name }}
@@ -202,6 +206,10 @@ exec:
   {{- end }}
 - name: tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- with $v.prometheus.webConfigSecret }}
+- name: web
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- if $agent }}
 {{- range $name, $path := dict "proc" "/proc" "sys" "/sys" "root" "/" }}
 {{- if index $v.hostMounts $name }}

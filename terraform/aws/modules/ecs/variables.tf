@@ -271,6 +271,17 @@ variable "level" {
   }
 }
 
+variable "prometheus_port" {
+  description = "Port on which Prometheus scrapes the agent, besides what CloudWatch gets: the instance's of the daemon, the task's of the sidecar. Their security group decides who reaches it. Nothing listens unless set."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.prometheus_port == null || (coalesce(var.prometheus_port, 0) >= 1024 && coalesce(var.prometheus_port, 0) <= 65535)
+    error_message = "prometheus_port: 1024 to 65535; the agent is not root."
+  }
+}
+
 variable "environment" {
   description = "More settings of the agent, by their variables: { CHIPWATCH_INTERVAL = \"10\" }."
   type        = map(string)
