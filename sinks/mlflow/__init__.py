@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -92,6 +93,8 @@ class MlflowSink(Sink):
         self._prefix = prefix_of(node.replace(HOSTNAME, platform.node()))
         self._url = url_of(self._uri, env)
         self._of_tree = config.pid is not None and not self._run
+        self._process = ""  # the watched process, with when it started (ms) and its user
+        self._since = self._user = 0
         self._store: str | None = None
         self._found: list[Found] = []  # what the watched processes said last: they may have ended
         self._api: Api | None = None
@@ -101,6 +104,7 @@ class MlflowSink(Sink):
         self._stored: dict[str, int] = {}  # key -> the newest step that the server had at the last look
         self._is_sure = False  # whether the server has taken the last batch, as far as we know
         self._ends: int | None = None  # when the run has ended (ns); None while it runs
+        self._is_told = False  # whether it was said that somebody else writes the same keys
         self._experiment = ""
         self._looked = -STATUS_INTERVAL
         self._keys: dict[tuple[str, Dimensions], str] = {}  # series -> its key
@@ -124,6 +128,7 @@ class MlflowSink(Sink):
     def open(self) -> None:
         """Find the server and the run; raise Refused or Retryable."""
         self.close()
+        self._note_process()
         server, found = self._find_server()
         self._url = server.url
         api = Api(server, self._config.timeout)
@@ -133,6 +138,14 @@ class MlflowSink(Sink):
             api.close()
             raise
         self._api = api
+
+    def _note_process(self) -> None:
+        """Note what identifies the watched process, while it is there."""
+        pid, proc = self._config.pid, self._config.proc
+        if pid is not None and not self._process and (began := started(proc, pid)):
+            with contextlib.suppress(OSError):
+                self._user = (proc / str(pid)).stat().st_uid
+                self._process, self._since = f"{pid} {began}", started_at(proc, pid, self._clock())
 
     def _find_server(self) -> tuple[Server, list[Found]]:
         """Return the server, and what the watched processes say; raise Refused or Retryable."""
@@ -157,16 +170,18 @@ class MlflowSink(Sink):
             raise Refused(f"no run: {advice}")
         if run := next((run for one in found if (run := one.env.get(RUN))), None):
             return run
-        since = started_at(self._config.proc, pid, self._clock())
         for folder in {one.folder for one in found if one.folder}:
-            if (store := store_in(folder)) and (run := run_in(store, since)):
+            if (store := store_in(folder)) and (run := run_in(store, self._since)):
                 return run
-        if not self._config.newest_run:
+        if not (self._config.newest_run and self._process):
             raise Retryable(f"process {pid} names no run; {advice}, or sinks.mlflow.newest_run = true", after=5.0)
         import pwd  # noqa: PLC0415  # not on Windows
 
-        user = pwd.getpwuid((self._config.proc / str(pid)).stat().st_uid).pw_name
-        runs = api.running(user, since)
+        try:
+            user = pwd.getpwuid(self._user).pw_name
+        except KeyError:
+            raise Refused(f"the user {self._user} of process {pid} has no name; {advice}") from None
+        runs = api.running(user, self._since)
         if len(runs) != 1:
             count = "more than one run" if runs else "no run"
             raise Retryable(f"{user} has started {count} since process {pid} began; {advice} to name it", after=5.0)
@@ -200,17 +215,18 @@ class MlflowSink(Sink):
         self._stored = {each.key: each.step for each in run.data.metrics if self._is_own(each.key)}
         newest = max(self._stored.values(), default=-1)
         if self._next is None and (self._kept.get("run"), self._kept.get("keys")) == (self._run, self._prefix):
-            self._next = max(self._kept["next"], newest + 1)
+            self._next = self._kept["next"]
             self._steps = {int(at): step for at, step in self._kept["steps"].items()}
         elif self._next is None:
             self._next = max(all_steps, default=-1) + 1
-        elif newest >= self._next:
-            log.warning(
-                "mlflow: somebody else writes %s* of the run %s, too: MLflow's own monitor, or another agent; give this"
-                " machine a name of its own with sinks.mlflow.node or %s",
-                self._prefix, self._run, NODE,
-            )  # fmt: skip
-            self._next = newest + 1
+        if newest >= self._next:
+            if not self._is_told:
+                log.warning(
+                    "mlflow: somebody else writes %s* of the run %s, too: MLflow's own monitor, or another agent; give"
+                    " this machine a name of its own with sinks.mlflow.node or %s",
+                    self._prefix, self._run, NODE,
+                )  # fmt: skip
+            self._next, self._steps, self._is_told = newest + 1, {}, True
         self._looked, self._experiment = self._steady(), run.info.experiment_id
 
     def _is_own(self, key: str) -> bool:
@@ -250,8 +266,9 @@ class MlflowSink(Sink):
     def destination(self) -> Mapping[str, str]:
         """Return the server, the run and the prefix of the keys; a run that is not known belongs to its process."""
         found = {"server": self._url, "run": self._run, "keys": f"{self._prefix}*"}
-        if self._of_tree and self._config.pid is not None:
-            found["process"] = f"{self._config.pid} {started(self._config.proc, self._config.pid)}".strip()
+        if self._of_tree:
+            self._note_process()
+            found["process"] = self._process
         return {word: value for word, value in found.items() if value or word == "keys"}
 
     def find(self, dims: Sequence[str]) -> str:

@@ -173,7 +173,22 @@ def test_it_moves_on_where_somebody_else_writes_the_same_keys(double, make_sink,
     clock.ns += 11 * 10**9
     send(sink, points(1))
     assert [step for _, step, _ in rows(double)] == [0, 30, 31]
-    assert "somebody else writes system/* of the run r1" in caplog.text
+    double.runs["r1"].rows["system/cpu_load", 6, 40, 0.5] = None
+    clock.ns += 11 * 10**9
+    send(sink, points(1))
+    assert [step for _, step, _ in rows(double)][-1] == 41
+    assert caplog.text.count("somebody else writes system/* of the run r1") == 1
+
+
+def test_what_was_not_sent_is_not_taken_for_sent_where_somebody_else_writes(double, make_sink, points):
+    batch, sink = points(2), make_sink()
+    sink.prepare(batch)
+    kept = sink.state()  # the process is killed before it sends
+    double.runs["r1"].rows["system/cpu_load", 5, 30, 0.5] = None
+    again = make_sink()
+    again.recall(kept)
+    send(again, batch)
+    assert [step for _, step, _ in rows(double)] == [30, 31, 32]
 
 
 def test_another_node_is_not_somebody_else(double, make_sink, points, clock, caplog):

@@ -132,6 +132,18 @@ def test_a_process_that_is_gone_or_none_names_nothing(make_sink, tmp_path):
         make_sink(run=None, pid=1, proc=tmp_path)
 
 
+def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points):
+    process = subprocess.Popen(["sleep", "60"])
+    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=True)
+    before = sink.destination()
+    process.kill()
+    process.wait()
+    sink.open()
+    assert sink.destination() == before | {"run": "r1"}
+    sink.write(points(1))
+    assert len(double.runs["r1"].rows) == 1
+
+
 def test_what_waited_for_the_run_of_one_process_is_not_sent_to_that_of_another(
     make_sink, tree, double, points, tmp_path
 ):
