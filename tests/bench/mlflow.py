@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import subprocess
@@ -22,18 +23,22 @@ from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble
 
 METRICS, STEPS = 100, 10
+DEADLINE = 60.0
 REQUEST, MEMORY = 3.0, 32.0
 OWN = """
-import mlflow, sys, time
+import mlflow, time
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 mlflow.set_system_metrics_sampling_interval(1)
 mlflow.set_system_metrics_samples_before_logging(1)
-mlflow.system_metrics.system_metrics_monitor.SystemMetricsMonitor("r1").start()
+SystemMetricsMonitor("r1").start()
+print("watched", flush=True)
 time.sleep(600)
 """
 WANDB = """
 import sys, time, wandb
 settings = wandb.Settings(mode="offline", x_stats_sampling_interval=1.0, console="off", silent=True, root_dir=sys.argv[1])
 wandb.init(settings=settings)
+print("watched", flush=True)
 time.sleep(600)
 """
 
@@ -99,45 +104,49 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def watched(words: Sequence[str | Path], seconds: float, **env: str) -> tuple[float, float]:
-    """Run a command; return its CPU time (ms a second) and resident memory (MB) once it is steady."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.Popen(
-            [*words, folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": folder, **env}, cwd=folder,
-        )  # fmt: skip
+def watched(words: Sequence[str | Path], seconds: float, sign: str, **env: str) -> tuple[float, float]:
+    """Run a command; return its CPU time (ms a second) and resident memory (MB) once it has logged `sign` and is steady."""
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
+        env = {**os.environ, "HOME": folder, **env}
+        run = subprocess.Popen([*words, folder], stdout=log, stderr=log, env=env, cwd=folder)
         try:
-            time.sleep(WARM_UP + seconds / 3)
+            deadline = time.monotonic() + DEADLINE
+            while sign not in Path(log.name).read_text():
+                if run.poll() is not None or time.monotonic() > deadline:
+                    raise CannotMeasure(f"{Path(words[0]).name} does not log {sign!r}")
+                time.sleep(0.1)
+            time.sleep(WARM_UP)
             pids = tree(run.pid)
             begun, before = time.monotonic(), sum(map(cpu_seconds, pids))
             time.sleep(seconds)
             spent = 1000 * (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - begun)
-            if run.poll() is not None:
-                raise CannotMeasure(f"{Path(words[0]).name} has ended")
             return spent, sum(map(rss, pids)) / MB
         finally:
             for pid in tree(run.pid)[::-1]:
-                os.kill(pid, 9)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
             run.wait()
 
 
 def beside(effort: Effort) -> list[Figure]:
     """Compare the agent with the monitors of MLflow and W&B, each at a point a second."""
     programs: dict[str, Sequence[str | Path]] = {
-        "the agent writing to MLflow over TLS": [agent_command(), "--sink", "mlflow", "--interval", "1", "--window", "1", "--spool"]
+        "the agent writing to MLflow over TLS": [agent_command(), "--sink", "mlflow", "--interval", "1", "--window", "1", "--flush", "1", "-v", "--spool"]
     }  # fmt: skip
     for name, program in (("mlflow", OWN), ("wandb", WANDB)):
         if (python := ROOT / f".proof/{name}/bin/python").exists():
             programs[f"{name}'s own monitor"] = [python, "-c", program]
     cpu: dict[str, list[float]] = {name: [] for name in programs}
     memory: dict[str, list[float]] = {name: [] for name in programs}
+    ours = next(iter(programs))
     with serving("tls") as url:
         env = {"MLFLOW_TRACKING_URI": url, "MLFLOW_RUN_ID": "r1", "MLFLOW_TRACKING_INSECURE_TLS": "true"}
         for _ in range(max(1, effort.rounds // 3)):
             for name, words in programs.items():
-                ran = watched(words, effort.steady_seconds / 3, **env)
+                sign = "accepted" if name == ours else "watched"
+                ran = watched(words, effort.steady_seconds / 3, sign, **env)
                 cpu[name].append(ran[0])
                 memory[name].append(ran[1])
-    ours = next(iter(programs))
     how = "a point a second; with all of its processes, the interpreter too"
     figures = []
     for name in programs:
