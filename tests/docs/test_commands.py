@@ -145,7 +145,7 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STATE_DIRECTORY": agent.folder / "state",
     }
-    if words[1] in ("health", "status"):
+    if words[1] in ("health", "jobs", "status"):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
     if words[1] == "top":

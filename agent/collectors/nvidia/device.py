@@ -52,6 +52,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.slices: float | None = None
+        """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: int | None = None
         """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
 
@@ -101,7 +103,8 @@ class Instance(Part):
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
-        number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        """The driver's number of the GPU instance; None: not known."""
         if number is not None:
             self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
 
@@ -133,6 +136,9 @@ class Gpu(Part):
         self.instances: dict[str, Instance] = {}
         """The MIG instances by UUID."""
         self.lost = False
+        self.joules: float | None = None
+        """The energy counter in this tick, and the power; None if not known."""
+        self.watts: float | None = None
         self._limit: float | None = None
         self._recovery = False
         self._base: tuple[int | None, int, float] | None = None
@@ -170,7 +176,7 @@ class Gpu(Part):
         """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
-        self.lost = self.handle is None
+        self.lost, self.joules, self.watts = self.handle is None, None, None
         try:
             if not self.lost:
                 yield from self._readings(at, now, slow=slow)
@@ -269,6 +275,7 @@ class Gpu(Part):
         if not watts:  # the first tick, or no working energy counter
             sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None else sensor / 1e3
+        self.joules, self.watts = None if energy is None else energy / 1e3, watts
         if watts is not None:
             yield self.metrics.power.point(at, watts, self.dims)
             if self._limit:
