@@ -20,11 +20,8 @@ from tests.bench.cloudwatch import cloudwatch
 from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
 from tests.bench.google import google
-<<<<<<< HEAD
-from tests.bench.mlflow import mlflow
-=======
 from tests.bench.jobs import eight_gpus_with_jobs
->>>>>>> main
+from tests.bench.mlflow import mlflow
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
