@@ -13,8 +13,8 @@ from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
-from sinks.cloudwatch.regions import region_fault
 from sinks.cloudwatch.wire import Encoder, body
+from sinks.common.aws_regions import region_fault
 from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from botocore import exceptions as failures
 from botocore.awsrequest import AWSResponse
 
 from agent.errors import Refused, Retryable
-from sinks.cloudwatch.answers import Answer, Stale, foreign
-from sinks.cloudwatch.session import UNEXPECTED, make_client, renew
+from sinks.cloudwatch.session import make_client
+from sinks.common.aws_answers import Answer, Stale, foreign
+from sinks.common.aws_session import UNEXPECTED, renew
 
 if TYPE_CHECKING:
     from sinks.cloudwatch import CloudwatchSink

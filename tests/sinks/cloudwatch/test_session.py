@@ -5,7 +5,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from agent.errors import Refused, Retryable
-from sinks.cloudwatch.session import _SmallLoader, reading_credentials
+from sinks.common.aws_session import _SmallLoader, reading_credentials
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]
