@@ -41,6 +41,7 @@ class OtlpSink(Sink):
     A gauge is the mean of its window unless `gauges` says more; a counter a sum with its start time, or its increase.
     """
 
+    limits = Limits(max_points=BOUNDS["plain"].points)
     hints = WORDS
 
     @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class SinkPlan:
     service: str
     """The service that has these prices."""
     charges_for: str
-    """`series` or `points`."""
+    """`series`, `points` or `bytes`."""
     apart: str
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str
@@ -191,6 +191,8 @@ class _Planner:
         wanted, limits, advisor = self._wanted(self._level), self._sink.limits, self._advisor
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
+        names = Counter(point.metric.name for point in wanted)
+        load = Load(now.series, len(names), now.points, now.requests, now.bytes, self._hosts)
         return SinkPlan(
             sink=self._name,
             kind=kind,
@@ -200,7 +202,7 @@ class _Planner:
             spacing=limits.spacing,
             max_points=limits.max_points,
             max_series=self._max_series or None,
-            metrics=dict(sorted(Counter(point.metric.name for point in wanted).items())),
+            metrics=dict(sorted(names.items())),
             series=self._admitted(wanted),
             rejected=rejected,
             words=self._words,
@@ -209,7 +211,7 @@ class _Planner:
             charges_for=advisor.charges_for if advisor else Advisor.charges_for,
             apart=advisor.apart if advisor else "",
             ended=advisor.ended if advisor else Advisor.ended,
-            notes=tuple(advisor.notes()) if advisor else (),
+            notes=(*advisor.notes(), *advisor.compared(load)) if advisor else (),
             now=now,
             choices=tuple(self._choices()) if kind != "free" else (),
         )
@@ -219,7 +221,7 @@ class _Planner:
         for level in get_args(LevelName):
             yield self._choice(f"--level {level}", level=level, now=level == self._level)
         c, spacing, advisor = self._cadence, self._sink.limits.spacing, self._advisor
-        twice = [2 * c.window] if advisor and advisor.charges_for == "points" else []
+        twice = [2 * c.window] if advisor and advisor.charges_for != "series" else []
         for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
             if window >= max(c.interval, spacing):
                 yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)
