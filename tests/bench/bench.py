@@ -23,6 +23,7 @@ from tests.bench.google import google
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
+from tests.bench.otlp import otlp
 from tests.bench.prometheus import prometheus
 from tests.bench.reading import host_set, many_cores, process_tree
 from tests.bench.series import many_series
@@ -47,6 +48,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "gpu-memory": gpu_memory,
     "amd": eight_cards,
     "openmetrics": large_page,
+    "otlp": otlp,
     "prometheus": prometheus,
 }
 

@@ -18,6 +18,7 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -175,23 +176,25 @@ class OtlpDouble:
         raw = stream.read(int(headers.get("content-length", "0")))
         with self._lock:
             fault = self._script.popleft() if self._script else self.weather()
-        if fault == RESET:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._note(RESET, line[1], headers, raw, b"", ())
-            return False
-        if fault == HANG:
-            self._closing.wait(60)
-            return False
+        return self._end(sock, fault, (line, headers, raw))
+
+    def _end(
+        self, sock: socket.socket, fault: Reply | str | None, asked: tuple[list[str], dict[str, str], bytes]
+    ) -> bool:
+        """Answer a request, or meet it with a fault; return whether the connection stays."""
+        line, headers, raw = asked
+        if fault in (RESET, HANG):
+            return self._break(sock, fault, asked)
         if isinstance(fault, Reply) and fault.status != 200:
-            self._note(fault.status, line[1], headers, raw, b"", ())
+            self._note(fault.status, asked)
             return self._answer(sock, fault)
         try:
             body, points = self._judge(line, headers, raw)
         except Wrong as problem:
-            self._note(400, line[1], headers, raw, b"", ())
+            self._note(400, asked)
             return self._answer(sock, status(400, str(problem)))
         end = fault if isinstance(fault, str) else 200
-        self._note(end, line[1], headers, raw, body, points)
+        self._note(end, asked, body, points)
         if fault == LOST:
             return False
         if fault == HALF:
@@ -200,15 +203,24 @@ class OtlpDouble:
         kind = headers["content-type"]
         return self._answer(sock, fault or Reply(200, b"{}" if kind == JSON else b"", kind=kind))
 
+    def _break(self, sock: socket.socket, how: Any, asked: Any) -> bool:
+        """End the connection without an answer."""
+        if how == HANG:
+            self._closing.wait(60)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._note(how, asked)
+        return False
+
     def _answer(self, sock: socket.socket, reply: Reply) -> bool:
         lines = [f"HTTP/1.1 {reply.status} Words", f"Content-Length: {len(reply.body)}", f"Content-Type: {reply.kind}"]
         lines += [f"{name}: {value}" for name, value in reply.headers]
         sock.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + reply.body)
         return True
 
-    def _note(self, end: int | str, path: str, headers: Any, raw: bytes, body: bytes, points: Any) -> None:
+    def _note(self, end: int | str, asked: Any, body: bytes = b"", points: Any = ()) -> None:
+        line, headers, raw = asked
         with self._lock:
-            self.requests.append(Request(end, path, headers, raw, body, tuple(points)))
+            self.requests.append(Request(end, line[1], headers, raw, body, tuple(points)))
 
     def _judge(self, line: list[str], headers: dict[str, str], raw: bytes) -> tuple[bytes, list[Point]]:
         if line[0] != "POST" or line[2] != "HTTP/1.1" or not line[1].endswith("/v1/metrics"):
@@ -298,14 +310,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--port", type=int, default=4318)
     options.add_argument("--seconds", type=float, default=600.0, help="how long to serve (600)")
+    options.add_argument("--tls", type=Path, nargs=2, metavar=("CERTIFICATE", "KEY"), help="speak TLS")
     asked = options.parse_args()
     with OtlpDouble(port=asked.port) as double:
+        if asked.tls:
+            double.encrypt(*asked.tls)
         sys.stdout.write(f"{double.url}\n")
         sys.stdout.flush()
-        try:
+        with suppress(KeyboardInterrupt):
             time.sleep(asked.seconds)
-        except KeyboardInterrupt:
-            pass
         sys.stdout.write(f"{len(double.requests)} requests, {len(double.points)} points\n")
         for (name, kind), count in sorted(Counter((point.name, point.kind) for point in double.points).items()):
             sys.stdout.write(f"{count:8} {kind:22} {name}\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.deploy.tools import ROOT, environment, install_parts
 
 FOLDER = ROOT / ".proof"
-PARTS = ("wandb", "mlflow")
+PARTS = ("wandb", "mlflow", "otlp")
 
 
 def python(name: str) -> Path:

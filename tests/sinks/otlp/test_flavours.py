@@ -229,7 +229,10 @@ def test_a_proxy_of_the_environment_is_used_and_spared(receiver, opened, monkeyp
     sink = opened("http://collector.example:4318")
     sink.write(BATCH)
     request = receiver.requests[0]
-    assert (request.path, request.headers["host"]) == ("http://collector.example:4318/v1/metrics", "collector.example:4318")
+    assert (request.path, request.headers["host"]) == (
+        "http://collector.example:4318/v1/metrics",
+        "collector.example:4318",
+    )
     assert request.headers["proxy-authorization"] == "Basic dXNlcjpwYTpzcw=="
     monkeypatch.setenv("no_proxy", "other,127.0.0.1")
     opened(receiver.url).write(BATCH)

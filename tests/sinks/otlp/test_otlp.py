@@ -197,11 +197,11 @@ def test_tls_with_a_certificate_of_the_client(receiver, tmp_path, opened):
     for _ in range(3):
         assert sink.write(BATCH) == []
     assert receiver.connections == 1
-    with pytest.raises(Refused, match="not trusted.*ca_file"):
+    with pytest.raises(Refused, match=r"not trusted.*ca_file"):
         opened(url).write(BATCH)
     with pytest.raises(Retryable):
         opened(url, ca_file=authority.file).write(BATCH)
-    with pytest.raises(Refused, match="gone.pem"):
+    with pytest.raises(Refused, match=r"gone\.pem"):
         opened(url, ca_file=tmp_path / "gone.pem").write(BATCH)
 
 
