@@ -42,7 +42,7 @@ There is no convention for `location`, which Google reads, for names of ECS clus
 """
 WORDS: Final = tuple(ATTRIBUTES)
 """What the sink asks of the machine's identity."""
-INSTANCES: Final = ("aws.ecs.task.id", "k8s.pod.name", "host.id", "host.name")
+INSTANCES: Final = ("aws.ecs.task.id", "k8s.node.name", "k8s.pod.name", "host.id", "host.name")
 """Attributes that may stand for service.instance.id, the first that is known."""
 
 
