@@ -89,6 +89,8 @@ class Sent(NamedTuple):
     held: tuple[tuple[str, str], ...]
     """Dimensions of the metric whose values are part of the name."""
     drawn: Drawn = "mean"
+    series: int = 1
+    """How many series a host has of it, as far as that is known."""
 
 
 class Chart(NamedTuple):
@@ -217,6 +219,11 @@ class Advisor(Protocol):
     def compared(self, load: Load) -> Iterable[str]:
         """Return sentences on what the same load costs in another way."""
         del load
+        return ()
+
+    def alarm_notes(self, metrics: int) -> Iterable[str]:
+        """Return sentences on what the alarms of `agent dashboard` cost, which look at so many metrics of all hosts."""
+        del metrics
         return ()
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:

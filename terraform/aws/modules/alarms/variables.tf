@@ -83,9 +83,16 @@ variable "hosts" {
   nullable    = false
 
   validation {
-    condition     = var.hosts >= 0 && floor(var.hosts) == var.hosts
-    error_message = "hosts: a whole number, 0 or more."
+    condition     = var.hosts >= 0 && var.hosts <= 500 && floor(var.hosts) == var.hosts
+    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet a namespace and alarms of its own."
   }
+}
+
+variable "user_data" {
+  description = "Whether machines install the agent by our user-data: the alarm install-failed is there then."
+  type        = bool
+  default     = false
+  nullable    = false
 }
 
 variable "autoscaling_groups" {
@@ -160,8 +167,8 @@ variable "alarms" {
   nullable = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
   }
 
   validation {
