@@ -43,12 +43,24 @@ class Answer(NamedTuple):
 class HttpClient:
     """Speaks to one server, and keeps the connection; used by one thread. Redirects are not followed."""
 
-    def __init__(self, url: str, *, timeout: float, max_bytes: int, tls: Tls = Tls()) -> None:  # noqa: B008  # a constant
-        """Take the address, the seconds that a request and its answer may take, and the bytes of an answer."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        max_bytes: int,
+        tls: Tls = Tls(),
+        ca_option: str = "ca_file",  # noqa: B008  # a constant
+    ) -> None:
+        """
+        Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
+
+        `ca_option` is the setting that a person changes where a certificate is not trusted.
+        """
         self._url, self._parts = url, urlsplit(url)
         self._secure = self._parts.scheme == "https"
         self._host, self._port = self._parts.hostname or "", self._parts.port or (443 if self._secure else 80)
-        self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
+        self._timeout, self._max_bytes, self._tls, self._ca_option = timeout, max_bytes, tls, ca_option
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
 
@@ -80,7 +92,9 @@ class HttpClient:
         except TimeoutError:
             why = Retryable(f"no complete answer in {self._timeout:g} s")
         except ssl.SSLCertVerificationError as problem:
-            why = Refused(f"the certificate of {self._host} is not trusted: {problem.verify_message}; set ca_file")
+            why = Refused(
+                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._ca_option}"
+            )
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
         except OSError as problem:

@@ -10,7 +10,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
 from agent.errors import Refused, Retryable
-from sinks.common.aws_session import Login, open_session, renew
+from sinks.common.aws_session import Login, Session, open_session, renew
 
 
 class Signer:
@@ -23,24 +23,29 @@ class Signer:
         self._renewed = False
         self.region = login.region or ""
 
-    def open(self) -> None:
-        """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
+    def open(self) -> Session:
+        """
+        Find region and credentials, and return where they were found.
+
+        Raises Refused if there are none, Retryable if their source does not answer.
+        """
         try:
-            _, self.region, self._credentials = open_session(self._login, self._timeout)
+            session, self.region, self._credentials = open_session(self._login, self._timeout)
         except (failures.BotoCoreError, ValueError, OSError) as problem:
             raise Refused(str(problem)) from problem
+        return session
 
     def sign(self, url: str, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
         """Return `headers` and the signature of this request; raise Retryable or Refused without credentials."""
         if self._credentials is None:
             self.open()
         try:
-            renew(self._credentials)
+            now = renew(self._credentials)
         except (Retryable, Refused):  # the next call reads the credentials again
             self._credentials = None
             raise
         request = AWSRequest("POST", url, data=body, headers=dict(headers))
-        SigV4Auth(self._credentials, self._service, self.region).add_auth(request)
+        SigV4Auth(now, self._service, self.region).add_auth(request)
         return dict(request.headers.items())
 
     def worked(self) -> None:

@@ -7,16 +7,24 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
-import botocore.session
 from botocore import exceptions as failures
 from botocore.config import Config as Options
-from botocore.credentials import AssumeRoleCredentialFetcher, CredentialProvider, DeferredRefreshableCredentials
-from botocore.loaders import Loader
+from botocore.configloader import load_config, raw_config_parse
+from botocore.configprovider import (
+    ConfiguredEndpointProvider,
+    ConfigValueStore,
+    create_botocore_default_config_mapping,
+)
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    DeferredRefreshableCredentials,
+    create_credential_resolver,
+)
 from botocore.parsers import ResponseParserError
-from botocore.utils import IMDSRegionProvider
+from botocore.utils import IMDSRegionProvider, validate_region_name
 
 from agent.errors import Refused, Retryable
 from sinks.common.aws_answers import Answer, Stale
@@ -81,33 +89,94 @@ def reading_credentials(who: str = "") -> Iterator[None]:
         raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
 
 
-def renew(credentials: Any) -> None:
-    """Refresh credentials that are about to expire; raise Retryable or Refused."""
+def renew(credentials: Any) -> Any:
+    """Refresh credentials that are about to expire, and return those of now; raise Retryable or Refused."""
     with reading_credentials(credentials.method):
         found = credentials.get_frozen_credentials()
         for word in (found.access_key, found.secret_key, found.token or "none"):
             if not PRINTABLE.fullmatch(word):
                 raise ValueError(word)
+    return found
 
 
-def open_session(login: Login, timeout: float) -> tuple[Any, str, Any]:
+class Session:
+    """
+    What botocore's credentials and settings need of a session.
+
+    botocore's own imports the whole client, which takes 4 MB; it is made only if a source of credentials calls AWS.
+    """
+
+    def __init__(self, profile: str | None) -> None:
+        """Take the profile; None: the environment's."""
+        self._own = {"profile": profile} if profile else {}
+        self._values = ConfigValueStore(mapping=create_botocore_default_config_mapping(self))
+
+    def instance_variables(self) -> dict[str, str]:
+        """Return what was given to this session."""
+        return dict(self._own)
+
+    def get_config_variable(self, name: str) -> Any:
+        """Return a setting by botocore's order: given, environment, profile, default."""
+        return self._values.get_config_variable(name)
+
+    @cached_property
+    def full_config(self) -> dict[str, Any]:
+        """The shared files: all profiles, with those of the credentials file."""
+        try:
+            config = load_config(self.get_config_variable("config_file"))
+        except failures.ConfigNotFound:
+            config = {"profiles": {}}
+        try:
+            found = raw_config_parse(self.get_config_variable("credentials_file"))
+        except failures.ConfigNotFound:
+            found = {}
+        for name, values in found.items():
+            config["profiles"].setdefault(name, {}).update(values)
+        return config  # type: ignore[no-any-return]
+
+    def get_scoped_config(self) -> dict[str, Any]:
+        """Return the profile's settings; raise ProfileNotFound."""
+        profile, profiles = self.get_config_variable("profile"), self.full_config["profiles"]
+        if profile is not None and profile not in profiles:
+            raise failures.ProfileNotFound(profile=profile)
+        return profiles.get(profile or "default", {})  # type: ignore[no-any-return]
+
+    def user_agent(self) -> str:
+        """Return the name for the metadata service."""
+        return "chipwatch"
+
+    def create_client(self, *words: Any, **more: Any) -> Any:
+        """Return a client of botocore, for STS and SSO."""
+        from sinks.common.aws_client import create_client  # noqa: PLC0415  # takes 4 MB
+
+        return create_client(self._own.get("profile"), *words, **more)
+
+    def endpoint(self, service: str) -> str | None:
+        """Return the address that the environment or the profile sets for `service`, or None."""
+        if self.get_config_variable("ignore_configured_endpoint_urls"):
+            return None
+        return ConfiguredEndpointProvider(self.full_config, self.get_scoped_config(), service).provide()  # type: ignore[no-any-return]
+
+
+def open_session(login: Login, timeout: float) -> tuple[Session, str, Any]:
     """
     Return a session, its region, and its credentials, those of the role if there is one.
 
     Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong configuration.
     """
-    session = botocore.session.Session(profile=login.profile)
-    session.register_component("data_loader", _SmallLoader())
+    session = Session(login.profile)
+    session.get_scoped_config()  # a profile that does not exist is told
     region = login.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
     if region and not login.endpoint_url and (fault := region_fault(region)):
         raise Refused(f"AWS_REGION, or the profile's region: {fault}")
     region = region or _region_of_instance(session)
     if not region:
         raise Refused(NO_REGION)
+    validate_region_name(region)
     with reading_credentials():
-        if login.role_arn:
-            _assume(session, login, region, timeout)
-        credentials = session.get_credentials()
+        credentials = create_credential_resolver(session, region_name=region).load_credentials()
+        if credentials is not None and login.role_arn:
+            credentials = _assumed(session, login, region, timeout, credentials)
     if credentials is None:
         raise Refused(NO_CREDENTIALS)
     return session, region, credentials
@@ -126,71 +195,17 @@ def options(timeout: float, **more: Any) -> Options:
     )
 
 
-class _SmallLoader(Loader):  # type: ignore[misc]  # botocore has no types
-    """
-    Does not load botocore's list of the endpoints of all services, which would take 8 MB while the client exists.
-
-    botocore computes the endpoints of CloudWatch and STS from rules; it uses only the partitions of the list.
-    """
-
-    def load_data_with_path(self, name: str) -> tuple[Any, str]:
-        if name != "endpoints":
-            return super().load_data_with_path(name)  # type: ignore[no-any-return]
-        data, path = super().load_data_with_path("partitions")
-        return {"version": 3, "partitions": [*map(_partition, data["partitions"])]}, path
-
-
-def _partition(known: dict[str, Any]) -> dict[str, Any]:
-    """Return a partition in the format of the list of endpoints, without services."""
-    outputs = known["outputs"]
-    kinds = [(["fips"], "-fips", outputs["dnsSuffix"])]
-    if outputs["supportsDualStack"]:
-        suffix = outputs["dualStackDnsSuffix"]
-        kinds += [(["dualstack"], "", suffix), (["dualstack", "fips"], "-fips", suffix)]
-    variants = [
-        {"tags": tags, "hostname": f"{{service}}{infix}.{{region}}.{{dnsSuffix}}", "dnsSuffix": suffix}
-        for tags, infix, suffix in kinds
-    ]
-    defaults = {"hostname": "{service}.{region}.{dnsSuffix}", "protocols": ["https"], "signatureVersions": ["v4"]}
-    return {
-        "partition": known["id"],
-        "dnsSuffix": outputs["dnsSuffix"],
-        "regionRegex": known["regionRegex"],
-        "regions": known["regions"],
-        "services": {},
-        "defaults": {**defaults, "variants": variants},
-    }
-
-
-class _Given(CredentialProvider):  # type: ignore[misc]
-    """Provides fixed credentials."""
-
-    METHOD = "chipwatch"
-
-    def __init__(self, credentials: Any) -> None:
-        super().__init__()
-        self._credentials = credentials
-
-    def load(self) -> Any:
-        return self._credentials
-
-
-def _assume(session: Any, login: Login, region: str, timeout: float) -> None:
-    """Make `session` assume a role with its credentials, and refresh the role's before they expire."""
-    resolver = session.get_component("credential_provider")
-    source = resolver.load_credentials()
-    if source is None:
-        raise Refused(NO_CREDENTIALS)
+def _assumed(session: Session, login: Login, region: str, timeout: float, source: Any) -> Any:
+    """Return the credentials of the role, got with those of `source` and refreshed before they expire."""
     extra = {"RoleSessionName": "chipwatch"}
     if login.external_id:
         extra["ExternalId"] = login.external_id
     make_client = partial(session.create_client, region_name=region, config=options(timeout))
     fetcher = AssumeRoleCredentialFetcher(make_client, source, login.role_arn, extra)
-    role = _Given(DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role"))
-    resolver.insert_before(resolver.providers[0].METHOD, role)
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
-def _region_of_instance(session: Any) -> str | None:
+def _region_of_instance(session: Session) -> str | None:
     """Return the region of the EC2 instance; botocore cuts the zone's last letter, which is wrong for local zones."""
     found = re.match(r"[a-z]+(-[a-z]+)+-\d+", IMDSRegionProvider(session).provide() or "")
     return found[0] if found else None
