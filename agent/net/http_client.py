@@ -85,7 +85,7 @@ class HttpClient:
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
         except OSError as problem:
-            why = Retryable(f"{self._host}:{self._port}: {problem.strerror or problem or type(problem).__name__}")
+            why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
         except (HTTPException, ValueError) as problem:
             why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
         else:
