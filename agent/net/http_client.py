@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -20,6 +20,7 @@ from agent.net.timed_socket import TimedSocket, TooLarge, left
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
+CHUNK: Final = 1 << 16
 
 
 class Tls(NamedTuple):
@@ -98,7 +99,7 @@ class HttpClient:
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
         except OSError as problem:
-            why = Retryable(problem.strerror or str(problem) or type(problem).__name__)
+            why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
         except (HTTPException, ValueError) as problem:
             why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
         else:
@@ -117,19 +118,28 @@ class HttpClient:
         connection.request("POST", self._url if proxy else target, body, {**headers, **more})
         with connection.getresponse() as response:
             answer = self._read(response)
-            if response.will_close or not response.isclosed():
+            if response.will_close:
                 self.close()
         return answer
 
     def _read(self, response: HTTPResponse) -> Answer:
         headers = {name.lower(): value for name, value in response.getheaders()}
         try:
-            return Answer(response.status, headers, response.read())
+            return Answer(response.status, headers, self._body(response))
         except (TooLarge, HTTPException, ValueError):
             if response.status < 300:  # only the body says how it ended
                 raise
             self.close()
             return Answer(response.status, headers, b"")
+
+    def _body(self, response: HTTPResponse) -> bytes:
+        """Return the whole body, read in parts: a length that the other side claims is not allocated."""
+        body = bytearray()
+        while part := response.read1(CHUNK):
+            body += part
+        if response.length:
+            raise IncompleteRead(bytes(body))
+        return bytes(body)
 
     def _connect(self, deadline: float) -> socket.socket:
         proxy = proxy_of(self._url)

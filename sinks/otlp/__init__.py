@@ -30,7 +30,7 @@ MAX_ANSWER: Final = 4 << 20
 """Bytes of an answer: the limit that opentelemetry-proto 1.11 recommends."""
 ROOM: Final = 20
 """One point of so many is left free in a request, for series that have ended."""
-UNNAMED: Final = gauge("unnamed", "1", "A point that the receiver rejected without naming it.")
+UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands for a point of a partial success.")
 TIMEOUT: Final = 10.0
 
 
@@ -147,18 +147,16 @@ class OtlpSink(Sink):
             increases=self._is_delta,
             max_series=self._bounds.series,
         )
-        if config.flavour == "cloudwatch" and "authorization" not in map(str.lower, headers):
-            self.needs = () if config.bearer_token_file else ("botocore",)
-        elif config.flavour == "google":
-            self.needs = ("google.auth", "requests")
 
     def open(self) -> None:
         """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
         self.close()
-        url = self._flavour.open()
-        self._url = url
+        try:
+            self._url = self._flavour.open()
+        except ModuleNotFoundError as missing:
+            raise Refused(f"{missing}; install chipwatch with the extra '{self._config.flavour}'") from missing
         self._encoder.given |= self._flavour.resource()
-        self._client = HttpClient(url, timeout=self._timeout, max_bytes=MAX_ANSWER, tls=self._tls)
+        self._client = HttpClient(self._url, timeout=self._timeout, max_bytes=MAX_ANSWER, tls=self._tls)
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """Send the batch; return as many points as the receiver rejected."""

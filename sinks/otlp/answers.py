@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,8 @@ from sinks.otlp.protobuf import Unreadable, fields
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_WORDS: Final = 200
 """Characters of the other side's words that a message repeats."""
+MAX_FIELDS: Final = 1000
+"""Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
 ADVICE: Final[Mapping[int, str]] = {
     401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
     403: "the credentials lack a permission; check the role, or the headers",
@@ -98,11 +100,11 @@ def _partial(answer: Answer) -> Partial:
     if "html" in kind or kind == "text/xml":
         raise Unreadable
     inner = b""
-    for number, value in fields(body):
+    for number, value in _few(body):
         if number == 1 and isinstance(value, bytes):
             inner += value
     rejected, words = 0, ""
-    for number, value in fields(inner):
+    for number, value in _few(inner):
         if number == 1 and isinstance(value, int):
             rejected = value if value < 1 << 63 else 0  # negative
         elif number == 2 and isinstance(value, bytes):
@@ -130,11 +132,19 @@ def _status_words(answer: Answer) -> str:
             words = (inner.get("message"), found.get("message"), found.get("Message"), error, found.get("__type"))
             return next((word for word in words if isinstance(word, str) and word), "")
         if kind == PROTOBUF:
-            texts = [value for number, value in fields(body) if number == 2 and isinstance(value, bytes)]
+            texts = [value for number, value in _few(body) if number == 2 and isinstance(value, bytes)]
             return texts[-1].decode(errors="replace") if texts else ""
     except Unreadable:
         return ""
     return body[: 4 * MAX_WORDS].decode(errors="replace")
+
+
+def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message; raise Unreadable for so many that an answer cannot have them."""
+    for count, found in enumerate(fields(content)):
+        if count == MAX_FIELDS:
+            raise Unreadable
+        yield found
 
 
 def _kind(answer: Answer) -> str:

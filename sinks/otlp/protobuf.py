@@ -44,6 +44,8 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     while at < len(content):
         tag, at = _varint(content, at)
         number, wire = tag >> 3, tag & 7
+        if not number:
+            raise Unreadable
         if wire == 0:
             value, at = _varint(content, at)
             yield number, value
@@ -53,7 +55,7 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
             length, at = _varint(content, at)
         elif not length:
             raise Unreadable
-        if not number or at + length > len(content):
+        if at + length > len(content):
             raise Unreadable
         yield number, content[at : at + length]
         at += length

@@ -52,23 +52,24 @@ def test_no_two_series_become_one():
 
 
 @pytest.mark.parametrize(
-    ("ours", "dims", "name", "unit", "value", "attributes"),
+    ("ours", "dims", "theirs"),
     [
-        ("cpu.utilization", {}, "system.cpu.utilization", "1", 0.5, {}),
-        ("cpu.mode.utilization", {"mode": "user"}, "system.cpu.utilization", "1", 0.5, {"cpu.mode": "user"}),
-        ("memory.used", {}, "system.memory.usage", "By", 50, {"system.memory.state": "used"}),
-        ("network.sent", {}, "system.network.io", "By", 50, {"network.io.direction": "transmit"}),
+        ("cpu.utilization", {}, ("system.cpu.utilization", "1", 0.5, {})),
+        ("cpu.mode.utilization", {"mode": "user"}, ("system.cpu.utilization", "1", 0.5, {"cpu.mode": "user"})),
+        ("memory.used", {}, ("system.memory.usage", "By", 50, {"system.memory.state": "used"})),
+        ("network.sent", {}, ("system.network.io", "By", 50, {"network.io.direction": "transmit"})),
         (
-            "network.interface.errors", {"interface": "eth0", "direction": "received"}, "system.network.errors", "{error}",
-            50, {"network.interface.name": "eth0", "network.io.direction": "receive"},
+            "network.interface.errors", {"interface": "eth0", "direction": "received"},
+            ("system.network.errors", "{error}", 50,
+             {"network.interface.name": "eth0", "network.io.direction": "receive"}),
         ),
-        ("gpu.utilization", {"gpu": "3"}, "hw.gpu.utilization", "1", 0.5, {"hw.id": "3", "hw.gpu.task": "general"}),
-        ("gpu.power", {"gpu": "3"}, "hw.power", "W", 50, {"hw.id": "3", "hw.type": "gpu"}),
+        ("gpu.utilization", {"gpu": "3"}, ("hw.gpu.utilization", "1", 0.5, {"hw.id": "3", "hw.gpu.task": "general"})),
+        ("gpu.power", {"gpu": "3"}, ("hw.power", "W", 50, {"hw.id": "3", "hw.type": "gpu"})),
     ],
 )  # fmt: skip
-def test_a_reading_has_the_name_unit_and_attributes_of_the_convention(ours, dims, name, unit, value, attributes):
+def test_a_reading_has_the_name_unit_and_attributes_of_the_convention(ours, dims, theirs):
     metric = declared()[ours]
     start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
     point = renamer("otel")(metric.point(9 * S, 50, Dimensions(dims), **start))
-    assert (point.metric.name, point.metric.unit, point.value, dict(point.dims)) == (name, unit, value, attributes)
+    assert (point.metric.name, point.metric.unit, point.value, dict(point.dims)) == theirs
     assert point.start_time == start.get("start_time")

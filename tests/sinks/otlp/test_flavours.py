@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,7 +79,15 @@ def test_cloudwatch_takes_an_api_key_without_botocores_credentials(receiver, ope
     sink = opened(receiver.url, flavour="cloudwatch", bearer_token_file=key)
     sink.write(BATCH)
     assert receiver.requests[0].headers["authorization"] == "Bearer ABSK-key"
-    assert sink.needs == ()
+
+
+@pytest.mark.parametrize(("flavour", "module"), [("cloudwatch", "botocore"), ("google", "google.auth")])
+def test_a_library_that_is_missing_is_named_with_its_extra(opened, monkeypatch, flavour, module):
+    for name in [name for name in sys.modules if name.startswith(("sinks.common.", "sinks.otlp.google", module))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(Refused, match=f"{module}.*the extra '{flavour}'"):
+        opened(None, flavour=flavour, region="eu-west-1")
 
 
 def test_no_credentials_are_refused_at_the_start(receiver, opened, monkeypatch):

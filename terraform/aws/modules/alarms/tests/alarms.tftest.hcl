@@ -182,3 +182,13 @@ run "refuses_to_look_back_more_than_three_hours" {
 
   expect_failures = [aws_cloudwatch_metric_alarm.this["gpu-idle"]]
 }
+
+run "refuses_unknown_keys" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { treshold = 10 } }
+  }
+
+  expect_failures = [var.alarms]
+}
