@@ -176,6 +176,8 @@ class OtlpSink(Sink):
         try:
             partial = judge(answer, self._secrets(sent), self._flavour.advice)
         except (Retryable, Refused, BadBatch) as problem:
+            if isinstance(problem, BadBatch):
+                self._encoder.forget(ended)  # perhaps the receiver takes no points without a value
             raise self._flavour.judge(problem) from None
         self._flavour.worked()
         self._encoder.forget(ended)

@@ -227,6 +227,18 @@ def test_a_series_that_ended_is_said_once_and_again_if_the_answer_was_lost(recei
     assert [dict(point.attributes) for point in receiver.points if point.value is None] == [{"gpu": "1"}]
 
 
+def test_a_receiver_that_takes_no_points_without_a_value_gets_the_others(receiver, opened):
+    sink, both = opened(receiver.url), [LEVEL.point(AT, 1, Dimensions(gpu=gpu)) for gpu in "01"]
+    sink.write(both)
+    sink.write([both[0]._replace(at=AT + 600 * 10**9)])
+    receiver.will(double.status(400, "a point without a value"))
+    later = [both[0]._replace(at=AT + 660 * 10**9)]
+    with pytest.raises(BadBatch):
+        sink.write(later)
+    assert sink.write(later) == []
+    assert all(point.value is not None for point in receiver.points)
+
+
 # -- the environment -------------------------------------------------------------------------------------------------
 
 
