@@ -11,6 +11,7 @@ _DEVICE: Final = {"device": "{device}"}
 _INTERFACE: Final = {"device": "{interface}"}
 _NODE_DIRECTIONS: Final = {"sent": "transmit", "received": "receive"}
 NODE: Final[Mapping[str, Name]] = {
+    "cpu.core.time": Name("node_cpu_seconds_total", dims={"cpu": "{cpu}", "mode": "{mode}"}),
     "cpu.load": Name("node_load{window}", words={"1m": "1", "5m": "5", "15m": "15"}),
     "memory.total": Name("node_memory_MemTotal_bytes"),
     "memory.available": Name("node_memory_MemAvailable_bytes"),
