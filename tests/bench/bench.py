@@ -26,6 +26,7 @@ from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
 from tests.bench.otlp import otlp
 from tests.bench.prometheus import prometheus
+from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores, process_tree
 from tests.bench.series import many_series
 from tests.bench.ticking import growth, whole_tick
@@ -49,6 +50,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "gpu-memory": gpu_memory,
     "jobs": eight_gpus_with_jobs,
     "amd": eight_cards,
+    "rdma": eight_ports,
     "openmetrics": large_page,
     "otlp": otlp,
     "prometheus": prometheus,
