@@ -72,6 +72,7 @@ OTEL: Final[Mapping[str, Name]] = {
     "cpu.utilization": Name("system.cpu.utilization", *RATIO, help=_CPU_HELP),
     "cpu.core.utilization": Name("system.cpu.utilization", *RATIO, dims=_CORE, help=_CPU_HELP),
     "cpu.mode.utilization": Name("system.cpu.utilization", *RATIO, dims=_MODE, help=_CPU_HELP),
+    "cpu.core.time": Name("system.cpu.time", dims={**_CORE, **_MODE}),
     "memory.used": Name("system.memory.usage", dims={"system.memory.state": "used"}),
     "memory.utilization": Name("system.memory.utilization", *RATIO, dims={"system.memory.state": "used"}),
     "memory.available": Name("system.memory.linux.available"),

@@ -162,13 +162,13 @@ class Encoder:
         """
         Return start and value of a counter: its increase as a delta, else its own unless its start time is not known.
 
-        Then it counts from where it was first seen, and anew where it fell.
+        Then it counts from where it was first seen, and anew where it fell. Google wants each start before its end.
         """
         begins = point.at if point.window_start is None else point.window_start
         if self._temporality == DELTA:
             return begins, point.increase or 0.0
         if point.start_time is not None:
-            return point.start_time, point.value
+            return min(point.start_time, point.at - 1), point.value
         begins = min(begins, point.at - 1)
         if not series.start:
             series.start, series.base = begins, point.value - (point.increase or 0.0)

@@ -135,7 +135,9 @@ def url_fault(url: str) -> str | None:
 
 def full_url(base: str) -> str:
     """Return a base address with the path of metrics, or the address if it has that path already."""
-    return base if base.rstrip("/").endswith(PATH) else f"{base.rstrip('/')}{PATH}"
+    path, mark, query = base.partition("?")
+    path = path.rstrip("/")
+    return f"{path if path.endswith(PATH) else path + PATH}{mark}{query}"
 
 
 def header_fault(headers: Mapping[str, str]) -> str | None:

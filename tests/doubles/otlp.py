@@ -223,7 +223,7 @@ class OtlpDouble:
             self.requests.append(Request(end, line[1], headers, raw, body, tuple(points)))
 
     def _judge(self, line: list[str], headers: dict[str, str], raw: bytes) -> tuple[bytes, list[Point]]:
-        if line[0] != "POST" or line[2] != "HTTP/1.1" or not line[1].endswith("/v1/metrics"):
+        if line[0] != "POST" or line[2] != "HTTP/1.1" or not line[1].partition("?")[0].endswith("/v1/metrics"):
             raise Wrong(f"not POST /v1/metrics: {line}")
         if self.token and headers.get("authorization") != self.token:
             raise Wrong("no token")

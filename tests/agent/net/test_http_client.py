@@ -40,9 +40,10 @@ def test_headers_without_end_are_bounded():
         ("http://aexample/x", {"http_proxy": "http://p", "NO_PROXY": ".example"}, "http://p"),
         ("http://a.example:4318/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, None),
         ("http://a.example:4319/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, "http://p"),
-        ("http://[::1]:4318/x", {"http_proxy": "http://p", "NO_PROXY": "::1"}, None),
+        ("http://[2001:db8::1]:4318/x", {"http_proxy": "http://p", "NO_PROXY": "2001:db8::1"}, None),
         ("http://a.example/x", {"http_proxy": "http://p", "NO_PROXY": "*"}, None),
         ("http://a.example/x", {}, None),
+        ("http://localhost:4318/x", {"http_proxy": "http://p"}, None),
     ],
 )
 def test_the_proxy_of_an_address(url, env, proxy):

@@ -167,7 +167,7 @@ def test_nobody_listens(opened):
 def test_no_secret_stands_in_a_message(receiver, tmp_path, opened):
     token = tmp_path / "token"
     token.write_text("s3cret-token\n")
-    receiver.will(double.status(403, "the key k3y-of-ours and Bearer s3cret-token are bad"))
+    receiver.will(double.status(403, "the key k3y-of-ours and the token s3cret-token are bad"))
     sink = opened(receiver.url, headers={"api-key": "k3y-of-ours"}, bearer_token_file=token)
     with pytest.raises(Refused) as caught:
         sink.write(BATCH)
@@ -227,6 +227,18 @@ def test_a_series_that_ended_is_said_once_and_again_if_the_answer_was_lost(recei
     assert [dict(point.attributes) for point in receiver.points if point.value is None] == [{"gpu": "1"}]
 
 
+def test_a_receiver_that_takes_no_points_without_a_value_gets_the_others(receiver, opened):
+    sink, both = opened(receiver.url), [LEVEL.point(AT, 1, Dimensions(gpu=gpu)) for gpu in "01"]
+    sink.write(both)
+    sink.write([both[0]._replace(at=AT + 600 * 10**9)])
+    receiver.will(double.status(400, "a point without a value"))
+    later = [both[0]._replace(at=AT + 660 * 10**9)]
+    with pytest.raises(BadBatch):
+        sink.write(later)
+    assert sink.write(later) == []
+    assert all(point.value is not None for point in receiver.points)
+
+
 # -- the environment -------------------------------------------------------------------------------------------------
 
 
@@ -259,8 +271,9 @@ def test_the_address_for_metrics_is_taken_as_it_is(receiver, opened):
     opened(None, env).write(BATCH)
     opened(f"{receiver.url}/api/v1/otlp", env).write(BATCH)
     opened(f"{receiver.url}/v1/metrics").write(BATCH)
+    opened(f"{receiver.url}/otlp/?tenant=1").write(BATCH)
     assert [request.path for request in receiver.requests] == [
-        "/other/v1/metrics", "/api/v1/otlp/v1/metrics", "/v1/metrics",
+        "/other/v1/metrics", "/api/v1/otlp/v1/metrics", "/v1/metrics", "/otlp/v1/metrics?tenant=1",
     ]  # fmt: skip
 
 
@@ -303,7 +316,7 @@ def test_a_wrong_variable_is_named_without_a_secret(name, value, words):
 def test_variables_for_a_collector_do_not_reach_a_cloud():
     env = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     sink = OtlpSink(OtlpSink.Config(flavour="google"), env)
-    assert sink._secrets == []
+    assert sink._secret_headers == {"Authorization"}
     assert sink.destination() == {"flavour": "google"}
 
 
