@@ -19,6 +19,7 @@ from agent.commands.announcements import Announcements
 from agent.commands.signals import Signals, handle
 from agent.commands.status import snapshot
 from agent.commands.summary import Summary
+from agent.commands.verdict.recent import Recent as Series
 from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.instances import build_sinks, hints
@@ -256,9 +257,12 @@ def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identit
         # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
         recent = Recent()
         logging.getLogger().addHandler(recent)
+        series = Series(pipeline.samplers, time.time_ns())  # compared with the points' time
+        pipeline.listeners.append(series.take)
         answers: dict[str, Callable[[], dict[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
+            "verdict": series.answer,
         }
         if served := socket.serve(folder, answers):
             open_now.callback(served.close)

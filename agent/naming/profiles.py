@@ -45,6 +45,8 @@ class Copy(NamedTuple):
     """Dimension over which to take the mean, one point for all devices; empty: no mean."""
     last_of: str = ""
     """Dimension whose value becomes the point's: that of the counter that rose last; empty: no such value."""
+    drops: tuple[str, ...] = ()
+    """Dimensions that depend on that one."""
     limited: bool | None = None
     """Only if the container's memory is limited (True) or is not (False)."""
 
@@ -315,7 +317,7 @@ DCGM: Final[Mapping[str, Name]] = {
 }
 _XID_HELP: Final = "Code of the last Xid error that the driver reported."
 DCGM_COPIES: Final[Mapping[str, Copy]] = {
-    "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid")
+    "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid", drops=("action",))
 }
 
 # node_exporter 1.10 on Linux: https://github.com/prometheus/node_exporter, collector/*_linux.go.
