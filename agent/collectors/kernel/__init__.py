@@ -99,6 +99,7 @@ class KernelCollector(Collector):
         if not self._since:
             self._begin(log, at)
         self._last = at
+        counts = self._counts
         for kind in KINDS:
             if kind in counts or self.level >= Level.DETAILED:
                 count, start_time = counts.setdefault(kind, (0, self._since))
@@ -108,7 +109,7 @@ class KernelCollector(Collector):
             self._save(log)
 
     def _begin(self, log: KernelLog, at: int) -> None:
-        """Set since when is counted: the boot if the oldest message is still there, else that message."""
+        """Set since when is counted: the boot if its first message is still there, else now."""
         boot = boot_time(self._config.proc) if log.first == 0 else None
         self._since = min(at, boot or at)
         self._counts = {kind: (count, start or self._since) for kind, (count, start) in self._counts.items()}

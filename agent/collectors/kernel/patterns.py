@@ -23,7 +23,7 @@ PATTERNS: Final = {
     "disk_error": r"Buffer I/O error on dev|(?:blk_update_request: )?(?:I/O|critical medium) error, dev"
     r"|md/raid.{1,20}: Disk failure",
     "nfs": r"nfs: server \S+ not responding",
-    "mlx5_port": r"mlx5_core \S+ (?:\S+ )?Port module event.{1,40}(?:Cable error|High Temperature)",
+    "mlx5_port": r"mlx5_core \S+ .{0,60}Port module event.{1,40}(?:Cable error|High Temperature)",
     "mlx5_power": r"mlx5_core .{1,80}Detected insufficient power on the PCIe slot",
     "aer_corrected": r"pcieport \S+ AER: (?:Multiple )?Correct(?:ed|able) error",
     "aer_uncorrected": r"pcieport \S+ AER: (?:Multiple )?Uncorrect(?:ed|able)",

@@ -26,7 +26,7 @@ from agent.config.load import load
 from agent.config.options import Config
 from agent.datapoint import NO_DIMENSIONS, Level
 from agent.errors import ConfigError
-from agent.identity.resolver import Identity, sources
+from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Reading, Sampler
 from agent.status.heartbeat import state_folder
@@ -88,7 +88,7 @@ def _expected_of(config: Config, unknown: list[report.Unknown]) -> list[expect.E
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
     def find_out() -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(UnknownIdentity):
             identity.start()
 
     asking = threading.Thread(target=find_out, daemon=True)
