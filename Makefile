@@ -18,7 +18,7 @@ test: lint tools unit
 
 # The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
-	$(BIN)/python -m tests.proof.parts
+	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
 	$(BIN)/pytest -n auto -m proof $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
@@ -35,11 +35,12 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 # Other people's checkers of what is deployed, in .tools. One that cannot be had here is left out, and its checks are skipped;
-# `make test TOOLS=no` does without them all.
+# `make test TOOLS=no` does without them all. EXPECT names a file of those that must be there, as .ci/run does.
 TOOLS ?= yes
+EXPECT_WORDS := $(if $(EXPECT),--expect $(EXPECT))
 tools: $(VENV)/dev.stamp
 ifneq ($(TOOLS),no)
-	@$(BIN)/python tests/deploy/tools.py
+	@$(BIN)/python tests/deploy/tools.py $(EXPECT_WORDS)
 endif
 
 unit: $(VENV)/dev.stamp

@@ -88,6 +88,11 @@ def build_sources(
     return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
 
 
+def delivery_offset(host: str) -> float:
+    """Return the share of a flush period (0 to 1) by which `host` delays its deliveries, so that a fleet is spread."""
+    return zlib.crc32(host.encode()) / 2**32
+
+
 def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
     """Return the spool's file of a durable sink, None for another."""
     return folder / f"{name}.db" if sink.limits.durable else None
@@ -216,7 +221,7 @@ def build_route(
         common=common,
         rename=rename.renamer(config.names),
         flush=limits.flush if options.flush is None else options.flush,
-        offset=zlib.crc32(platform.node().encode()) / 2**32,
+        offset=delivery_offset(platform.node()),
         first_wait=FIRST_WAIT,
         on_closed=on_closed,
     )

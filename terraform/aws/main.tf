@@ -52,6 +52,9 @@ module "ec2" {
   instance_type               = var.ec2.instance_type
   instance_profile_arn        = module.iam.instance_profile_arn
   key_name                    = var.ec2.key_name
+  efa_interfaces              = var.ec2.efa_interfaces
+  placement_group             = var.ec2.placement_group
+  capacity_reservation        = var.ec2.capacity_reservation
   vpc_security_group_ids      = var.ec2.vpc_security_group_ids
   http_put_response_hop_limit = var.ec2.http_put_response_hop_limit
   instance_metadata_tags      = var.ec2.instance_metadata_tags
@@ -117,6 +120,7 @@ module "alarms" {
   families           = var.families
   level              = var.level
   hosts              = var.hosts
+  user_data          = var.ec2 != null
   autoscaling_groups = var.autoscaling_groups
   alarm_actions      = var.alarm_actions
   ok_actions         = var.ok_actions

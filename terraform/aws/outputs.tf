@@ -18,6 +18,11 @@ output "launch_template_version" {
   value       = one(module.ec2[*].launch_template_version)
 }
 
+output "user_data" {
+  description = "The script that installs the agent, for a launch template of your own; null without ec2."
+  value       = one(module.ec2[*].user_data)
+}
+
 output "ecs_task_role_arn" {
   description = "ARN of the role for ECS tasks; null without ecs."
   value       = module.iam.ecs_task_role_arn

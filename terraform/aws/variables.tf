@@ -92,10 +92,17 @@ variable "families" {
 variable "ec2" {
   description = "Instances that install the agent by user-data, as the module ec2 takes them; none unless set."
   type = object({
-    image_id                    = string
-    agent_version               = string
-    instance_type               = optional(string)
-    key_name                    = optional(string)
+    image_id        = string
+    agent_version   = string
+    instance_type   = optional(string)
+    key_name        = optional(string)
+    efa_interfaces  = optional(number, 0)
+    placement_group = optional(string)
+    capacity_reservation = optional(object({
+      id                 = optional(string)
+      resource_group_arn = optional(string)
+      is_block           = optional(bool, false)
+    }))
     vpc_security_group_ids      = optional(list(string), [])
     http_put_response_hop_limit = optional(number, 1)
     instance_metadata_tags      = optional(bool, true)

@@ -20,7 +20,7 @@ variable "create_dashboard" {
 }
 
 variable "create_alarms" {
-  description = "Whether to create the alert policies. Google takes none about a metric that was never written: let one machine send first."
+  description = "Whether to create the alert policies."
   type        = bool
   default     = true
   nullable    = false

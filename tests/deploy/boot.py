@@ -24,9 +24,10 @@ HEAD = """\
 # sums_sha256 at least, and those between END_OF_CONFIG for further TOML; docs/ec2.md says what they mean.
 # Made from user-data.sh.tftpl.
 write_files:
-- path: /run/chipwatch/install.sh
-  permissions: "0700"
-  content: |
+-
+ path: /run/chipwatch/install.sh
+ permissions: "0700"
+ content: |
 """
 TAIL = """\
 runcmd:
@@ -62,7 +63,7 @@ def user_data(**given):
 def cloud_init():
     """Return the cloud-init file: the script without what only speaks of the template, as EC2 takes 16 KiB."""
     script = re.sub(r"(?ms)^# Variables of .*?\n(?!#)", "", user_data())
-    return HEAD + textwrap.indent(script, " " * 3) + TAIL
+    return HEAD + textwrap.indent(script, " " * 2) + TAIL
 
 
 if __name__ == "__main__":

@@ -44,6 +44,12 @@ GIVEN = {
         "sums_sha256": "a" * 64,
         "alarm_actions": [TOPIC],
     },
+    "ecs-cluster": {
+        "image": IMAGE,
+        "subnet_ids": ["subnet-0123456789abcdef0"],
+        "security_group_ids": ["sg-0123456789abcdef0"],
+        "alarm_actions": [TOPIC],
+    },
     "ecs-daemon": {
         "image": IMAGE,
         "cluster_arn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/train",
@@ -261,6 +267,46 @@ def test_the_launch_template_installs_what_it_is_told(planned):
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, timeout=LONG, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert template["metadata_options"][0]["http_tokens"] == "required"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "image", "alarm"),
+    [
+        ("p5.48xlarge", "ami-0000000000000064a", "gpu-idle"),
+        ("g5g.xlarge", "ami-0000000000000064b", "gpu-idle"),
+        ("p6e-gb200.36xlarge", "ami-0000000000000064b", "gpu-idle"),
+        ("trn2.48xlarge", "ami-00000000000000640", "neuron-core-busy"),
+        ("inf2.xlarge", "ami-00000000000000640", "neuron-core-busy"),
+        ("m7i.large", "ami-0000000000000a64a", None),
+        ("c7gn.large", "ami-0000000000000a64b", None),
+    ],
+)
+def test_the_fleets_image_has_the_driver_of_its_chips_and_its_alarms_watch_them(terraform, instance_type, image, alarm):
+    plan = terraform.plan(AWS / "examples/ec2-fleet", GIVEN["ec2-fleet"] | {"instance_type": instance_type})
+    assert only(tf.of_type(plan, "aws_launch_template"))["image_id"] == image
+    alarms = {one["alarm_name"].split("-", 1)[1] for one in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values()}
+    assert alarms & {"gpu-idle", "neuron-core-busy"} == ({alarm} if alarm else set())
+    roles = tf.of_type(plan, "aws_iam_role_policy_attachment").values()
+    assert [one["policy_arn"].rpartition("/")[2] for one in roles] == ["AmazonSSMManagedInstanceCore"]
+
+
+REGISTRIES = {
+    "dkr.ecr.us-east-1.amazonaws.com": "us-east-1",
+    "dkr.ecr-fips.us-gov-west-1.amazonaws.com": "us-gov-west-1",
+    "dkr-ecr.us-east-1.on.aws": "us-east-1",
+    "dkr-ecr-fips.us-east-2.on.aws": "us-east-2",
+    "dkr.ecr.cn-north-1.amazonaws.com.cn": "cn-north-1",
+}
+"""The addresses of ECR: https://docs.aws.amazon.com/general/latest/gr/ecr.html."""
+
+
+@pytest.mark.parametrize("host", REGISTRIES)
+def test_whatever_address_of_ecr_an_image_has_it_may_be_pulled(terraform, host):
+    given = {"image": f"{ACCOUNT}.{host}/team/chipwatch@sha256:{'0' * 64}", "create_daemon": False}
+    plan = terraform.plan(AWS / "modules/ecs", given)
+    statements = json.loads(only(tf.of_type(plan, "aws_iam_role_policy"))["policy"])["Statement"]
+    (pull,) = [one for one in statements if one["Sid"] == "PullImage"]
+    assert pull["Resource"].split(":")[3:] == [REGISTRIES[host], ACCOUNT, "repository/team/chipwatch"]
 
 
 def test_the_template_gets_the_variables_that_its_header_lists():
@@ -488,6 +534,8 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
             "Metrics": sorted(map(asked, alarm["metric_query"]), key=lambda one: (one["Id"] != "q1", one["Id"])),
         }
         cloudwatch.put_metric_alarm(**told)
+        if alarm["alarm_name"].endswith("-install-failed"):  # the user-data's own, of which the agent knows nothing
+            continue
         found[told["AlarmName"].split("-", 1)[1]] = told
     assert found.keys() <= {key.removeprefix("chipwatch-") for key in generated}
     otherwise = {"gpu-idle", "gpu-memory-full", "neuron-core-idle"} if name == "dashboards-and-alarms" else set()

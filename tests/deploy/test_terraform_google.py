@@ -356,9 +356,8 @@ def test_google_takes_the_planned_alert_policies_and_they_are_the_generators(pla
         found[policy["display_name"]] = taken(of_api(told))
         with pytest.raises(json_format.ParseError):
             taken({**of_api(told), "combinator": "OR"})
-    left_out = {"chipwatch-container-memory-full"} | ({"chipwatch-gpu-xid"} if name == "gce-fleet" else set())
     prefix = {"gce-fleet": "training", "dashboards-and-alarms": "chipwatch"}[name]
-    assert {key.replace(prefix, "chipwatch", 1) for key in found} == set(generated) - left_out
+    assert {key.replace(prefix, "chipwatch", 1) for key in found} == set(generated)
     otherwise = {"gce-fleet": {"gpu-idle"}, "dashboards-and-alarms": {"gpu-idle", "gpu-memory-full", "agent-silent"}}[
         name
     ]
@@ -370,6 +369,31 @@ def test_google_takes_the_planned_alert_policies_and_they_are_the_generators(pla
             wanted.ClearField(field)
         policy.display_name = wanted.display_name
         assert (policy == wanted) == (alarm not in otherwise), alarm
+
+
+@pytest.mark.parametrize("name", ["gce-fleet", "dashboards-and-alarms"])
+def test_every_metric_that_a_policy_names_is_made_before_it(planned, name):
+    plan = planned(name)
+    made = {one["type"] for one in tf.of_type(plan, "google_monitoring_metric_descriptor").values()}
+    policies = json.dumps(list(tf.of_type(plan, "google_monitoring_alert_policy").values()))
+    assert made >= set(re.findall(r'metric\.type = \\"(custom[^\\]*)\\"', policies))
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "maintenance"),
+    [
+        *((kind, "TERMINATE") for kind in ("g2-standard-8", "a3-highgpu-8g", "a4x-highgpu-4g", "ct5lp-hightpu-4t", "g4-standard-48")),
+        *((kind, "MIGRATE") for kind in ("n2-standard-8", "c4a-standard-4", "t2d-standard-1")),
+    ],
+)  # fmt: skip
+def test_a_machine_with_accelerators_is_stopped_for_maintenance(terraform, machine_type, maintenance):
+    given = {
+        "project_id": PROJECT, "machine_type": machine_type, "service_account_email": f"a@{PROJECT}.iam.gserviceaccount.com",
+        "agent": {"version": "0.1.0", "wheelhouse": "gs://wheels/chipwatch/0.1.0"},
+    }  # fmt: skip
+    plan = terraform.plan(GOOGLE / "modules/instance-template", given)
+    (template,) = tf.of_type(plan, "google_compute_instance_template").values()
+    assert template["scheduling"][0]["on_host_maintenance"] == maintenance
 
 
 def test_what_is_said_of_an_alarm_is_planned(planned):

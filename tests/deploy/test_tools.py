@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,35 @@ def test_what_cannot_be_had_is_left_out_with_a_reason_and_leaves_nothing_half_ma
     assert "No matching distribution" in said["venv"]
     assert "npm" in said["helm"]
     assert {path.name for path in (tmp_path / "tools").iterdir()} == {"venv.log", "helm.log", "helm4.log"}
+
+
+def test_a_part_that_fails_once_is_tried_again_and_a_hopeless_one_is_left_out_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "PAUSE", 0)
+    tries = []
+
+    def moody(run):
+        tries.append("moody")
+        run(sys.executable, "-c", f"import sys; sys.exit({len(tries)} < 3)")
+        (tmp_path / "moody").touch()
+
+    def impossible(run):
+        tries.append("impossible")
+        raise tools.Missing("not for this machine")
+
+    parts = [("moody", "moody", "1", moody), ("impossible", "impossible", "1", impossible)]
+    assert tools.install_parts(tmp_path, parts) == ["impossible"]
+    assert tries == ["moody", "moody", "moody", "impossible"]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "fails"), [([], False), (["helm"], True), (["other"], False), (["helm", "venv", "helm4"], False)]
+)
+def test_ci_fails_if_one_of_its_checkers_alone_is_left_out(left_out, fails, tmp_path, monkeypatch):
+    listed = tmp_path / "checkers"
+    listed.write_text("# why\n\nvenv\nhelm\n")
+    monkeypatch.setattr(sys, "argv", ["tools.py", "--expect", str(listed)])
+    with pytest.raises(SystemExit, match="names helm: install it") if fails else nullcontext():
+        tools.check(left_out, parts=3)
 
 
 def test_what_is_there_as_pinned_is_not_installed_again(tmp_path, monkeypatch, capsys):

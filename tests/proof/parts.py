@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.deploy.tools import ROOT, environment, install_parts
+from tests.deploy.tools import ROOT, check, environment, install_parts
 
 FOLDER = ROOT / ".proof"
 PARTS = ("wandb", "mlflow")
@@ -26,11 +26,11 @@ def python(name: str) -> Path:
     return FOLDER / name / "bin/python"
 
 
-def install() -> None:
-    """Install each part that is not there as pinned; print which cannot be, and go on."""
+def install() -> list[str]:
+    """Install each part that is not there as pinned; print which cannot be, and return their names."""
     pins = ROOT / "requirements"
-    install_parts(FOLDER, [environment(name, FOLDER, pins / f"constraints-proof-{name}.txt") for name in PARTS])
+    return install_parts(FOLDER, [environment(name, FOLDER, pins / f"constraints-proof-{name}.txt") for name in PARTS])
 
 
 if __name__ == "__main__":
-    install()
+    check(install(), parts=len(PARTS))

@@ -13,10 +13,9 @@ variable "name" {
 }
 
 variable "image_id" {
-  description = "AMI, or resolve:ssm: and the name of a parameter."
+  description = "AMI, or resolve:ssm: and the name of a parameter; unless set, Amazon's newest image with the driver of the type's chips."
   type        = string
-  default     = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
-  nullable    = false
+  default     = null
 }
 
 variable "instance_type" {
@@ -31,6 +30,29 @@ variable "instances" {
   type        = number
   default     = 2
   nullable    = false
+}
+
+variable "efa_interfaces" {
+  description = "How many EFA interfaces each instance has."
+  type        = number
+  default     = 0
+  nullable    = false
+}
+
+variable "placement_group" {
+  description = "Placement group of the instances."
+  type        = string
+  default     = null
+}
+
+variable "capacity_reservation" {
+  description = "Reserved capacity, as the module ec2 takes it."
+  type = object({
+    id                 = optional(string)
+    resource_group_arn = optional(string)
+    is_block           = optional(bool, false)
+  })
+  default = null
 }
 
 variable "subnet_ids" {

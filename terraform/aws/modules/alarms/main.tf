@@ -24,8 +24,21 @@ locals {
     }
   ]...)
 
+  # What the user-data sends where it could not install the agent; nothing else would speak of that machine.
+  install_failed = !var.user_data ? {} : {
+    install-failed = {
+      AlarmDescription   = "A machine could not install the agent, after several attempts. /var/log/cloud-init-output.log on it says why; agent-silent stays in ALARM until it sends."
+      ComparisonOperator = "GreaterThanThreshold"
+      Threshold          = 0
+      EvaluationPeriods  = 1
+      DatapointsToAlarm  = 1
+      TreatMissingData   = "notBreaching"
+      Metrics            = [{ Id = "q1", Expression = "SELECT SUM(\"agent.install.failed\") FROM \"${var.namespace}\"", Period = 300, ReturnData = true }]
+    }
+  }
+
   alarms = {
-    for key, alarm in local.generated : key => merge(alarm, { with = lookup(var.alarms, key, local.nothing) })
+    for key, alarm in merge(local.generated, local.install_failed) : key => merge(alarm, { with = lookup(var.alarms, key, local.nothing) })
     if var.create && lookup(var.alarms, key, local.nothing).create && (key != "agent-silent" || local.counts)
   }
 

@@ -88,6 +88,13 @@ variable "hosts" {
   }
 }
 
+variable "user_data" {
+  description = "Whether machines install the agent by our user-data: the alarm install-failed is there then."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "autoscaling_groups" {
   description = "Names of Auto Scaling groups whose instances in service should send. They need the group metric GroupInServiceInstances, by the minute; without it agent-silent is in ALARM."
   type        = list(string)

@@ -34,12 +34,52 @@ resource "aws_launch_template" "this" {
   instance_type          = var.instance_type
   key_name               = var.key_name
   ebs_optimized          = var.ebs_optimized
-  vpc_security_group_ids = var.vpc_security_group_ids
-  user_data              = base64gzip(local.user_data) # EC2 takes 16 KiB; cloud-init unpacks it
+  vpc_security_group_ids = var.efa_interfaces == 0 ? var.vpc_security_group_ids : null # EC2 takes them here or with the interfaces
+  user_data              = base64gzip(local.user_data)                                 # EC2 takes 16 KiB; cloud-init unpacks it
   tags                   = var.tags
 
   iam_instance_profile {
     arn = var.instance_profile_arn
+  }
+
+  # A card of its own for each; the first is also the instance's network.
+  dynamic "network_interfaces" {
+    for_each = range(var.efa_interfaces)
+
+    content {
+      interface_type        = network_interfaces.value == 0 ? "efa" : "efa-only"
+      device_index          = network_interfaces.value == 0 ? 0 : 1
+      network_card_index    = network_interfaces.value
+      security_groups       = var.vpc_security_group_ids
+      delete_on_termination = true
+    }
+  }
+
+  dynamic "placement" {
+    for_each = var.placement_group == null ? [] : [var.placement_group]
+
+    content {
+      group_name = placement.value
+    }
+  }
+
+  dynamic "capacity_reservation_specification" {
+    for_each = var.capacity_reservation == null ? [] : [var.capacity_reservation]
+
+    content {
+      capacity_reservation_target {
+        capacity_reservation_id                 = capacity_reservation_specification.value.id
+        capacity_reservation_resource_group_arn = capacity_reservation_specification.value.resource_group_arn
+      }
+    }
+  }
+
+  dynamic "instance_market_options" {
+    for_each = try(var.capacity_reservation.is_block, false) ? ["capacity-block"] : []
+
+    content {
+      market_type = instance_market_options.value
+    }
   }
 
   metadata_options {
@@ -111,6 +151,11 @@ resource "aws_launch_template" "this" {
     precondition {
       condition     = !var.instance_metadata_tags || alltrue([for key in keys(local.tags) : can(regex("^[A-Za-z0-9+=.,_:@-]+$", key)) && !contains([".", "..", "_index"], key)])
       error_message = "tags: EC2 launches nothing with these while the tags are in the metadata: keys are of letters, digits and +-=.,_:@ then. Change them, or set instance_metadata_tags to false."
+    }
+
+    precondition {
+      condition     = var.efa_interfaces == 0 || length(var.vpc_security_group_ids) > 0
+      error_message = "vpc_security_group_ids: EFA needs a group that allows all traffic among its members, in both directions."
     }
 
     precondition {

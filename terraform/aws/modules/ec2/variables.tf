@@ -92,6 +92,54 @@ variable "vpc_security_group_ids" {
   }
 }
 
+variable "efa_interfaces" {
+  description = "How many EFA interfaces, each on a network card of its own: 32 for p5.48xlarge, 4 for p4d.24xlarge, 8 for trn1.32xlarge, 16 for trn1n.32xlarge and trn2.48xlarge. None unless set. An instance with several gets no public IP by itself."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = contains(range(0, 33), var.efa_interfaces)
+    error_message = "efa_interfaces: a whole number from 0 to 32."
+  }
+}
+
+variable "placement_group" {
+  description = "Placement group of the instances; EFA is fastest in one of the strategy cluster."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.placement_group == null || can(regex("^[!-~ ]{1,255}$", var.placement_group))
+    error_message = "placement_group: its name, 1 to 255 characters."
+  }
+}
+
+variable "capacity_reservation" {
+  description = "Reserved capacity, by the id of a reservation or the ARN of a resource group of them; is_block for a Capacity Block for ML. Whatever is open and fits unless set."
+  type = object({
+    id                 = optional(string)
+    resource_group_arn = optional(string)
+    is_block           = optional(bool, false)
+  })
+  default = null
+
+  validation {
+    condition     = var.capacity_reservation == null || (try(var.capacity_reservation.id, null) == null) != (try(var.capacity_reservation.resource_group_arn, null) == null)
+    error_message = "capacity_reservation: id or resource_group_arn, one of the two."
+  }
+
+  validation {
+    condition     = try(var.capacity_reservation.id, null) == null || can(regex("^cr-[0-9a-f]{8,17}$", var.capacity_reservation.id))
+    error_message = "capacity_reservation: id is that of a reservation, as in cr-0123456789abcdef0."
+  }
+
+  validation {
+    condition     = try(var.capacity_reservation.resource_group_arn, null) == null || can(regex("^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/.+$", var.capacity_reservation.resource_group_arn))
+    error_message = "capacity_reservation: resource_group_arn is the ARN of a resource group."
+  }
+}
+
 variable "http_put_response_hop_limit" {
   description = "How many hops answers of the metadata service go. 1 reaches the instance itself, which is enough for this agent; containers with a network of their own need 2, and reach the instance's role then."
   type        = number

@@ -146,7 +146,8 @@ resource "aws_cloudwatch_log_group" "this" {
 # -- the role that starts the task -------------------------------------------------------------------------------
 
 locals {
-  registry     = try(regex("^([0-9]{12})\\.dkr\\.ecr\\.([a-z0-9-]+)\\.[a-z.]+/([^@:]+)", var.image), null)
+  # ACCOUNT.dkr.ecr.REGION.amazonaws.com, ACCOUNT.dkr.ecr-fips..., and with IPv6 ACCOUNT.dkr-ecr.REGION.on.aws.
+  registry     = try(regex("^([0-9]{12})\\.dkr[.-]ecr(?:-fips)?\\.([a-z0-9-]+)\\.[a-z.]+/([^@:]+)", var.image), null)
   repositories = concat(local.registry == null ? [] : ["arn:${local.partition}:ecr:${local.registry[1]}:${local.registry[0]}:repository/${local.registry[2]}"], var.repository_arns)
 
   parameters = [for arn in values(var.secrets) : arn if split(":", arn)[2] == "ssm"]

@@ -33,7 +33,6 @@ module "alert_policies" {
     gpu-idle        = { threshold = 10, minutes = 30 }
     gpu-memory-full = { threshold = 99, severity = "CRITICAL" }
     agent-silent    = { minutes = 5 }
-    gpu-xid         = { create = true }              # one was seen, so that Google knows its metric
     tpu-idle        = { notification_channels = [] } # seen, and nobody is told
   }
 }

@@ -30,13 +30,12 @@ module "chipwatch" {
   }
 
   instance_template = {
-    machine_type        = var.machine_type
-    region              = var.region
-    source_image        = var.source_image
-    disk                = { size_gb = 100, kms_key = var.kms_key }
-    network             = { subnetwork = var.subnetwork }
-    on_host_maintenance = "TERMINATE"             # the GPUs of a g2 cannot move
-    shielded            = { secure_boot = false } # NVIDIA's driver in this image is not signed
+    machine_type = var.machine_type
+    region       = var.region
+    source_image = var.source_image
+    disk         = { size_gb = 100, kms_key = var.kms_key }
+    network      = { subnetwork = var.subnetwork }
+    shielded     = { secure_boot = false } # NVIDIA's driver in this image is not signed
   }
 
   notification_channels = var.notification_channels

@@ -28,15 +28,40 @@ locals {
     })
   }
 
-  # Google takes no policy about a metric that was never written: these two are written when there is an error, and in
-  # containers alone.
-  seldom = ["container-memory-full", "gpu-xid"]
+  # Google takes no policy about a metric that it does not know, so these are made first, as the agent would by writing.
+  metrics = merge([for family in local.order : jsondecode(file("${path.module}/generated/${local.level}/${family}-metrics.json"))]...)
 
   as_usual = { create = null, enabled = null, threshold = null, minutes = null, severity = null, notification_channels = null }
 }
 
+resource "google_monitoring_metric_descriptor" "this" {
+  for_each = { for name, metric in local.metrics : name => metric if var.create && var.create_metrics }
+
+  project      = var.project_id
+  type         = "${var.metric_prefix}${each.key}"
+  display_name = "${var.metric_prefix}${each.key}"
+  description  = each.value.description
+  metric_kind  = each.value.kind
+  value_type   = "DOUBLE"
+  unit         = each.value.unit
+
+  dynamic "labels" {
+    for_each = each.value.labels
+
+    content {
+      key        = labels.value
+      value_type = "STRING"
+    }
+  }
+
+  # The agents may have added labels by writing.
+  lifecycle {
+    ignore_changes = [labels, description, unit, display_name]
+  }
+}
+
 resource "google_monitoring_alert_policy" "this" {
-  for_each = { for alarm, policy in local.policies : alarm => policy if var.create && coalesce(policy.otherwise.create, !contains(local.seldom, alarm)) }
+  for_each = { for alarm, policy in local.policies : alarm => policy if var.create && coalesce(policy.otherwise.create, true) }
 
   project               = var.project_id
   display_name          = each.value.displayName
@@ -110,4 +135,6 @@ resource "google_monitoring_alert_policy" "this" {
       }
     }
   }
+
+  depends_on = [google_monitoring_metric_descriptor.this]
 }

@@ -81,6 +81,13 @@ variable "resource_types" {
   }
 }
 
+variable "create_metrics" {
+  description = "Whether to make the metrics that the policies name, since Google takes no policy about a metric that it does not know. `terraform destroy` then deletes them with their history: set it to false for a project whose agents have sent for some minutes."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
 variable "enabled" {
   description = "Whether the policies are on."
   type        = bool
@@ -112,7 +119,7 @@ variable "auto_close" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }. container-memory-full and gpu-xid are created only with create = true."
+  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }."
   type = map(object({
     create                = optional(bool)
     enabled               = optional(bool)

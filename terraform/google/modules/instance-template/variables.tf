@@ -176,7 +176,7 @@ variable "accelerators" {
 }
 
 variable "on_host_maintenance" {
-  description = "TERMINATE for machine types that have accelerators of their own (g2, a2, a3 ...), and MIGRATE for others; with accelerators or spot it is TERMINATE in any case."
+  description = "MIGRATE or TERMINATE. With accelerators, of their own (a2, a3, a4, g2, g4, ct and tpu types) or attached, and with spot it is TERMINATE in any case."
   type        = string
   default     = "MIGRATE"
   nullable    = false

@@ -56,6 +56,63 @@ run "as_it_is_told" {
   }
 }
 
+run "fast_network_and_reserved_capacity" {
+  command = plan
+
+  variables {
+    instance_type          = "p5.48xlarge"
+    vpc_security_group_ids = ["sg-0123456789abcdef0"]
+    efa_interfaces         = 32
+    placement_group        = "training"
+    capacity_reservation   = { id = "cr-0123456789abcdef0", is_block = true }
+  }
+
+  assert {
+    condition     = join(",", aws_launch_template.this[0].network_interfaces[*].network_card_index) == join(",", range(32)) && join(",", distinct(aws_launch_template.this[0].network_interfaces[*].interface_type)) == "efa,efa-only"
+    error_message = "One card each, the first with IP."
+  }
+
+  assert {
+    condition     = aws_launch_template.this[0].vpc_security_group_ids == null && alltrue([for of in aws_launch_template.this[0].network_interfaces : of.security_groups == toset(["sg-0123456789abcdef0"])])
+    error_message = "Groups are those of the interfaces."
+  }
+
+  assert {
+    condition     = aws_launch_template.this[0].capacity_reservation_specification[0].capacity_reservation_target[0].capacity_reservation_id == "cr-0123456789abcdef0" && aws_launch_template.this[0].instance_market_options[0].market_type == "capacity-block" && aws_launch_template.this[0].placement[0].group_name == "training"
+    error_message = "The block is what is bought."
+  }
+}
+
+run "refuses_efa_without_a_group" {
+  command = plan
+
+  variables {
+    efa_interfaces = 1
+  }
+
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_two_reservations" {
+  command = plan
+
+  variables {
+    capacity_reservation = { id = "cr-0123456789abcdef0", resource_group_arn = "arn:aws:resource-groups:us-east-1:123456789012:group/gpus" }
+  }
+
+  expect_failures = [var.capacity_reservation]
+}
+
+run "refuses_a_group_that_is_none" {
+  command = plan
+
+  variables {
+    capacity_reservation = { resource_group_arn = "gpus" }
+  }
+
+  expect_failures = [var.capacity_reservation]
+}
+
 run "nothing" {
   command = plan
 
@@ -81,6 +138,9 @@ run "refuses_what_is_malformed" {
     vpc_security_group_ids      = ["default"]
     http_put_response_hop_limit = 0
     block_device_mappings       = { xvda = {} }
+    efa_interfaces              = 33
+    placement_group             = ""
+    capacity_reservation        = { id = "mine" }
     agent_version               = ">=0.1"
     extras                      = ["boto3"]
     sinks                       = []
@@ -97,7 +157,7 @@ run "refuses_what_is_malformed" {
 
   expect_failures = [
     var.name, var.region, var.image_id, var.instance_type, var.instance_profile_arn, var.vpc_security_group_ids, var.http_put_response_hop_limit,
-    var.block_device_mappings, var.agent_version, var.extras, var.sinks, var.namespace, var.dimensions, var.level, var.config, var.wheelhouse,
+    var.efa_interfaces, var.placement_group, var.capacity_reservation, var.block_device_mappings, var.agent_version, var.extras, var.sinks, var.namespace, var.dimensions, var.level, var.config, var.wheelhouse,
     var.sums_sha256, var.index_url, var.constraints, var.wheel_sha256,
   ]
 }

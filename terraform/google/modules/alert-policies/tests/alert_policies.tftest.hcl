@@ -12,8 +12,8 @@ run "as_usual" {
   }
 
   assert {
-    condition     = length(setintersection(keys(google_monitoring_alert_policy.this), ["gpu-xid", "container-memory-full"])) == 0
-    error_message = "What no ordinary machine ever wrote has no policy, as Google would refuse it."
+    condition     = length(setsubtract(["gpu-xid", "container-memory-full"], keys(google_monitoring_alert_policy.this))) == 0 && contains(keys(google_monitoring_metric_descriptor.this), "gpu/xid")
+    error_message = "What no ordinary machine ever wrote has a policy too, and its metric is made first, as Google would refuse it otherwise."
   }
 
   assert {
@@ -42,7 +42,7 @@ run "otherwise" {
       gpu-idle      = { threshold = 10, minutes = 30, severity = "ERROR", enabled = false, notification_channels = [] }
       gpu-throttled = { create = false }
       agent-silent  = { minutes = 5 }
-      gpu-xid       = { create = true }
+      gpu-xid       = { create = false }
       tpu-idle      = { threshold = 1 }
     }
   }
@@ -63,7 +63,7 @@ run "otherwise" {
   }
 
   assert {
-    condition     = contains(keys(google_monitoring_alert_policy.this), "gpu-xid") && google_monitoring_alert_policy.this["agent-silent"].conditions[0].condition_absent[0].duration == "300s" && !contains(keys(google_monitoring_alert_policy.this), "gpu-throttled") && !contains(keys(google_monitoring_alert_policy.this), "tpu-idle")
+    condition     = !contains(keys(google_monitoring_alert_policy.this), "gpu-xid") && google_monitoring_alert_policy.this["agent-silent"].conditions[0].condition_absent[0].duration == "300s" && !contains(keys(google_monitoring_alert_policy.this), "gpu-throttled") && !contains(keys(google_monitoring_alert_policy.this), "tpu-idle")
     error_message = "Patience can be another, and an alarm can be left out."
   }
 }
