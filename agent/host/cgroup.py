@@ -179,7 +179,7 @@ def cpu_list(words: str) -> set[int]:
 def _mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
     """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
     with contextlib.suppress(OSError):
-        for mount, root, options in parsed((proc / "self/mountinfo").read_bytes()):
+        for mount, root, _, _, options in parsed((proc / "self/mountinfo").read_bytes()):
             if mount.type in {"cgroup", "cgroup2"}:
                 point = Path(mount.point)
                 if point.is_relative_to("/sys"):

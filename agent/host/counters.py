@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric
 from agent.host.procfs import boot_time
 
 
@@ -59,6 +60,22 @@ class Life:
             self.start_time = at
         self.value, self._fell = value, False
         return True
+
+
+class Counters:
+    """Makes points of counters that a driver restarts: each series has a `Life`."""
+
+    def __init__(self, start_time: int | None = None) -> None:
+        """Take when the counters were zero (ns since the epoch); None: not known."""
+        self._start_time = start_time
+        self._lives: dict[tuple[str, Dimensions], Life] = {}
+
+    def point(self, metric: Metric, at: int, value: float, dims: Dimensions = NO_DIMENSIONS) -> Datapoint:
+        """Return the point of a reading, with the last value to trust."""
+        key = metric.name, dims
+        life = self._lives.get(key) or self._lives.setdefault(key, Life(self._start_time))
+        life.take(value, at)
+        return metric.point(at, life.value, dims, start_time=life.start_time)
 
 
 def counting_since(proc: Path) -> int | None:

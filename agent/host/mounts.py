@@ -31,17 +31,30 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
 
 
-def parsed(table: bytes) -> Iterator[tuple[Mount, str, str]]:
-    """Yield each mount of a mountinfo file with its root and its options; malformed lines are skipped."""
+class Line(NamedTuple):
+    """A line of a mountinfo file; each kind of options is separated by commas."""
+
+    mount: Mount
+    root: str
+    device: str
+    """Major and minor number of the file system."""
+    options: str
+    super_options: str
+    """Those of the file system, whichever way it is mounted."""
+
+
+def parsed(table: bytes) -> Iterator[Line]:
+    """Yield the lines of a mountinfo file; malformed ones are skipped."""
     for line in os.fsdecode(table).split("\n"):
         left, _, right = (part.split(" ") for part in line.partition(" - "))
         if len(left) > 4 and len(right) > 1:
-            yield Mount(_unescaped(left[4]), *right[:2]), _unescaped(left[3]), "".join(right[2:3])
+            mount = Mount(_unescaped(left[4]), *right[:2])
+            yield Line(mount, _unescaped(left[3]), left[2], "".join(left[5:6]), "".join(right[2:3]))
 
 
 def mounts(table: bytes) -> list[Mount]:
     """Return the mounts of a mountinfo file in its order (proc_pid_mountinfo(5))."""
-    return [mount for mount, _, _ in parsed(table)]
+    return [line.mount for line in parsed(table)]
 
 
 def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 CHUNK = 1 << 16
 MAX_BYTES = 1 << 24
+PAGE = 1 << 12
+LONGEST = 20
+"""Digits of the largest count of 64 bits."""
 
 
 class KeptFile:
@@ -79,6 +82,29 @@ class PsutilSource:
 
     def __str__(self) -> str:
         return "psutil"
+
+
+def read_small(path: str | Path) -> bytes:
+    """Return the content of a file of /sys, at most 4 KiB as the kernel writes it; raise OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, PAGE)
+    finally:
+        os.close(fd)
+
+
+def number(path: str | Path) -> int | None:
+    """Return the count in a file of /sys; None if it cannot be read or holds none."""
+    try:
+        return count(read_small(path))
+    except OSError:
+        return None
+
+
+def count(data: bytes) -> int | None:
+    """Return `data` as a count that fits into 64 bits, or None."""
+    data = data.strip()
+    return int(data) if data.isdigit() and len(data) <= LONGEST else None
 
 
 def text(path: Path) -> str:

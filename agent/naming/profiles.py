@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
-from agent.datapoint import Dimensions
-
-MIB, GIB, MB = 2.0**-20, 2.0**-30, 1e-6
-PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
-NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class Name(NamedTuple):
-    """A name of another tool; the value of a dimension replaces its `{placeholder}`, and the dimension is dropped."""
-
-    template: str
-    unit: str | None = None
-    """None: our unit."""
-    factor: float = 1.0
-    dims: Mapping[str, str] = NONE
-    """Dimensions of the other tool: key -> value with placeholders; left out if one has no value."""
-    words: Mapping[str, str] = NONE
-    """Our value of a placeholder -> the other tool's value."""
-    only: Mapping[str, str] = NONE
-    """Dimensions that a series must have to get the name; other series keep ours."""
-    help: str = ""
-    """Description of a name that several of our metrics share; empty: ours."""
-
-    def fits(self, dims: Dimensions) -> bool:
-        """Return whether a series with these dimensions can have the name."""
-        return {*PLACEHOLDER.findall(self.template)} <= {*dims} and self.only.items() <= dims.items()
-
-
-class Copy(NamedTuple):
-    """A second name of another tool for a metric: for the same points, or for their mean."""
-
-    name: Name
-    of_tree: bool = False
-    """Only for GPUs that the watched process tree uses."""
-    mean_over: str = ""
-    """Dimension over which to take the mean, one point for all devices; empty: no mean."""
-    last_of: str = ""
-    """Dimension whose value becomes the point's: that of the counter that rose last; empty: no such value."""
-    drops: tuple[str, ...] = ()
-    """Dimensions that depend on that one."""
-    limited: bool | None = None
-    """Only if the container's memory is limited (True) or is not (False)."""
-
+from agent.naming.dcgm import DCGM, DCGM_COPIES
+from agent.naming.name import GIB, MB, MIB, Copy, Name
+from agent.naming.node import NODE
 
 # Weights & Biases by its documents, the older of which have IPUs and single cores:
 # https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters start at 0
@@ -266,77 +224,6 @@ NEURON_PROMETHEUS: Final[Mapping[str, Name]] = {
     "memory.total": Name("system_memory_total_bytes"),
     "memory.used": Name("system_memory_used_bytes"),
     "swap.used": Name("system_swap_used_bytes"),
-}
-
-# dcgm-exporter 4: https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv with the fields of its comments.
-# Clocks are MHz, framebuffer is MiB, energy mJ, violations ns, *_UTIL 0 to 100 and PROF_* 0 to 1.
-_DCGM: Final = {"gpu": "{gpu}", "device": "nvidia{gpu}", "UUID": "{uuid}", "modelName": "{model}"}
-_VIOLATIONS: Final = {
-    "board_limit": "BOARD_LIMIT",
-    "low_utilization": "LOW_UTIL",
-    "power": "POWER",
-    "reliability": "RELIABILITY",
-    "sync_boost": "SYNC_BOOST",
-    "thermal": "THERMAL",
-}
-
-
-def _field(name: str, unit: str | None = None, factor: float = 1.0, words: Mapping[str, str] = NONE) -> Name:
-    """Return the name of a field of DCGM."""
-    return Name(f"DCGM_FI_{name}", unit, factor, _DCGM, words)
-
-
-DCGM: Final[Mapping[str, Name]] = {
-    "gpu.clock.sm": _field("DEV_SM_CLOCK"),
-    "gpu.clock.memory": _field("DEV_MEM_CLOCK"),
-    "gpu.memory.temperature": _field("DEV_MEMORY_TEMP"),
-    "gpu.temperature": _field("DEV_GPU_TEMP"),
-    "gpu.power": _field("DEV_POWER_USAGE"),
-    "gpu.power.limit": _field("DEV_POWER_MGMT_LIMIT"),
-    "gpu.energy": _field("DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", 1e3),
-    "gpu.utilization": _field("DEV_GPU_UTIL"),
-    "gpu.memory.activity": _field("DEV_MEM_COPY_UTIL"),
-    "gpu.encoder.utilization": _field("DEV_ENC_UTIL"),
-    "gpu.decoder.utilization": _field("DEV_DEC_UTIL"),
-    "gpu.fan.utilization": _field("DEV_FAN_SPEED"),
-    "gpu.memory.used": _field("DEV_FB_USED", "MiBy", MIB),
-    "gpu.memory.total": _field("DEV_FB_TOTAL", "MiBy", MIB),
-    "gpu.ecc.corrected": _field("DEV_ECC_SBE_VOL_TOTAL"),
-    "gpu.ecc.uncorrected": _field("DEV_ECC_DBE_VOL_TOTAL"),
-    "gpu.rows.remapped": _field(
-        "DEV_{cause}_REMAPPED_ROWS", words={"correctable": "CORRECTABLE", "uncorrectable": "UNCORRECTABLE"}
-    ),
-    "gpu.throttled": _field("DEV_{reason}_VIOLATION", "ns", 1e9, _VIOLATIONS),
-    "gpu.sm.active": _field("PROF_SM_ACTIVE", "1", 0.01),
-    "gpu.sm.occupancy": _field("PROF_SM_OCCUPANCY", "1", 0.01),
-    "gpu.tensor.active": _field("PROF_PIPE_TENSOR_ACTIVE", "1", 0.01),
-    "gpu.dram.active": _field("PROF_DRAM_ACTIVE", "1", 0.01),
-    "gpu.fp64.active": _field("PROF_PIPE_FP64_ACTIVE", "1", 0.01),
-    "gpu.fp32.active": _field("PROF_PIPE_FP32_ACTIVE", "1", 0.01),
-    "gpu.fp16.active": _field("PROF_PIPE_FP16_ACTIVE", "1", 0.01),
-}
-_XID_HELP: Final = "Code of the last Xid error that the driver reported."
-DCGM_COPIES: Final[Mapping[str, Copy]] = {
-    "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid", drops=("action",))
-}
-
-# node_exporter 1.10 on Linux: https://github.com/prometheus/node_exporter, collector/*_linux.go.
-_DEVICE: Final = {"device": "{device}"}
-_INTERFACE: Final = {"device": "{interface}"}
-_NODE_DIRECTIONS: Final = {"sent": "transmit", "received": "receive"}
-NODE: Final[Mapping[str, Name]] = {
-    "cpu.load": Name("node_load{window}", words={"1m": "1", "5m": "5", "15m": "15"}),
-    "memory.total": Name("node_memory_MemTotal_bytes"),
-    "memory.available": Name("node_memory_MemAvailable_bytes"),
-    "disk.available": Name("node_filesystem_avail_bytes", dims={"mountpoint": "{path}"}),
-    "disk.device.read": Name("node_disk_read_bytes_total", dims=_DEVICE),
-    "disk.device.written": Name("node_disk_written_bytes_total", dims=_DEVICE),
-    "disk.device.operations": Name("node_disk_{direction}s_completed_total", dims=_DEVICE),
-    "disk.device.busy": Name("node_disk_io_time_seconds_total", dims=_DEVICE),
-    "network.interface.sent": Name("node_network_transmit_bytes_total", dims=_INTERFACE),
-    "network.interface.received": Name("node_network_receive_bytes_total", dims=_INTERFACE),
-    "network.interface.errors": Name("node_network_{direction}_errs_total", dims=_INTERFACE, words=_NODE_DIRECTIONS),
-    "network.interface.drops": Name("node_network_{direction}_drop_total", dims=_INTERFACE, words=_NODE_DIRECTIONS),
 }
 
 PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {

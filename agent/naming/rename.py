@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
-from agent.naming.profiles import COPIES, CUMULATIVE, MACHINE, NONE, PROFILES, SCRAPED, Copy, Name
+from agent.naming.name import NONE, Copy, Name
+from agent.naming.profiles import COPIES, CUMULATIVE, MACHINE, PROFILES, SCRAPED
 
 CACHED_SERIES: Final = 100_000
 """Series in a generation of the cache; a series that did not appear in two generations is forgotten."""

@@ -15,7 +15,8 @@ from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.errors import ConfigError
 from agent.identity.names import OF_POINTS
-from agent.naming.profiles import MACHINE, NONE
+from agent.naming.name import NONE
+from agent.naming.profiles import MACHINE
 from agent.naming.rename import renamer
 from agent.pipeline.build import build_filter
 

@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.commands.catalogue import catalogue
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
-from agent.naming.profiles import DCGM, DCGM_COPIES, NODE
+from agent.naming.dcgm import DCGM, DCGM_COPIES
+from agent.naming.node import NODE
 from agent.naming.rename import copier, renamer
 from sinks.prometheus.page import Format, Page
 

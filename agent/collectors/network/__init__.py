@@ -1,4 +1,4 @@
-"""Traffic, errors and drops of the network interfaces."""
+"""Traffic, errors and drops of the network interfaces; what TCP sent again, and what the cloud held back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from agent.collector import Collector
+from agent.collectors.network import allowance, tcp
 from agent.datapoint import Datapoint, Dimensions, Level, counter
 from agent.errors import Unavailable
 from agent.host.counters import ChangingSum, counting_since
+from agent.host.pace import Pace
 from agent.host.procfs import FileSource, PsutilSource
 
 SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
@@ -29,6 +31,10 @@ ERRORS: Final = counter(
 DROPS: Final = counter(
     "network.interface.drops", "{packet}", "Packets that an interface discarded, for lack of a buffer or a receiver.",
     Level.DETAILED, _KEYS)  # fmt: skip
+
+
+ALLOWANCES_EVERY: Final = 15.0
+"""Seconds between two readings of the allowances; each one costs a command to the network card."""
 
 
 class _Traffic(NamedTuple):
@@ -57,6 +63,7 @@ class _Proc(FileSource):
             super().__init__(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
         except OSError:
             super().__init__(proc / "net/dev")
+        self.folder = self._file.path.parent
 
     def read(self) -> dict[str, _Traffic]:
         return self._file.parse(_traffic)
@@ -108,11 +115,17 @@ class NetworkCollector(Collector):
         loopback: bool = False
         """Count the loopback interface too."""
 
-    metrics = (SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS)
+    metrics = (
+        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
+        allowance.CONNECTIONS,
+    )  # fmt: skip
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: _Proc | _Psutil | None = None
+        self._tcp: tcp.Tcp | None = None
+        self._allowances = allowance.Allowances()
+        self._pace = Pace(ALLOWANCES_EVERY)
         self._start_time: int | None = None
         self._sent, self._received = ChangingSum(), ChangingSum()
         self._interfaces: dict[str, _Interface] = {}
@@ -121,7 +134,11 @@ class NetworkCollector(Collector):
         """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
         self.close()
         try:
-            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+            if sys.platform == "linux":
+                self._source = _Proc(self._config.proc)
+                self._tcp = tcp.Tcp(self._source.folder)
+            else:
+                self._source = _Psutil()
         except OSError as error:
             raise Unavailable(f"no network interfaces: {error}") from error
         self._start_time = counting_since(self._config.proc)
@@ -140,8 +157,14 @@ class NetworkCollector(Collector):
         if traffic:
             yield SENT.point(at, sent, start_time=self._start_time)
             yield RECEIVED.point(at, received, start_time=self._start_time)
-        if self.level < Level.DETAILED:
-            return
+        if self.level >= Level.DETAILED:
+            yield from self._interface_points(at, traffic)
+        if self._tcp:
+            if self._pace.is_due():
+                yield from self._allowances.points(at, traffic)
+            yield from self._tcp.points(at, self._start_time)
+
+    def _interface_points(self, at: int, traffic: dict[str, _Traffic]) -> Iterable[Datapoint]:
         self._interfaces = {name: self._interfaces.get(name) or _interface(name, at) for name in traffic}
         for name, (start_time, both, out, into) in self._interfaces.items():
             counted = traffic[name]
@@ -160,10 +183,11 @@ class NetworkCollector(Collector):
         return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
 
     def close(self) -> None:
-        """Close the file."""
-        if self._source:
-            self._source.close()
-            self._source = None
+        """Close the files."""
+        for source in (self._source, self._tcp):
+            if source:
+                source.close()
+        self._source = self._tcp = None
 
     def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
         counts_all, traffic = self._config.loopback, source.read()

@@ -1,0 +1,54 @@
+"""When to read what costs more than other readings, and when to ask again what did not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+SLACK: Final = 0.5
+"""Seconds by which a tick may be early and still count as due."""
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+
+Clock = Callable[[], float]
+
+
+class Pace:
+    """Tells whether a reading that is wanted every `interval` seconds is due at this tick."""
+
+    def __init__(self, interval: float, clock: Clock = time.monotonic) -> None:
+        """Take the interval, and a monotonic clock (s); the first reading is due at once."""
+        self._interval, self._clock = interval, clock
+        self._due = float("-inf")
+
+    def is_due(self) -> bool:
+        """Return whether to read now; the next reading is then due after the interval."""
+        now = self._clock()
+        if now < self._due - SLACK:
+            return False
+        self._due = now + self._interval
+        return True
+
+
+class Backoff:
+    """Delays the next question to something that failed: a minute, then twice as long each time, at most an hour."""
+
+    __slots__ = ("_failures", "_until")
+
+    def __init__(self) -> None:
+        self._failures, self._until = 0, float("-inf")
+
+    def allows(self, now: float) -> bool:
+        """Return whether to ask at `now` (monotonic s)."""
+        return now >= self._until
+
+    def fail(self, now: float) -> float:
+        """Record a failure at `now`; return the delay in seconds."""
+        delay = min(HOUR, MINUTE * 2.0 ** min(self._failures, 10))
+        self._failures, self._until = self._failures + 1, now + delay
+        return delay
+
+    def succeed(self) -> None:
+        """Forget the failures."""
+        self._failures = 0

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from agent.collectors.rdma import RdmaCollector
+from agent.datapoint import Dimensions, Level
+from agent.errors import PartlyCollected, Unavailable
+from agent.testing import check_collector
+from tests.doubles import sysfs
+
+CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4")
+
+
+@pytest.fixture
+def clock():
+    """A monotonic clock of `clock[0]` seconds, set by the test."""
+    return [1000.0]
+
+
+@pytest.fixture
+def rdma(tmp_path, clock):
+    """Make a collector that reads the captures, opened."""
+
+    def made(*captures, level=Level.ALL, **config):
+        sysfs.build(tmp_path / "sys", *captures)
+        collector = RdmaCollector(RdmaCollector.Config(proc=tmp_path, sys=tmp_path / "sys", **config), lambda: clock[0])
+        collector.level = level
+        collector.open()
+        return collector
+
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "sys/class/infiniband"
+
+
+def read(collector, at=7):
+    """Return the values of one reading by name and the dimensions but the device's and the port's; and the problems."""
+    values, problems = {}, []
+    try:
+        for point in collector.collect(at):
+            more = [word for key, word in sorted(point.dims.items()) if key not in {"device", "port"}]
+            values[" ".join([point.metric.name, *more])] = point.value
+    except PartlyCollected as error:
+        problems = error.problems
+    return values, problems
+
+
+def of(values, *names):
+    return [values.get(name) for name in names]
+
+
+TRAFFIC = (
+    "rdma.sent",
+    "rdma.received",
+    "rdma.packets sent",
+    "rdma.packets received",
+    "rdma.retransmits",
+    "rdma.errors",
+)
+
+
+@pytest.mark.parametrize(
+    ("capture", "traffic"),
+    [
+        ("rdma_mlx5", [4 * 85378896588, 4 * 34600185253, 82002535, 34914071, 0, 0]),
+        ("rdma_efa", [1047398149094, 1053429412444, 130907467, 6657585, None, 0]),
+        ("rdma_irdma", [7224092, 5884668, 101959, 87399, 0, 0]),
+        ("rdma_bnxt_re", [163840, 81920, 240, 120, 13, 15]),
+        ("rdma_hfi1", [4000, 8000, 77, 78, 9, 8]),
+    ],
+)
+def test_each_driver_has_other_files_for_the_same_traffic(rdma, capture, traffic):
+    values, problems = read(rdma(capture))
+    assert of(values, *TRAFFIC) == traffic
+    assert values["rdma.state"] == 1
+    assert values["rdma.ports.active"] == 1
+    assert not problems
+
+
+def test_every_reading_keeps_the_contract_at_every_level(rdma):
+    for level in Level:
+        assert check_collector(rdma(*CAPTURES, level=level), ticks=2)
+
+
+def test_the_basic_level_has_few_series_of_each_port_and_reads_no_other_file(rdma, folder):
+    collector = rdma("rdma_mlx5", level=Level.BASIC)
+    read(collector)
+    unread = folder / "mlx5_bond_0/ports/1/hw_counters/np_cnp_sent"
+    names = {point.metric.name for point in check_collector(collector, ticks=1)}
+    assert names == {
+        "rdma.state", "rdma.rate", "rdma.ports.active", "rdma.sent", "rdma.received", "rdma.errors", "rdma.link.downed",
+        "rdma.retransmits",
+    }  # fmt: skip
+    assert str(unread) not in {path for port in collector._devices["mlx5_bond_0"].ports for path in _needed(port)}
+
+
+def _needed(port):
+    return {port.files[name] for series in port._series for name in series.files}
+
+
+def test_state_rate_congestion_and_errors_have_their_units_and_kinds(rdma):
+    values, _ = read(rdma("rdma_bnxt_re"))
+    assert values["rdma.rate"] == 100.0
+    assert of(values, *(f"rdma.congestion {kind}" for kind in ("cnp_sent", "cnp_handled", "ecn_marked"))) == [
+        11,
+        12,
+        13,
+    ]
+    assert values["rdma.errors.detail rx_roce_discards"] == 5
+    assert values["rdma.errors.detail rnr_naks_rcvd"] == 8
+    assert values["rdma.counter rx_read_req"] == 9
+
+
+def test_the_operations_of_efa_have_sizes(rdma):
+    values, _ = read(rdma("rdma_efa"))
+    sizes = {name.rpartition(" ")[2]: value for name, value in values.items() if name.startswith("rdma.operation.size")}
+    assert sizes == {
+        "send": 8447687166, "recv": 6187744962, "rdma_read": 1047241667482, "rdma_read_resp": 1038950461928,
+        "rdma_write": 0, "rdma_write_recv": 0,
+    }  # fmt: skip
+    assert not any("lifespan" in name for name in values)
+
+
+def test_counters_that_the_device_repeats_for_its_port_are_read_once(rdma):
+    points = check_collector(rdma("rdma_irdma"), ticks=1)
+    assert {point.dims["port"] for point in points if "port" in point.dims} == {"1"}
+
+
+def test_counters_of_the_device_alone_have_the_port_all(rdma, folder):
+    sysfs.build(folder.parents[1], "rdma_efa")
+    sysfs.write(folder / "rdmap16s27/hw_counters/create_qp_err", "3")
+    points = check_collector(rdma("rdma_efa"), ticks=1)
+    whole = [(point.metric.name, point.value) for point in points if point.dims.get("port") == "all"]
+    assert whole == [("rdma.errors.detail", 3)]
+
+
+def test_what_is_not_available_is_absent_and_costs_nothing_else(rdma):
+    collector = rdma("rdma_i40iw_mlx4")
+    points = [point for point in collector.collect(7) if point.dims.get("device") == "i40iw0"]
+    assert [(point.metric.name, point.value) for point in points] == [("rdma.state", 1), ("rdma.rate", 10.0)]
+
+
+def test_a_file_that_refuses_costs_itself(rdma):
+    values, problems = read(rdma("rdma_hfi1"))
+    assert "rdma.errors.detail port_rcv_switch_relay_errors" not in values
+    assert values["rdma.errors.detail port_xmit_discards"] == 4
+    assert not problems
+
+
+def test_older_cards_have_their_long_counters_in_another_folder(rdma):
+    points = [point for point in rdma("rdma_i40iw_mlx4").collect(7) if point.metric.name == "rdma.received"]
+    assert [(point.dims["port"], point.value) for point in points] == [("1", 4 * 4631917), ("2", 4 * 4631917)]
+
+
+def test_a_link_that_goes_down_is_counted_and_is_no_longer_active(rdma, folder, clock):
+    collector = rdma("rdma_mlx5")
+    read(collector)
+    port = folder / "mlx5_bond_0/ports/1"
+    sysfs.write(port / "state", "1: DOWN")
+    sysfs.write(port / "counters/link_downed", "1")
+    clock[0] += 15
+    values, _ = read(collector)
+    assert of(values, "rdma.state", "rdma.ports.active", "rdma.link.downed") == [0, 0, 1]
+
+
+def test_it_reads_at_its_own_interval(rdma, clock):
+    collector = rdma("rdma_mlx5", every=15.0)
+    assert read(collector)[0]
+    clock[0] += 10
+    assert not read(collector)[0]
+    clock[0] += 4.9
+    assert read(collector)[0]
+
+
+def test_a_device_whose_firmware_refuses_is_asked_again_later_and_later(rdma, folder, clock):
+    for path in sysfs.build(folder.parents[1], "rdma_mlx5").glob("class/infiniband/*/ports/1/*counters/*"):
+        sysfs.write(path, "EINVAL")
+    collector = rdma("rdma_efa", every=0.0)
+    values, problems = read(collector)
+    assert values["rdma.sent"] == 1047398149094
+    assert "rdma.ports.active" not in values
+    assert problems == ["mlx5_bond_0 refuses its counters: Invalid argument; asked again in 1 min"]
+    assert read(collector)[1] == []
+    clock[0] += 61
+    assert read(collector)[1] == ["mlx5_bond_0 refuses its counters: Invalid argument; asked again in 2 min"]
+    sysfs.build(folder.parents[1], "rdma_mlx5")
+    clock[0] += 61
+    assert "rdma.link.downed" not in read(collector)[0]
+    clock[0] += 60
+    values, problems = read(collector)
+    assert (values["rdma.ports.active"], problems) == (2, [])
+
+
+def test_a_counter_that_can_be_read_later_joins_without_a_jump(rdma, folder, clock):
+    sysfs.write(folder / "hfi1_0/ports/1/counters/port_rcv_discards", "EINVAL")
+    collector = rdma("rdma_hfi1", every=0.0)
+    before = [point for point in collector.collect(7) if point.metric.name == "rdma.errors"]
+    sysfs.write(folder / "hfi1_0/ports/1/counters/port_rcv_discards", "5000")
+    clock[0] += 61
+    after = [point for point in collector.collect(99) if point.metric.name == "rdma.errors"]
+    assert [point.value for point in (*before, *after)] == [8, 5008]
+    assert after[0].start_time == 99
+
+
+def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
+    collector = rdma("rdma_mlx5", every=0.0, exclude=("rdmap16s27",))
+    sysfs.build(folder.parents[1], "rdma_efa", "rdma_bnxt_re")
+    assert {point.dims.get("device") for point in collector.collect(7)} == {None, "mlx5_bond_0", "bnxt_re0"}
+    shutil.rmtree(folder / "mlx5_bond_0")
+    assert {point.dims.get("device") for point in collector.collect(8)} == {None, "bnxt_re0"}
+    assert collector.describe() == "bnxt_re0"
+
+
+def test_a_host_without_the_fabric_is_unavailable(tmp_path):
+    with pytest.raises(Unavailable, match="no RDMA device in .*class/infiniband"):
+        RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open()
+
+
+def test_a_reset_of_the_counters_starts_them_anew(rdma, folder):
+    collector = rdma("rdma_mlx5", every=0.0)
+    port = Dimensions(device="mlx5_bond_0", port="1")
+    first = {point.metric.name: point for point in collector.collect(7) if point.dims is port}
+    sysfs.write(folder / "mlx5_bond_0/ports/1/counters/port_xmit_data", "10")
+    ignored = {point.metric.name: point for point in collector.collect(8) if point.dims is port}
+    later = {point.metric.name: point for point in collector.collect(9) if point.dims is port}
+    assert ignored["rdma.sent"].value == first["rdma.sent"].value
+    assert (later["rdma.sent"].value, later["rdma.sent"].start_time) == (40, 9)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.host.pace import Backoff, Pace
+
+
+@pytest.mark.parametrize(
+    ("tick", "read"),
+    [(5.0, [0, 15, 30, 45]), (1.0, [0, 15, 30, 45]), (20.0, [0, 20, 40]), (4.99, [0, 14.97, 29.94, 44.91])],
+)
+def test_a_reading_is_due_at_the_tick_nearest_to_its_interval(tick, read):
+    now = [0.0]
+    pace = Pace(15.0, lambda: now[0])
+    found = []
+    while now[0] < 59:
+        if pace.is_due():
+            found.append(round(now[0], 2))
+        now[0] += tick
+    assert found == read
+
+
+def test_a_delay_doubles_up_to_an_hour():
+    backoff, now = Backoff(), 0.0
+    assert backoff.allows(now)
+    assert [backoff.fail(now) for _ in range(8)] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert not backoff.allows(3599)
+    assert backoff.allows(3600)
+
+
+def test_success_shortens_the_next_delay():
+    backoff = Backoff()
+    backoff.fail(0)
+    backoff.fail(0)
+    backoff.succeed()
+    assert backoff.fail(1000) == 60
