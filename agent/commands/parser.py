@@ -136,6 +136,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--expect-from", "WORD", "expect what a machine of this type has: instance_type",
          {"choices": ("instance_type",)}),
         ("--json", "", "print one JSON object"),
+        ("--timeout", "TIME", "end after this time, as unknown where something does not answer (2s)",
+         {"type": seconds}),
         SPOOL, CONFIG,
         ("--proc", "DIR", "where the host's /proc is mounted"),
         ("--sys", "DIR", "where the host's /sys is mounted"),

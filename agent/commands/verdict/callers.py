@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+STARTED: Final = time.monotonic()
+"""When this program began to load its modules, one of the first of which this is (monotonic seconds)."""
 
 
 class Codes(NamedTuple):

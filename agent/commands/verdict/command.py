@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.collector import Collector
 from agent.commands.parser import flags
 from agent.commands.verdict import expect, report, rules
-from agent.commands.verdict.callers import code_of
+from agent.commands.verdict.callers import STARTED, code_of
 from agent.commands.verdict.instances import INSTANCES
 from agent.commands.verdict.recent import WATCHED, Recent
 from agent.config.instances import build_collectors
@@ -32,14 +33,15 @@ from agent.pipeline.sampler import Reading, Sampler
 from agent.status.heartbeat import state_folder
 from agent.status.socket import NoAnswer, ask
 
-AGENT_TIMEOUT: Final = 0.4
-"""Seconds that the running agent has for its answer."""
-READ_TIMEOUT: Final = 0.7
-"""Seconds that the collectors have for a reading."""
-CHILD_TIMEOUT: Final = 0.9
-"""Seconds after which the process that reads is left behind: a call in a driver may not even end by a signal."""
-IDENTITY_TIMEOUT: Final = 0.2
-"""Seconds that a metadata service has; with the times above, and the start of this program, less than two."""
+TIMEOUT: Final = 2.0
+"""Seconds from the start of this program to its end."""
+AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.75, 0.8, 0.9
+"""
+Share of that time after which the agent has answered, collectors have, their process has, and all is known.
+
+The process is left behind then: a call in a driver may not even end by a signal.
+"""
+MIN_WAIT: Final = 0.05
 MAX_ANSWER: Final = 8 << 20
 
 
@@ -50,11 +52,11 @@ def run(given: argparse.Namespace) -> tuple[str, int]:
     if all(asked):
         raise ConfigError("--expect, --expect-from: give one of them")
     expected = expect.parse(asked[0]) if asked[0] is not None else []
-    config = load(getattr(given, "config", None), flags(given))
-    answer, source = _readings(config)
+    config, timeout = load(getattr(given, "config", None), flags(given)), getattr(given, "timeout", TIMEOUT)
+    answer, source = _readings(config, timeout)
     unknown: list[report.Unknown] = []
     if asked[1]:
-        expected = _expected_of(config, unknown)
+        expected = _expected_of(config, unknown, _left(LAST_SHARE * timeout))
     verdict = judge(answer, expected, config.sys, unknown, source)
     code = code_of(verdict.word, caller)
     if hasattr(given, "json"):
@@ -83,7 +85,12 @@ def judge(
     return report.Verdict(wrong, [*rules.fine(series, wrong, logged)], unknown, source)
 
 
-def _expected_of(config: Config, unknown: list[report.Unknown]) -> list[expect.Expected]:
+def _left(seconds: float) -> float:
+    """Return how many seconds are left until so many after the start."""
+    return max(MIN_WAIT, STARTED + seconds - time.monotonic())
+
+
+def _expected_of(config: Config, unknown: list[report.Unknown], wait: float) -> list[expect.Expected]:
     """Return what a machine of this type has; where type or contents are not known, add that to `unknown`."""
     identity = Identity(("instance_type",), config.dims, sources(os.environ, config.sys))
 
@@ -93,7 +100,7 @@ def _expected_of(config: Config, unknown: list[report.Unknown]) -> list[expect.E
 
     asking = threading.Thread(target=find_out, daemon=True)
     asking.start()
-    asking.join(IDENTITY_TIMEOUT)
+    asking.join(wait)
     known = (identity.known() or NO_DIMENSIONS).get("instance_type")
     if known in INSTANCES:
         return expect.parse(INSTANCES[known])
@@ -102,28 +109,30 @@ def _expected_of(config: Config, unknown: list[report.Unknown]) -> list[expect.E
     return []
 
 
-def _readings(config: Config) -> tuple[Mapping[str, Any], str]:
+def _readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the running agent, else that of a reading here, and which of them it is."""
     with contextlib.suppress(NoAnswer):
-        return ask(state_folder(config.spool, os.environ), "verdict", AGENT_TIMEOUT), "agent"
-    return (_read_in_child(config) if hasattr(os, "fork") and sys.platform == "linux" else read(config)), "reading"
-
-
-def read(config: Config) -> dict[str, Any]:
-    """Return the answer of a reading by this process."""
-    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+        return ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout)), "agent"
     built = build_collectors(config)
     wanted = {name: one for name, one in built.items() if WATCHED & {metric.name for metric in one.metrics}}
-    samplers = [Sampler(name, collector, Level.BASIC, readings) for name, collector in wanted.items()]
+    if hasattr(os, "fork") and sys.platform == "linux":
+        return _read_in_child(wanted, timeout), "reading"
+    return read(wanted, _left(READ_SHARE * timeout)), "reading"
+
+
+def read(collectors: Mapping[str, Collector], wait: float) -> dict[str, Any]:
+    """Return the answer of one reading by this process, with what comes within `wait` seconds."""
+    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+    samplers = [Sampler(name, collector, Level.BASIC, readings) for name, collector in collectors.items()]
     recent, now = Recent(samplers, time.time_ns()), time.time_ns()  # stamps the one reading
-    pipeline = Pipeline(samplers, (), readings, interval=READ_TIMEOUT)
+    pipeline = Pipeline(samplers, (), readings, interval=wait)
     for sampler in samplers:
         sampler.start()
-    recent.take(pipeline.gather(now, READ_TIMEOUT), now)
+    recent.take(pipeline.gather(now, wait), now)
     return recent.answer(watched=False)
 
 
-def _read_in_child(config: Config) -> Mapping[str, Any]:
+def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:
     """
     Return the answer of a reading by a child process, which is not waited for.
 
@@ -133,14 +142,14 @@ def _read_in_child(config: Config) -> Mapping[str, Any]:
     child = os.fork()
     if not child:
         try:
-            body = json.dumps(read(config)).encode()
+            body = json.dumps(read(collectors, _left(READ_SHARE * timeout))).encode()
             while body:
                 body = body[os.write(sender, body) :]
         finally:
             os._exit(0)
     os.close(sender)
-    body, deadline = b"", time.monotonic() + CHILD_TIMEOUT
-    while len(body) < MAX_ANSWER and select.select([receiver], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    body = b""
+    while len(body) < MAX_ANSWER and select.select([receiver], [], [], _left(CHILD_SHARE * timeout))[0]:
         if not (part := os.read(receiver, 1 << 16)):
             break
         body += part
@@ -151,6 +160,6 @@ def _read_in_child(config: Config) -> Mapping[str, Any]:
     try:
         answer: Mapping[str, Any] = json.loads(body)
     except ValueError:
-        why = f"the readings did not return in {CHILD_TIMEOUT:g} s: a driver or a file server may hang"
+        why = f"the readings did not return in {timeout:g} s: a driver or a file server may hang"
         return {"series": [], "collectors": {"machine": {"state": "failing", "error": why, "metrics": []}}}
     return answer

@@ -107,6 +107,8 @@ RULES: Final = (
     Rule(FILES, "disk.filesystem.errors", DEGRADED, "{device}", "has file system errors", "Run fsck when it is idle."),
     Rule(NVME, "disk.nvme.state", DEGRADED, "{device}", "is not live", DISK, limit=1, below=True),
     Rule(NFS, "nfs.timeouts", DEGRADED, "{source}", "did not answer in time", "Check the file server and the network."),
+    Rule(NFS, "nfs.unanswered", DEGRADED, "{source}", "has not answered for {value:.0f} s",
+         "Check the file server and the network.", limit=60),
     Rule(LUSTRE, "lustre.disconnected", DEGRADED, "Lustre", "{value:.0f} targets are not connected",
          "Check the file system's servers and the network."),
     _logged("gpu_lost", NOT_FIT, "a GPU has fallen off the bus", RESTART),
@@ -129,7 +131,7 @@ RULES: Final = (
 )
 # fmt: on
 GAUGES: Final = frozenset(
-    {"gpu.state", "pcie.links.degraded", "disk.read_only", "disk.nvme.state", "lustre.disconnected"}
+    {"gpu.state", "pcie.links.degraded", "disk.read_only", "disk.nvme.state", "lustre.disconnected", "nfs.unanswered"}
 )
 """Metrics of RULES that are no counters."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
@@ -158,7 +160,8 @@ def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) 
             areas.setdefault(area, set()).add(member)
             if id(one) in bad:
                 ill.setdefault(area, set()).add(member)
-    for area, members in areas.items():
+    order = list(dict.fromkeys(rule.area for rule in RULES))
+    for area, members in sorted(areas.items(), key=lambda pair: order.index(pair[0])):
         left = len(members - ill.get(area, set()))
         if area not in COUNTED and area not in ill:
             yield area
