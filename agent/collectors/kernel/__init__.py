@@ -87,13 +87,13 @@ class KernelCollector(Collector):
         assert self._log is not None
         log, counts, lost = self._log, self._counts, self._log.lost
         born, changed = at - time.monotonic_ns(), False
-        for record in log.read():
-            if kind := kind_of(record.message):
+        for microseconds, message in log.read():
+            if kind := kind_of(message):
                 # A kind that is new while we watch was at 0 at the last reading.
                 count, start_time = counts.get(kind, (0, self._last or self._since))
                 counts[kind], changed = (count + 1, start_time), True
-                shown = record.message[:MAX_MESSAGE].decode(errors="replace")
-                self._evidence[self._dims[kind]] = min(at, born + record.time), shown
+                shown = message.partition(b"\n")[0][:MAX_MESSAGE].decode(errors="replace")
+                self._evidence[self._dims[kind]] = min(at, born + 1000 * microseconds), shown
         if not log.is_drained:
             return
         if not self._since:

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 MAX_RECORD: Final = 8192
 """Bytes of the longest record; the kernel refuses a shorter buffer (CONSOLE_EXT_LOG_MAX before 6.4)."""
@@ -14,15 +14,6 @@ MAX_RECORDS: Final = 50_000
 """Records that one reading takes; the next reading takes the rest."""
 KERNEL: Final = 8
 """Priorities below this are the kernel's own messages; the others were written by programs."""
-
-
-class Record(NamedTuple):
-    """A message of the kernel."""
-
-    time: int
-    """Nanoseconds since the boot, on a clock that stops during suspend."""
-    message: bytes
-    """Its first line, with \\xNN for characters that are not printable."""
 
 
 class KernelLog:
@@ -42,8 +33,13 @@ class KernelLog:
         self.is_drained = False
         """Whether the last reading took all that was there."""
 
-    def read(self) -> Iterator[Record]:
-        """Yield the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError."""
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        """
+        Yield time and text of the kernel's messages since the last reading, at most MAX_RECORDS; raise OSError.
+
+        The time is in microseconds since the boot, on a clock that stops during suspend. The lines after the
+        first one of a text tell of the device.
+        """
         for _ in range(MAX_RECORDS):
             try:
                 record = os.read(self._fd, MAX_RECORD)
@@ -58,7 +54,7 @@ class KernelLog:
                 return
             head, _, text = record.partition(b";")
             try:
-                priority, number, time = map(int, head.split(b",", 3)[:3])
+                priority, number, time = map(int, head.split(b",", 4)[:3])
             except ValueError as problem:
                 raise OSError(f"{self._path} is not a log of the kernel") from problem
             self.first = number if self.first is None else self.first
@@ -67,7 +63,7 @@ class KernelLog:
             self.lost += number - (number if self.next is None else self.next)
             self.next = number + 1
             if priority < KERNEL:
-                yield Record(1000 * time, text.partition(b"\n")[0])
+                yield time, text
         self.is_drained = False
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ PATTERNS: Final = {
     "sxid": r"nvidia-nvswitch[0-9]+: SXid \([^)]*\): [0-9]+",
     "amd_reset": r"amdgpu (?:\S+ amdgpu: )?GPU reset begin",
     "amd_timeout": r"(?:amdgpu \S+ (?:amdgpu: )?|\[drm:amdgpu_job_timedout.{0,40}\*ERROR\* )ring \S+ timeout",
-    "neuron": r"[^=]{0,80}NEURON_HW_ERR=",
+    "neuron": r"(?:\S+ )?NEURON_HW_ERR=",
     "oom_kill": r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process",
     "hung_task": r"INFO: task .{1,40} blocked for more than [0-9]+ seconds",
     "soft_lockup": r"(?:watchdog: )?BUG: soft lockup - CPU#",
@@ -29,7 +29,7 @@ PATTERNS: Final = {
     "aer_uncorrected": r"pcieport \S+ AER: (?:Multiple )?Uncorrect(?:ed|able)",
     "mce": r"mce: \[Hardware Error\]: (?:Machine check events logged|CPU [0-9]+: Machine Check)"
     r"|\{[0-9]+\}\[Hardware Error\]: Hardware error from APEI",
-    "nccl_segfault": r".{1,15}\[[0-9]+\]: segfault at .* in libnccl",
+    "nccl_segfault": r"[^\[]{1,15}\[[0-9]+\]: segfault at .* in libnccl",
     "file_limit": r"VFS: file-max limit [0-9]+ reached",
 }
 """Kind -> how a message begins; the sources of each are in tests/fixtures/SOURCES.kernel.txt."""
