@@ -167,8 +167,8 @@ variable "alarms" {
   nullable = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
   }
 
   validation {
