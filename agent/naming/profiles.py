@@ -93,6 +93,7 @@ _UNSENT: Final = frozenset({"cpu.core.utilization", "memory.utilization", "disk.
 WANDB: Final[Mapping[str, Name]] = {
     **{metric: name for metric, name in WANDB_DOCS.items() if metric not in _UNSENT and not metric.startswith("ipu.")},
     "container.memory.oom_kills": Name("proc.memory.oomKills"),
+    "network.tcp.retransmits": Name("network.tcpRetransmits"),
     "gpu.ecc.uncorrected": Name("gpu.{gpu}.uncorrectedMemoryErrors"),
     "gpu.energy": Name("gpu.{gpu}.energyJoules"),
     "tpu.memory.used": Name("tpu.{tpu}.hbmCapacityUsage"),
@@ -143,6 +144,11 @@ _READ_HELP: Final = "Read from all whole physical disks, or from the one in `nam
 _WRITTEN_HELP: Final = "Written to all whole physical disks, or to the one in `name`."
 _SENT_HELP: Final = "Sent by all interfaces, or by the one in `interface`."
 _RECEIVED_HELP: Final = "Received by all interfaces, or by the one in `interface`."
+_EFA_DIRECTIONS: Final = {"sent": "tx", "received": "rx"}
+_ALLOWANCES: Final = {
+    "bandwidth_in": "bw_in", "bandwidth_out": "bw_out", "packets": "pps", "connections": "conntrack",
+    "link_local": "linklocal",
+}  # fmt: skip
 CWAGENT: Final[Mapping[str, Name]] = {
     "cpu.utilization": Name("cpu_usage_active", dims=_ALL_CPUS, help=_CPU_HELP),
     "cpu.core.utilization": Name("cpu_usage_active", dims={"cpu": "cpu{cpu}"}, help=_CPU_HELP),
@@ -168,6 +174,15 @@ CWAGENT: Final[Mapping[str, Name]] = {
     "network.interface.received": Name("net_bytes_recv", help=_RECEIVED_HELP),
     "network.interface.errors": Name("net_err_{direction}", words=_DIRECTIONS),
     "network.interface.drops": Name("net_drop_{direction}", words=_DIRECTIONS),
+    "network.allowance.exceeded": Name("ethtool_{limit}_allowance_exceeded", words=_ALLOWANCES),
+    "network.allowance.connections": Name("ethtool_conntrack_allowance_available"),
+    "rdma.sent": Name("efa_tx_bytes"),
+    "rdma.received": Name("efa_rx_bytes"),
+    "rdma.packets": Name("efa_{direction}_pkts", words=_EFA_DIRECTIONS),
+    "rdma.retransmits": Name("efa_retrans_pkts"),
+    "rdma.operation.size": Name("efa_{operation}_bytes"),
+    "rdma.errors.detail": Name("efa_{error}", words={"rx_drops": "rx_dropped"}),
+    "rdma.operations": Name("efa_{operation}_wrs"),
     "process.threads": Name("procstat_num_threads"),
     "process.memory.rss": Name("procstat_memory_rss"),
     "process.count": Name("procstat_lookup_pid_count"),

@@ -11,6 +11,8 @@ from agent.datapoint import Datapoint, Dimensions, Kind
 UNITS: Final = {
     "%": "Percent",
     "By": "Bytes",
+    "By/s": "Bytes/Second",
+    "Gbit/s": "Gigabits/Second",
     "MBy": "Megabytes",
     "s": "Seconds",
     "ms": "Milliseconds",

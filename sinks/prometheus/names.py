@@ -14,6 +14,7 @@ UNITS: Final[Mapping[str, tuple[str, float, float]]] = {
     "By": ("bytes", 1, 1),
     "By/s": ("bytes_per_second", 1, 1),
     "Cel": ("celsius", 1, 1),
+    "Gbit/s": ("bits_per_second", 1e9, 1),
     "GT/s": ("transfers_per_second", 1e9, 1),
     "GiBy": ("bytes", 2.0**30, 1),
     "J": ("joules", 1, 1),

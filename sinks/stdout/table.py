@@ -18,6 +18,7 @@ Pairs = tuple[tuple[str, str], ...]
 SI: Final = ("", "k", "M", "G", "T", "P", "E")
 READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
     "By": (1, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+    "Gbit/s": (1e9, "bit/s", SI),
     "GiBy": (2.0**30, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
     "MBy": (1e6, "B", SI),
     "MiBy": (2.0**20, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),

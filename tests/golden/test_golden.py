@@ -85,7 +85,7 @@ def test_names_are_lower_case_words_with_dots():
 
 
 def test_units_are_words_that_are_known():
-    known = {"%", "By", "s", "W", "J", "Cel", "MHz", "GT/s", "1"}
+    known = {"%", "By", "s", "W", "J", "Cel", "MHz", "Gbit/s", "GT/s", "1"}
     for metrics in declared().values():
         for metric in metrics:
             assert metric.unit in known or metric.unit.startswith("{"), metric.unit

@@ -835,7 +835,7 @@ def test_emf_refuses_a_namespace_that_cloudwatch_would(namespace):
 
 
 CATALOGUE_UNITS = {
-    *("%", "By", "s", "W", "J", "Cel", "MHz", "GT/s", "1", "{flop}/s"),
+    *("%", "By", "s", "W", "J", "Cel", "MHz", "Gbit/s", "GT/s", "1", "{flop}/s"),
     *("{thread}", "{process}", "{file}", "{operation}", "{packet}", "{kill}", "{error}", "{row}"),
     *("{execution}", "{event}", "{runtime}"),
 }

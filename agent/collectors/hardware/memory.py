@@ -25,7 +25,6 @@ class Memory:
     def __init__(self, sys: Path, level: Level, start_time: int | None) -> None:
         """Find the controllers under `sys`; their counters were zero at `start_time`."""
         self._controllers = sorted((sys / "devices/system/edac/mc").glob("mc[0-9]*"))
-        self._start_time = start_time
         self._sums = {kind: ChangingSum() for kind in KINDS}
         self._counters = Counters(start_time)
         self._dimms = [] if level < Level.DETAILED else list(self._find())
@@ -51,7 +50,7 @@ class Memory:
             counts = {path.name: number(path / f"{short}_count") for path in self._controllers}
             if readable := {name: count for name, count in counts.items() if count is not None}:
                 total = self._sums[kind].add(readable)
-                yield ERRORS.point(at, total, Dimensions(kind=kind), start_time=self._start_time)
+                yield self._counters.point(ERRORS, at, total, Dimensions(kind=kind))
         for path, dims in self._dimms:
             if (count := number(path)) is not None:
                 yield self._counters.point(OF_DIMM, at, count, dims)

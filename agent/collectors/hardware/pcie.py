@@ -68,7 +68,7 @@ class Pcie:
     def __init__(self, sys: Path, level: Level, start_time: int | None) -> None:
         """Find the devices under `sys`; their counters were zero at `start_time`."""
         self._folder, self._level = sys / "bus/pci/devices", level
-        self._start_time, self._counters = start_time, Counters(start_time)
+        self._counters = Counters(start_time)
         self._sums = {kind: ChangingSum() for kind in KINDS}
         self._devices: dict[str, _Device | None] = {}
         self._find()
@@ -84,7 +84,7 @@ class Pcie:
         for kind in KINDS:
             if known := {name: counts[kind] for name, counts in errors.items() if kind in counts}:
                 total = self._sums[kind].add(known)
-                yield ERRORS.point(at, total, Dimensions(kind=kind), start_time=self._start_time)
+                yield self._counters.point(ERRORS, at, total, Dimensions(kind=kind))
         links = {name: link for name, device in devices.items() if (link := device.link())}
         if links:
             yield DEGRADED.point(at, sum(width < expected for width, expected in links.values()))

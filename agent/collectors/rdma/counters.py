@@ -31,8 +31,11 @@ CONGESTION: Final = counter(
 WAIT: Final = counter(
     "rdma.wait", "{tick}", "Ticks of the card in which the port had data to send and could not.", Level.DETAILED, PORT
 )
-OPERATIONS: Final = counter(
+SIZES: Final = counter(
     "rdma.operation.size", "By", "Transferred by one kind of operation.", Level.DETAILED, (*PORT, "operation")
+)
+OPERATIONS: Final = counter(
+    "rdma.operations", "{operation}", "Work requests of one kind.", Level.DETAILED, (*PORT, "operation")
 )
 OTHER: Final = counter("rdma.counter", "1", "Any other counter of the driver.", Level.ALL, (*PORT, "counter"))
 
@@ -62,10 +65,10 @@ ERROR: Final = re.compile(
     r"err|discard|drop|over(run|flow)|ovr|nak|out_of_|exceed|missing|timeout|truncated|noroute|impaired|unresponsive",
     re.IGNORECASE,
 )
-OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_bytes")
+OPERATION: Final = re.compile(r"(send|recv|rdma_(?:read|write)(?:_resp|_recv)?)_(bytes|wrs)")
 METRICS: Final = (
-    STATE, RATE, ACTIVE, SENT, RECEIVED, PACKETS, ERRORS, DETAIL, DOWNED, RETRANSMITS, CONGESTION, WAIT, OPERATIONS,
-    OTHER,
+    STATE, RATE, ACTIVE, SENT, RECEIVED, PACKETS, ERRORS, DETAIL, DOWNED, RETRANSMITS, CONGESTION, WAIT, SIZES,
+    OPERATIONS, OTHER,
 )  # fmt: skip
 
 
@@ -91,7 +94,8 @@ def plan(known: Sequence[str], dims: Dimensions) -> Iterator[Series]:
         yield Series(ERRORS, dims, errors)
     for name in known:
         if found := OPERATION.fullmatch(name):
-            yield Series(OPERATIONS, dims | {"operation": found[1]}, (name,))
+            metric = SIZES if found[2] == "bytes" else OPERATIONS
+            yield Series(metric, dims | {"operation": found[1]}, (name,))
         elif ERROR.search(name):
             yield Series(DETAIL, dims | {"error": name}, (name,))
         elif name not in used:

@@ -16,7 +16,7 @@ SECTIONS: Final = {word: section for section, words in TABLES["sections"].items(
 TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
 UNITS: Final[Mapping[str, str]] = {
     "%": "%", "By": "bytes", "MBy": "megabytes", "MiBy": "MiB", "GiBy": "GiB", "s": "seconds", "ms": "milliseconds",
-    "W": "watts", "J": "joules", "Cel": "\N{DEGREE SIGN}C", "1": "", "{flop}/s": "FLOP/s",
+    "W": "watts", "J": "joules", "Cel": "\N{DEGREE SIGN}C", "Gbit/s": "Gbit/s", "1": "", "{flop}/s": "FLOP/s",
 }  # fmt: skip
 RATES: Final[Mapping[str, str]] = {"By": "bytes/s", "J": "watts", "s": "seconds/s", "1": "1/s"}
 RARE: Final = frozenset((
@@ -24,7 +24,8 @@ RARE: Final = frozenset((
 ))  # fmt: skip
 """Units of counters that are drawn as an increase instead of a rate."""
 SHORT: Final[Mapping[str, str]] = {
-    word.lower(): word for word in ("CPU", "ECC", "FLOPS", "GPU", "IPU", "OOM", "RSS", "TPU", "vCPU", "XID")
+    word.lower(): word
+    for word in "CPU ECC FLOPS GPU IPU NFS NVMe OOM PCIe RDMA RSS TCP TPU vCPU XID".split()  # noqa: SIM905
 }
 
 

@@ -217,7 +217,7 @@ def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
 
 
 def test_a_host_without_the_fabric_is_unavailable(tmp_path):
-    with pytest.raises(Unavailable, match="no RDMA device in .*class/infiniband"):
+    with pytest.raises(Unavailable, match="no RDMA device in"):
         RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open()
 
 

@@ -66,7 +66,7 @@ def names(text):
 def test_a_word_is_a_part_of_a_name_a_collector_or_a_family():
     assert {*names(listing(word="memory.used"))} >= {"memory.used", "gpu.memory.used"}
     assert all("memory.used" in name for name in names(listing(word="memory.used")))
-    assert {row["collector"] for row in json.loads(listing("json", "disk"))} == {"disk"}
+    assert {row["collector"] for row in json.loads(listing("json", "disk.device"))} == {"disk"}
     assert {row["collector"] for row in json.loads(listing("json", "gpu"))} >= {"nvidia", "amd"}
     assert {row["collector"] for row in json.loads(listing("json", "host"))} >= {"cpu", "memory"}
 

@@ -232,7 +232,7 @@ def test_an_unknown_name_is_refused_with_its_source_and_the_nearest(toml, key):
 
 def test_where_nothing_is_near_all_right_words_are_listed():
     line = refusal(load, None, {"collector": ["xyzzy"]}, NOTHING)
-    words = sorted({*plugins.installed(plugins.COLLECTORS), "host", "gpu", "all"})
+    words = sorted({*plugins.installed(plugins.COLLECTORS), "host", "gpu", "fabric", "health", "all"})
     assert line == f"--collector xyzzy: no such collector; choose from: {', '.join(words)}"
 
 

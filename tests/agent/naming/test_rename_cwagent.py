@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.commands.catalogue import catalogue as installed
 from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from agent.identity.names import WORDS
+from agent.naming.name import PLACEHOLDER
 from agent.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
 from agent.naming.rename import Renamer, renamer
 
@@ -29,6 +30,11 @@ REGISTERED = {
     "procstat_lookup": "pid_count",
     "nvidia_smi": "utilization_gpu temperature_gpu power_draw utilization_memory fan_speed memory_total memory_used"
     " clocks_current_graphics clocks_current_sm clocks_current_memory",
+    "ethtool": "bw_in_allowance_exceeded bw_out_allowance_exceeded pps_allowance_exceeded conntrack_allowance_exceeded"
+    " linklocal_allowance_exceeded conntrack_allowance_available",
+    "efa": "tx_bytes rx_bytes tx_pkts rx_pkts rx_dropped send_bytes send_wrs recv_bytes recv_wrs rdma_read_bytes"
+    " rdma_read_wrs rdma_read_wr_err rdma_write_bytes rdma_write_wrs rdma_write_wr_err retrans_pkts"
+    " retrans_timeout_events impaired_remote_conn_events unresponsive_remote_events",
 }
 NAMES = {f"{plugin}_{field}" for plugin, fields in REGISTERED.items() for field in fields.split()}
 
@@ -181,15 +187,19 @@ def test_a_metric_of_neuron_goes_by_container_insights_name_of_a_node(rename, me
 
 def test_every_name_of_the_host_and_the_gpus_is_one_that_the_vendor_registers():
     modes = ("user", "nice", "system", "iowait", "irq", "softirq", "steal")
-    ours = {"mode": modes, "direction": ("read", "write")}
+    ours = {
+        "mode": modes, "direction": ("read", "write"), "operation": ("send", "recv", "rdma_read", "rdma_write"),
+        "error": ("rx_drops", "rdma_read_wr_err", "rdma_write_wr_err", "unresponsive_remote_events"),
+    }  # fmt: skip
     for metric, name in CWAGENT.items():
         if metric.startswith("neuron."):
             continue
         words = {key: [name.words.get(w, w) for w in of] for key, of in ours.items()}
         if name.words:
-            words["direction"] = [*name.words.values()]
-        for mode, direction in product(words["mode"], words["direction"]):
-            assert name.template.format(mode=mode, direction=direction) in NAMES
+            words["direction"] = words["limit"] = [*name.words.values()]
+        keys = PLACEHOLDER.findall(name.template)
+        for values in product(*(words[key] for key in keys)):
+            assert name.template.format_map(dict(zip(keys, values, strict=True))) in NAMES
 
 
 def test_no_name_is_for_a_metric_of_the_host_that_no_collector_has():

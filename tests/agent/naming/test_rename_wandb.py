@@ -14,7 +14,7 @@ from agent.naming.rename import Copier, Renamer
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "wandb"
 RUN, HARDWARE = (set((FOLDER / f"keys_0.31.0{part}.txt").read_text().splitlines()) for part in ("", "_hardware"))
-WITHOUT_COUNTERPART = {"network.tcpRetransmits", "gpu.0.pipeTensorHmmaActive"}
+WITHOUT_COUNTERPART = {"gpu.0.pipeTensorHmmaActive"}
 CATEGORIES = {
     "neuron.host.memory.category.used": ("application_memory", "constants", "dma_buffers", "tensors"),
     "neuron.core.memory.used": ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors"),
