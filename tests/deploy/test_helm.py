@@ -545,6 +545,7 @@ REFUSED = {
     "nvidia: {driverHostPath: /x}": "nvidia.driverHostPath: nvidia.enabled",
     "nvidia: {enabled: true, driverHostPath: /x}": "nvidia.driverHostPath: without",
     "{neuron: {enabled: true}, hostMounts: {sys: false}}": "neuron.enabled",
+    "hostMounts: {kmsg: true}": "hostMounts.kmsg: a container may open /dev/kmsg only with privileged",
     "dims: {k8s_node: x}": "dims.k8s_node",
     "sinks: [stdout]": "probes.type: exec",
     "daemonSet: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}": "maxSurge is not allowed",

@@ -157,6 +157,9 @@ volumeMounts:
   - {name: {{ $name }}, mountPath: /host/{{ $name }}, readOnly: true{{ if eq $name "root" }}, mountPropagation: HostToContainer{{ end }}}
   {{- end }}
   {{- end }}
+  {{- if $v.hostMounts.kmsg }}
+  - {name: kmsg, mountPath: /dev/kmsg, readOnly: true}
+  {{- end }}
   {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
   - {name: neuron, mountPath: /opt/aws/neuron, readOnly: true}
   {{- end }}
@@ -208,6 +211,10 @@ exec:
 - name: {{ $name }}
   hostPath: {path: {{ $path }}, type: Directory}
 {{- end }}
+{{- end }}
+{{- if $v.hostMounts.kmsg }}
+- name: kmsg
+  hostPath: {path: /dev/kmsg, type: CharDevice}
 {{- end }}
 {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
 - name: neuron
