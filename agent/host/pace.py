@@ -8,6 +8,7 @@ from typing import Final
 
 SLACK: Final = 0.5
 """Seconds by which a tick may be early and still count as due."""
+FIRST: Final = 2
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 
@@ -18,16 +19,16 @@ class Pace:
     """Tells whether a reading that is wanted every `interval` seconds is due at this tick."""
 
     def __init__(self, interval: float, clock: Clock = time.monotonic) -> None:
-        """Take the interval, and a monotonic clock (s); the first reading is due at once."""
+        """Take the interval, and a monotonic clock (s); the first two ticks are due: an increase needs two readings."""
         self._interval, self._clock = interval, clock
-        self._due = float("-inf")
+        self._due, self._readings = 0.0, 0
 
     def is_due(self) -> bool:
         """Return whether to read now; the next reading is then due after the interval."""
         now = self._clock()
-        if now < self._due - SLACK:
+        if self._readings >= FIRST and now < self._due - SLACK:
             return False
-        self._due = now + self._interval
+        self._due, self._readings = now + self._interval, self._readings + 1
         return True
 
 

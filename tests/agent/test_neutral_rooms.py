@@ -16,7 +16,7 @@ FILES = [path for room in ROOMS for path in sorted((ROOT / "agent" / room).rglob
 WORDS = {"apple", "aws", "azure", "ec2", "ecs", "gce", "gcp", "gcloud", "amazon", "datadog"}
 PLAIN = {
     "container", "cpu", "disk", "memory", "network", "pressure", "process",  # what every host has
-    "ipu", "tpu",  # capitals in a title
+    "ipu", "rdma", "tpu",  # capitals in a title
 }  # fmt: skip
 ALLOWED = {"config/load.py": {"stdout"}}
 """The sink of a run that names none."""

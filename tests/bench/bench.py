@@ -25,6 +25,7 @@ from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
 from tests.bench.prometheus import prometheus
+from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores, process_tree
 from tests.bench.series import many_series
 from tests.bench.ticking import growth, whole_tick
@@ -48,6 +49,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "gpus": eight_gpus,
     "gpu-memory": gpu_memory,
     "amd": eight_cards,
+    "rdma": eight_ports,
     "openmetrics": large_page,
     "prometheus": prometheus,
 }

@@ -7,6 +7,8 @@ To add one: requirements/proof-NAME.in, its name in PARTS, `make constraints`, a
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 from tests.deploy.tools import ROOT, check, environment, install_parts
@@ -24,6 +26,23 @@ def python(name: str) -> Path:
             f"{name} is not installed: `make proof` installs it where an index can be reached; see {FOLDER / name}.log"
         )
     return FOLDER / name / "bin/python"
+
+
+def debian(package: str, folder: Path) -> Path:
+    """Return the program of this name: of this machine, else unpacked from Debian's package; skip without either."""
+    import pytest
+
+    if found := shutil.which(package):
+        return Path(found)
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        pytest.skip(f"{package} is not on PATH, and there is no apt-get to download it: `apt-get install {package}`")
+    command = ["apt-get", "download", package]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    packages = [*folder.glob(f"{package}_*.deb")]
+    if done.returncode or not packages:
+        pytest.skip(f"{package} cannot be downloaded: {done.stderr[-300:]}")
+    subprocess.run(["dpkg", "-x", packages[0], folder], check=True)
+    return folder / "usr/bin" / package
 
 
 def install() -> list[str]:

@@ -18,7 +18,7 @@ from agent.host.blocking_call import BlockingCall
 from agent.host.counters import Counters
 from agent.host.mounts import Line, parsed
 from agent.host.pace import Clock, Pace
-from agent.host.procfs import KeptFile, number, text
+from agent.host.procfs import number, open_kept, text
 
 READ_ONLY: Final = gauge(
     "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
@@ -61,8 +61,8 @@ class StorageCollector(Collector):
         """Take the configuration, and a monotonic clock (s)."""
         self._config, self._clock = config, clock
         self._pace = Pace(config.every, clock)
-        # The mounts of the first process are the host's, also in a container.
-        self._process = config.proc / ("self" if config.proc == Path("/proc") else "1")
+        # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
+        self._processes = config.proc / "1", config.proc / "self"
         self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
         self._nfs = nfs.Nfs()
         self._counters = Counters()
@@ -74,7 +74,9 @@ class StorageCollector(Collector):
         self._pace = Pace(self._config.every, self._clock)
         lines = self._lines()
         if not (self._disks(lines) or self._has_nfs(lines) or self._controllers() or self._imports()):
-            raise Unavailable(f"no disk, NVMe drive, NFS or Lustre in {self._process}/mountinfo and {self._config.sys}")
+            raise Unavailable(
+                f"no disk, NVMe drive, NFS or Lustre in {self._processes[0]}/mountinfo and {self._config.sys}"
+            )
 
     def collect(self, at: int) -> Iterator[Datapoint]:
         """Yield the readings if they are due; raise PartlyCollected if mountstats does not answer."""
@@ -110,12 +112,20 @@ class StorageCollector(Collector):
         self._mountstats.close()
 
     def _lines(self) -> list[Line]:
-        for process in (self._process, self._config.proc / "self"):
-            try:
-                return list(parsed((process / "mountinfo").read_bytes()))
-            except OSError:
-                continue
-        return []
+        try:
+            return list(parsed(self._read("mountinfo")))
+        except OSError:
+            return []
+
+    def _read(self, name: str) -> bytes:
+        """Return a file of the first process, or where that is forbidden our own; raise OSError."""
+        file = next((file for process in self._processes if (file := open_kept(process / name))), None)
+        if file is None:
+            raise OSError(f"{self._processes[0] / name} cannot be read")
+        try:
+            return file.read()
+        finally:
+            file.close()
 
     def _disks(self, lines: Iterable[Line]) -> list[Line]:
         """Return the first mount of each file system on a disk; bind mounts repeat it."""
@@ -137,11 +147,10 @@ class StorageCollector(Collector):
         return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
 
     def _read_mountstats(self) -> dict[str, nfs.Counts]:
-        file = KeptFile(self._process / "mountstats")
         try:
-            return file.parse(nfs.parsed)
-        finally:
-            file.close()
+            return nfs.parsed(self._read("mountstats"))
+        except (ValueError, LookupError) as problem:
+            raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
 
     def _error_points(self, at: int) -> Iterator[Datapoint]:
         for path in sorted((self._config.sys / "fs/ext4").glob("*/errors_count")):

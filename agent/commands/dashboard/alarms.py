@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.advice import Alarm, Rule, Sent
+from agent.commands.catalogue import catalogue
 from agent.commands.dashboard.charts import LISTS
 from agent.commands.dashboard.options import Options
 from agent.config.convert import nearest
@@ -40,6 +41,7 @@ def alarms(sent: Sequence[Sent], options: Options, *, count: bool) -> tuple[list
         for key in keys:
             if key not in KEYS:
                 raise ConfigError(f"{flag} {key}: no such alarm{nearest(key, KEYS)}")
+    of_collectors = [{metric.name for metric in metrics} for metrics in catalogue().values()]
     made: list[Alarm] = []
     notes: list[str] = []
     for rule in RULES:
@@ -50,8 +52,8 @@ def alarms(sent: Sequence[Sent], options: Options, *, count: bool) -> tuple[list
         about = [one for one in sent if one.metric.name == rule.metric]
         fit = [one for one in about if _can_exclude(rule, one)]
         made += _about(rule, fit, options)
-        family = rule.metric.partition(".")[0]
-        if not fit and any(one.metric.name.startswith(f"{family}.") for one in sent):
+        beside = set().union(*(names for names in of_collectors if rule.metric in names))
+        if not fit and any(one.metric.name in beside for one in sent):
             missing = f" with the dimension {' and '.join(dict(rule.but))}" if about else ""
             notes.append(f"no alarm {rule.key}: {rule.metric} is not sent{missing}")
     return sorted(made, key=lambda alarm: alarm.name), notes

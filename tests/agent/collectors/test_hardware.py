@@ -179,6 +179,7 @@ def test_the_errors_of_all_devices_neither_fall_nor_jump_when_one_is_replaced(ha
 def test_it_reads_at_its_own_interval(hardware, clock):
     collector = hardware("hwmon", every=15.0)
     assert read(collector)
+    assert read(collector)  # an increase needs two
     clock[0] += 10
     assert not read(collector)
     clock[0] += 5

@@ -171,6 +171,7 @@ def test_a_link_that_goes_down_is_counted_and_is_no_longer_active(rdma, folder, 
 def test_it_reads_at_its_own_interval(rdma, clock):
     collector = rdma("rdma_mlx5", every=15.0)
     assert read(collector)[0]
+    assert read(collector)[0]  # an increase needs two
     clock[0] += 10
     assert not read(collector)[0]
     clock[0] += 4.9

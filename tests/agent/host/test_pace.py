@@ -7,9 +7,9 @@ from agent.host.pace import Backoff, Pace
 
 @pytest.mark.parametrize(
     ("tick", "read"),
-    [(5.0, [0, 15, 30, 45]), (1.0, [0, 15, 30, 45]), (20.0, [0, 20, 40]), (4.99, [0, 14.97, 29.94, 44.91])],
+    [(5.0, [0, 5, 20, 35, 50]), (1.0, [0, 1, 16, 31, 46]), (20.0, [0, 20, 40]), (4.99, [0, 4.99, 19.96, 34.93, 49.9])],
 )
-def test_a_reading_is_due_at_the_tick_nearest_to_its_interval(tick, read):
+def test_after_two_readings_one_is_due_at_the_tick_nearest_to_the_interval(tick, read):
     now = [0.0]
     pace = Pace(15.0, lambda: now[0])
     found = []
