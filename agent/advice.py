@@ -88,6 +88,8 @@ class Sent(NamedTuple):
     held: tuple[tuple[str, str], ...]
     """Dimensions of the metric whose values are part of the name."""
     drawn: Drawn = "mean"
+    series: int = 1
+    """How many series a host has of it, as far as that is known."""
 
 
 class Chart(NamedTuple):
@@ -211,6 +213,11 @@ class Advisor(Protocol):
 
     def notes(self) -> Iterable[str]:
         """Return sentences that explain the bill."""
+        return ()
+
+    def alarm_notes(self, metrics: int) -> Iterable[str]:
+        """Return sentences on what the alarms of `agent dashboard` cost, which look at so many metrics of all hosts."""
+        del metrics
         return ()
 
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:

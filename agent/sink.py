@@ -55,8 +55,8 @@ class Sink(Protocol):
     `agent.sinks`; the entry point's name is the `type` of [sinks.NAME], and the NAME where none is given.
     A configuration may ask for several sinks of one class: keep nothing in the class or the module that they share.
 
-    What the frame promises: every method runs on one and the same thread, which is this sink's own; `write`
-    is never called before `open` succeeded, never with an empty batch, never above `limits`, oldest points
+    What the frame promises: every method but `status` runs on one and the same thread, which is this sink's own;
+    `write` is never called before `open` succeeded, never with an empty batch, never above `limits`, oldest points
     first. So: no thread, timer, retry, buffer or sleep. Delivery is at least once.
     """
 
@@ -70,6 +70,8 @@ class Sink(Protocol):
     """
     uses_standard_output: bool = False
     """Whether it writes to standard output: then it cannot run beside a wrapped command, to which that belongs."""
+    is_scraped: bool = False
+    """Whether others fetch the points from it: a run of a single reading (`--once`) ends before anyone could."""
     needs: Sequence[str] = ()
     """Modules of libraries that `open` imports: asked for before the sink is built to run."""
 
@@ -121,5 +123,18 @@ class Sink(Protocol):
         """Say in a few words where the points go; asked by `agent check`."""
         return ""
 
+    def status(self) -> str:
+        """
+        Say in a few words how it goes, in the place of how much was sent; `agent status` asks at any time.
+
+        The only method that is called on another thread: it returns at once, and changes nothing.
+        """
+        return ""
+
     def close(self) -> None:
         """Release the connection; safe to call twice, and safe unopened."""
+
+
+def prints(sink: Sink) -> bool:
+    """Return whether a sink writes to standard output; one that does not derive from Sink need not say."""
+    return bool(getattr(sink, "uses_standard_output", False))

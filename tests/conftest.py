@@ -147,8 +147,9 @@ class Agent:
     started: list[Running] = field(default_factory=list)
 
     def env(self, **more):
-        """Return this environment without what would steer an agent, and with `more`."""
-        return {k: v for k, v in os.environ.items() if not OURS.match(k)} | {k: str(v) for k, v in more.items()}
+        """Return this environment without what would steer an agent, with a state folder of its own and `more`."""
+        own = {k: v for k, v in os.environ.items() if not OURS.match(k)} | {"STATE_DIRECTORY": self.folder / "state"}
+        return {k: str(v) for k, v in (own | more).items()}
 
     def run(self, *words, env=None, **options):
         """Run to the end; return what subprocess.run returns."""

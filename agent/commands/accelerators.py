@@ -10,28 +10,20 @@ from statistics import fmean
 from typing import Final
 
 from agent.commands import amounts
+from agent.commands.figures import FAMILIES, FIGURES
 from agent.datapoint import Datapoint, Dimensions
 from agent.logs.text import one_line
 
-FAMILIES: Final = {"gpu": "GPU", "neuron_device": "Neuron", "tpu": "TPU", "ipu": "IPU"}
-"""What accelerators are called, by the dimension that numbers them."""
 PART: Final = "mig"
 """Dimension that numbers the parts of one accelerator."""
-UTILIZATION, MEMORY, POWER, ENERGY, THROTTLED, USED = "utilization", "memory", "power", "energy", "throttled", "used"
+UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
+ENERGY, THROTTLED, PROCESS = "energy", "throttled", "process"
 ROLES: Final[Mapping[str, str]] = {
-    "gpu.utilization": UTILIZATION,
-    "neuron.core.utilization": UTILIZATION,
-    "tpu.duty_cycle": UTILIZATION,
-    "ipu.utilization": UTILIZATION,
-    "gpu.memory.used": MEMORY,
-    "neuron.core.memory.used": MEMORY,
-    "tpu.memory.used": MEMORY,
-    "gpu.power": POWER,
-    "ipu.power": POWER,
+    **{metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]},
     "gpu.energy": ENERGY,
     "gpu.throttled": THROTTLED,
-    "gpu.process.memory.used": USED,
-    "gpu.process.utilization": USED,
+    "gpu.process.memory.used": PROCESS,
+    "gpu.process.utilization": PROCESS,
 }
 """What a metric is to the summary."""
 LITTLE_TO_DO: Final = "low_utilization"
@@ -79,7 +71,7 @@ class Device:
         for point in points.get(THROTTLED, ()):
             if point.increase is not None:
                 self.throttled[point.dims.get("reason", "")] += round(1000 * point.increase)
-        self.is_used |= USED in points
+        self.is_used |= PROCESS in points
 
     @property
     def mean(self) -> float | None:

@@ -21,6 +21,7 @@ from agent.config.options import Config
 from agent.datapoint import Dimensions, gauge
 from agent.errors import BadBatch, ConfigError, Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
+from agent.logs.text import count
 from agent.pipeline import preflight
 from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from agent.pipeline.clock import Pipeline
@@ -180,7 +181,7 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
     yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
     for label, points in apart.items():
         if not fits(label, destination):
-            yield True, f"{head} apart    {points} points wait for another destination: {shown(label)}"
+            yield True, f"{head} apart    {count(points, 'wait')} for another destination: {shown(label)}"
 
 
 def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:

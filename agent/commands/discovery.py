@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -17,10 +16,10 @@ from agent.config.load import chosen
 from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
 from agent.errors import ConfigError
+from agent.pipeline.build import build_sources
 from agent.pipeline.clock import FIRST_READING, Pipeline
 from agent.pipeline.delivery import Worker
 from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Derivation, Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
 from agent.sink import Sink
@@ -50,10 +49,8 @@ class Discovery(NamedTuple):
 def discover(config: Config, sinks: Mapping[str, Sink]) -> Discovery:
     """Read every collector, the agent's own too, twice at level `all`; write nothing and send nothing."""
     own = AgentCollector(start_time=time.time_ns())
-    readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
-    collectors = {**build_collectors(config), "agent": own}
-    samplers = [Sampler(name, collector, Level.ALL, readings) for name, collector in collectors.items()]
-    derivations = [Derivation(name, processor, Level.ALL) for name, processor in build_processors(config).items()]
+    collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    samplers, derivations, readings = build_sources(collectors, processors, config, least=Level.ALL)
     routes = [_idle_route(name, sink) for name, sink in sinks.items()]
     pipeline = Pipeline(samplers, routes, readings, interval=8.0, derivations=derivations)
     own.watch(pipeline)

@@ -42,7 +42,7 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     except NoHeartbeat as problem:
         if not health:
             return False, (
-                f"{problem}. An agent with a spool writes its heartbeat beside it: give the same --spool. An agent"
+                f"{problem}. An agent writes its heartbeat in the folder of its spool: give the same --spool. An agent"
                 " that was started with --health PORT answers at that port: give the same --health"
             )
     try:

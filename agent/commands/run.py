@@ -9,17 +9,14 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agent.commands.announcements import Announcements
+from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
-from agent.commands.status import snapshot
 from agent.commands.summary import Summary
-from agent.commands.verdict.recent import Recent as Series
 from agent.commands.wanted import Wanted, check_places
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.instances import build_sinks, hints
@@ -30,11 +27,11 @@ from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
 from agent.logs.file import to_file
 from agent.logs.formats import to_stderr
-from agent.logs.recent import Recent
-from agent.logs.text import one_line
+from agent.logs.text import count
 from agent.pipeline.build import assemble, validate
-from agent.pipeline.clock import Pipeline
-from agent.status import heartbeat, socket
+from agent.pipeline.clock import DEADLINE, Pipeline
+from agent.sink import prints
+from agent.status import heartbeat
 
 if TYPE_CHECKING:
     from agent.status.server import Health
@@ -57,6 +54,10 @@ class _Run:
     common: Identity
     pipeline: Pipeline | None = None
     health: Health | None = None
+
+    def serve_health(self) -> None:
+        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
+        self.health = serve_health(self.config, self.common, lambda: self.pipeline)
 
     def close(self) -> None:
         """Stop asking who this machine is, and serving its health."""
@@ -87,10 +88,12 @@ def run(
     check_places(config)
     brief = once or duration is not None
     _log_to_stderr(config, quiet=brief or bool(command))
+    if once:
+        _check_once(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
     current = _Run(config, identify(config, SETTLE if once else 0.0))
-    _serve_health(current)  # nor a port that is taken
+    current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
     can_renew = not brief and not config.stdin
@@ -100,7 +103,7 @@ def run(
         current = following
         _log_to_stderr(current.config, quiet=False)
         if not current.health:
-            _serve_health(current)
+            current.serve_health()
         whole = _collect(current, on_start=signals.watch)
     return 0 if whole else 1
 
@@ -142,7 +145,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if sink.uses_standard_output:
+        if prints(sink):
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -152,10 +155,22 @@ def _check_command(config: Config) -> None:
 
 def _log_to_stderr(config: Config, *, quiet: bool) -> None:
     """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
-    for_script = all(getattr(sink, "uses_standard_output", False) for sink in build_sinks(config).values()) and not (
-        sys.stdout and sys.stdout.isatty()
-    )
-    to_stderr(config.log_level or ("warning" if quiet or for_script else "info"), config.log_format)
+    to_stderr(config.log_level or ("warning" if quiet or _is_for_script(config) else "info"), config.log_format)
+
+
+def _is_for_script(config: Config) -> bool:
+    """Tell whether all points are printed, and not on a terminal."""
+    return all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
+
+
+def _check_once(config: Config) -> None:
+    """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
+    scraped = [name for name, sink in build_sinks(config).items() if getattr(sink, "is_scraped", False)]
+    text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
+    if len(scraped) == len(config.sink):
+        raise ConfigError(text)
+    if scraped:
+        log.warning("%s", text)
 
 
 def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
@@ -167,7 +182,7 @@ def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> 
     validate(config)
     new = _Run(config, identify(config, 0.0))
     if config.health != newest.config.health:
-        _serve_health(new)
+        new.serve_health()
     if waiting:
         waiting.close()
     return new
@@ -192,7 +207,9 @@ def _collect(
     least = Level.DETAILED if with_details else Level.BASIC
     pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
     on_start(pipeline)
-    alive = contextlib.ExitStack() if once or not keep else _show_life(config, folder, pipeline, common)
+    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+    is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
+    alive = show_life(config, folder, pipeline, common) if is_shown else contextlib.ExitStack()
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
@@ -207,6 +224,9 @@ def _collect(
     pipeline.close()
     this.close()
     alive.close()
+    for route in pipeline.routes if brief else ():
+        if not route.worker.join(0):
+            log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
     if not watched:
         announcements.end()
     lost = brief and any(route.spool.lost for route in pipeline.routes)
@@ -228,7 +248,8 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
         log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
     if common.known() is None:
         left = sum(route.spool.ledger.spooled for route in pipeline.routes)
-        log.error("%s; %d points were not sent; those on disk are sent after the next start", common.unknown(), left)
+        unsent = count(left, "were")
+        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
@@ -242,69 +263,3 @@ def identify(config: Config, acknowledge: float) -> Identity:
         found.close()
         raise found.unknown()
     return found
-
-
-def _show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity) -> contextlib.ExitStack:
-    """Keep a heartbeat and a status socket where a sink keeps a spool; close what is returned at the end."""
-    open_now, started = contextlib.ExitStack(), time.monotonic()
-    if not any(route.worker.sink.limits.durable for route in pipeline.routes):
-        return open_now
-    assert config.interval is not None
-    why_not_ready = partial(_why_not_ready, pipeline, common)
-    if alive := heartbeat.start(folder, config.interval):
-        open_now.callback(alive.close)
-        pipeline.after_tick.append(lambda: alive.beat(why_not_ready()))
-        # Only who holds the heartbeat's lock may take the place of a socket that was left behind.
-        recent = Recent()
-        logging.getLogger().addHandler(recent)
-        series = Series(pipeline.samplers, time.time_ns())  # compared with the points' time
-        pipeline.listeners.append(series.take)
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
-            "status": partial(snapshot, pipeline, started, why_not_ready),
-            "log": lambda: {"lines": [*recent.lines]},
-            "verdict": series.answer,
-        }
-        if served := socket.serve(folder, answers):
-            open_now.callback(served.close)
-    return open_now
-
-
-def _why_not_ready(pipeline: Pipeline, common: Identity) -> str | None:
-    """Return what keeps points from being sent, beside a wire that is down; None: nothing."""
-    if common.known() is None:
-        return "it is not known yet who this machine is"
-    workers = [route.worker for route in pipeline.routes]
-    stuck = next((f"{worker.name}: {worker.stuck}" for worker in workers if worker.stuck), None)
-    return stuck or next((f"{worker.name} refuses: {worker.refused}" for worker in workers if worker.refused), None)
-
-
-def _serve_health(this: _Run) -> None:
-    """Start the server of /healthz and /readyz if the configuration wants it; raise ConfigError."""
-    config = this.config
-    if config.health is None:
-        return
-    from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
-
-    assert config.interval is not None
-    late = heartbeat.tick_timeout(config.interval)
-
-    def healthy() -> tuple[bool, dict[str, Any]]:
-        ticked = this.pipeline.ticked if this.pipeline else None
-        since = None if ticked is None else time.monotonic() - ticked
-        return since is not None and since < late, {"seconds_since_tick": since}
-
-    def ready() -> tuple[bool, dict[str, Any]]:
-        routes = this.pipeline.routes if this.pipeline else ()
-        refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
-        kept = {o.name: o.spool.ledger.spooled for o in routes}
-        stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
-        known = this.common.known() is not None
-        good = healthy()[0] and not refused and not stuck and known
-        return good, {"refused": refused, "stuck": stuck, "spooled": kept, "identified": known}
-
-    try:
-        this.health = Health(config.health, healthy, ready)
-    except OSError as problem:
-        label, fault = config.sources.get("health", "health"), problem.strerror or problem
-        raise ConfigError(f"{label} {config.health}: {fault}; choose another address or port") from problem
-    log.info("health: http://%s:%d/healthz and /readyz", this.health.host, this.health.port)

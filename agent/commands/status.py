@@ -6,13 +6,16 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from agent.logs.text import duration
+from agent.config import plugins
+from agent.errors import ConfigError
+from agent.logs.text import count, duration, one_line
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery_log import count
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source
+from agent.sink import Sink
 from agent.version import __version__
 
 
@@ -61,7 +64,15 @@ def _sink(route: Route) -> dict[str, Any]:
         "refused": worker.refused,
         "last_error": worker.last_error,
         "seconds_since_delivery": None if worker.delivered is None else round(time.monotonic() - worker.delivered, 3),
+        "status": _own_words(route.name, worker.sink),
     }
+
+
+def _own_words(name: str, sink: Sink) -> str:
+    """Return what the sink says of itself, nothing if that fails."""
+    with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
+        return one_line(getattr(sink, "status", str)())  # one that does not derive from Sink may have none
+    return ""
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
@@ -89,7 +100,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         counts |= {"dropped": sum(sink["dropped"].values()), "kept": sink["kept"]}
         last = sink["seconds_since_delivery"]
         delivery = "nothing delivered yet" if last is None else f"last delivery {duration(last, 2)} ago"
-        yield f"{name:<{width}}   {'   '.join(f'{word} {n:,}' for word, n in counts.items())}   {delivery}"
+        words = sink.get("status") or "   ".join((*(f"{word} {n:,}" for word, n in counts.items()), delivery))
+        yield f"{name:<{width}}   {words}"
         for reason, n in {**sink["rejected"], **sink["dropped"]}.items():
             yield f"{'':<{width}}   {n:,}: {reason}"
         if sink["last_error"] and sink["kept"]:

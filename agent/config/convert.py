@@ -86,13 +86,13 @@ def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
             strict = True
     try:
         return msgspec.convert(given, hint, strict=strict, dec_hook=_special)
-    except msgspec.ValidationError as problem:
+    except msgspec.ValidationError:
         _blame_part(hint, value, label, strict=strict)
         choices = _choices(hint)
         right = f"; choose from: {', '.join(choices)}" if choices else ""
         if choices and isinstance(value, str):
             raise refusal(label, value, "no such choice", right) from None
-        raise refusal(label, value, f"expected {_words(hint) or problem}", right) from None
+        raise refusal(label, value, f"expected {_words(hint)}", right) from None
 
 
 def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:
@@ -131,15 +131,13 @@ def _is_time(hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return what a type is called in TOML, with its bounds; nothing for a type that is not known here."""
+    """Return what a type is called in TOML, with its bounds; a type that is not known here by its name."""
     words = []
     for part in _parts(hint):
         low, high = _meta(part).ge, _meta(part).le
         bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
         plain = typing.get_args(part)[0] if typing.get_origin(part) is Annotated else part
-        word = WORDS_FOR.get(typing.get_origin(plain) or plain)
-        if word is None:
-            return ""
+        word = WORDS_FOR.get(typing.get_origin(plain) or plain, getattr(plain, "__name__", str(plain)))
         words.append(f"a time{bounds} s, such as 5, 500ms or 1m" if _is_time(part) else word + bounds)
     return " or ".join(words)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 MAX_LENGTH: Final = 2000
 """Characters of a line."""
+SINGULAR: Final = {"are": "is", "were": "was", "wait": "waits"}
 USER_INFO: Final = re.compile(
     r"""//(?:[^\s/"]*|[^\s/:"]*:(?!\d*/)[^\s"]*)@"""  # http://user:password@host; a password may hold / and @
     r"""|(?<![^\s"'=(,])[^\s/:@"'=(,]+:[^\s/@"]+@(?=[^\s/:@"]+:\d)"""  # user:password@host:port
@@ -67,3 +68,10 @@ def duration(seconds: float, units: int = 4) -> str:
         if number or parts:
             parts.append((number, unit))
     return " ".join(f"{number} {unit}" for number, unit in parts[:units] if number)
+
+
+def count(number: int, verb: str = "") -> str:
+    """Return a number of points in words, with `verb` in the form that fits: `1 point is`, `2 points are`."""
+    if number == 1:
+        return f"1 point {SINGULAR.get(verb, verb)}".rstrip()
+    return f"{number:,} points {verb}".rstrip()

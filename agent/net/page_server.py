@@ -43,6 +43,8 @@ class Request(NamedTuple):
     """Without the query."""
     headers: Mapping[str, str]
     """By lower-case name; several of one name are joined by commas."""
+    peer: str = ""
+    """Address of the host that asks."""
 
 
 class Response(NamedTuple):
@@ -67,10 +69,10 @@ class BadRequest(Exception):
 class _Connection:
     """A connection, and how far its request and answer are."""
 
-    __slots__ = ("answered", "closing", "deadline", "idle", "out", "received", "secured", "sock")
+    __slots__ = ("answered", "closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
 
-    def __init__(self, sock: socket.socket, deadline: float, *, secured: bool) -> None:
-        self.sock, self.deadline, self.secured = sock, deadline, secured
+    def __init__(self, sock: socket.socket, peer: str, deadline: float, *, secured: bool) -> None:
+        self.sock, self.peer, self.deadline, self.secured = sock, peer, deadline, secured
         self.received, self.out = b"", memoryview(b"")
         self.answered = self.closing = self.idle = False
 
@@ -140,7 +142,7 @@ class PageServer:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, peer = self._listener.accept()
         except (BlockingIOError, ConnectionError):  # gone again
             return
         except OSError:  # no file descriptor is left
@@ -157,7 +159,7 @@ class PageServer:
             except OSError:
                 sock.close()
                 return
-        connection = _Connection(sock, time.monotonic() + self._seconds, secured=context is None)
+        connection = _Connection(sock, peer[0], time.monotonic() + self._seconds, secured=context is None)
         self._open[connection] = None
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -233,7 +235,7 @@ class PageServer:
         if request.method not in ("GET", "HEAD"):
             refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
             return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD"))), False
-        return self._answer(request), request.method == "HEAD"
+        return self._answer(request._replace(peer=connection.peer)), request.method == "HEAD"
 
 
 def _waits_for(problem: OSError, connection: _Connection) -> int:

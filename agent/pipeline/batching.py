@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
+from agent.logs.text import count
 from agent.logs.throttled import ThrottledLogger
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
@@ -183,7 +184,7 @@ class BatchWriter:
         finally:
             if aside:
                 self._spool.set_aside(aside, why)
-                text = f"{len(aside)} points are set aside: the sink fails on each of them, not on others: {why}"
+                text = f"{count(len(aside), 'are')} set aside: the sink fails on each of them, not on others: {why}"
                 self._logger.log(logging.ERROR, f"aside {why}", text)
         self._spool.acknowledge(self._ahead)
         self._ahead = Counter()

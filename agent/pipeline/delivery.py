@@ -16,8 +16,8 @@ from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
-from agent.pipeline.delivery_log import DeliveryLog, count
-from agent.sink import Sink
+from agent.pipeline.delivery_log import DeliveryLog
+from agent.sink import Sink, prints
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Worker:
         self._rejecting: str | None = None
         self._counts = self._ended()
         self._kept_before = spool.ledger.spooled
-        self._log = DeliveryLog(name, spool.ledger)
+        self._log = DeliveryLog(name, spool.ledger, lambda: spool.apart)
         self._example: Datapoint | None = None  # a point with few dimensions, of the first batch
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
 
@@ -138,7 +138,7 @@ class Worker:
     def watch(self) -> None:
         """Log that the sink's thread hangs or has ended, and that it answers again."""
         if stuck := self.stuck:
-            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {count(self.spool.ledger.spooled)} kept")
+            self._watcher.log(logging.ERROR, "stuck", f"{stuck}; {self._log.kept()}")
         else:
             self._watcher.resolved("stuck", "answers again")
 
@@ -208,7 +208,7 @@ class Worker:
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if they are on standard output."""
-        if getattr(self.sink, "uses_standard_output", False):
+        if prints(self.sink):
             return None
         keys = self._example.dims if self._example else ()
         shown = [key for key in keys if not key.startswith(HIDDEN)]

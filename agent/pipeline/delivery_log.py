@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from agent.logs.text import duration
+from agent.logs.text import count, duration
 from agent.logs.throttled import ThrottledLogger
 from agent.spool.ledger import Ledger
 
@@ -30,9 +30,11 @@ class DeliveryLog:
     one another. Used by the worker's thread.
     """
 
-    def __init__(self, name: str, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
-        """Count from the ledger as it is now; `clock` returns monotonic seconds."""
-        self._name, self._ledger, self._clock = name, ledger, clock
+    def __init__(
+        self, name: str, ledger: Ledger, apart: Callable[[], int] = int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Count from the ledger as it is now; `apart` returns how many of its points are for other destinations."""
+        self._name, self._ledger, self._apart, self._clock = name, ledger, apart, clock
         self._failures = ThrottledLogger(log, name, clock)
         self._attempts = 0  # failed, since the last success
         self._since = 0.0  # when the first of them failed
@@ -58,7 +60,7 @@ class DeliveryLog:
         past = f" for {duration(now - self._since, 2)}" if now - self._since >= 60 else ""
         plan = "" if is_last else f", next try within {math.ceil(most)} s"
         lost = f", {self._lost:,} lost" if self._lost else ""
-        text = f"cannot send{past}, {count(ledger.spooled)} kept{lost}{plan}: {text}"
+        text = f"cannot send{past}, {self.kept()}{lost}{plan}: {text}"
         if not self._is_logged and now - self._since >= LONG:
             self._failures = ThrottledLogger(log, self._name, self._clock)
         self._is_logged |= self._failures.log(level, cause, text, traceback=traceback)
@@ -68,7 +70,7 @@ class DeliveryLog:
         now, ledger = self._clock(), self._ledger
         if self._is_logged:
             self._sent = self._before
-            points, past = ledger.sent - self._sent + ledger.spooled, duration(now - self._since, 2)
+            points, past = ledger.sent - self._sent + ledger.spooled - self._apart(), duration(now - self._since, 2)
             self._info(f"sending again after {past}; {count(points)} kept, {self._lost:,} lost")
             self._began, self._next_progress = now, PROGRESS
         self._attempts, self._is_logged = 0, False
@@ -81,8 +83,8 @@ class DeliveryLog:
                 self._began = now
         if self._began is not None and now - self._began >= self._next_progress:
             self._next_progress *= 2
-            left = duration((now - self._began) * ledger.spooled / max(done, 1), 2)
-            self._info(f"catching up: {count(done)} sent, {count(ledger.spooled)} kept, about {left} left")
+            left = duration((now - self._began) * (ledger.spooled - self._apart()) / max(done, 1), 2)
+            self._info(f"catching up: {count(done)} sent, {self.kept()}, about {left} left")
 
     def drained(self) -> None:
         """Log that no points wait any more, if they were behind."""
@@ -91,14 +93,15 @@ class DeliveryLog:
             self._info(f"caught up: {count(points)} in {duration(self._clock() - self._began, 2)}")
             self._began = None
 
+    def kept(self) -> str:
+        """Return how many points wait for this destination, and how many for others."""
+        others = self._apart()
+        more = f" and {others:,} for other destinations" if others else ""
+        return f"{count(self._ledger.spooled - others)} kept{more}"
+
     @property
     def _lost(self) -> int:
         return self._ledger.dropped.total() - self._dropped
 
     def _info(self, text: str) -> None:
         log.info("%s: %s", self._name, text, extra={"who": self._name})
-
-
-def count(number: int) -> str:
-    """Return a number of points in words."""
-    return f"{number:,} point{'s' * (number != 1)}"

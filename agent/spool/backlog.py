@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from agent.logs.text import count
 from agent.logs.throttled import ThrottledLogger
 from agent.net.trusted_clock import TRUSTED_CLOCK
 from agent.spool import codec
@@ -210,12 +211,13 @@ class Backlog:
         for chunk in self._apart:
             others[chunk.destination] += chunk.left
         for label, points in others.items():
-            where = f"{points} points for another destination ({shown(label)}; now: {shown(self._label)})"
+            where = f"{count(points)} for another destination ({shown(label)}; now: {shown(self._label)})"
+            where += " is" if points == 1 else " are"
             if not self._drop_others:
-                what = "are kept apart until it is set again; --drop-other-destinations drops them"
+                what = "kept apart until it is set again; --drop-other-destinations drops them"
                 self._logger.log(logging.WARNING, f"apart {shown(label)}", f"{where} {what}")
                 continue
-            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} are dropped (--drop-other-destinations)")
+            self._logger.log(logging.ERROR, f"apart {shown(label)}", f"{where} dropped (--drop-other-destinations)")
             for chunk in [chunk for chunk in self._apart if chunk.destination == label]:
                 if chunk in self._apart:  # else the file was corrupt, and all of its chunks have ended
                     self._end(chunk, {"dropped:other destination": chunk.left})

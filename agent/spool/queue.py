@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from agent.errors import Retryable
+from agent.logs.text import count
 from agent.spool import codec
 from agent.spool.backlog import POINT_BYTES, STATE, Backlog
 from agent.spool.chunk import Chunk, label_of
@@ -37,13 +38,13 @@ class Spool(Backlog):
             if last is not None and last.stored and self._in_flight < len(self._queue):
                 last.points = None  # only the newest is kept in memory too
             newest = max([point.at for point in points])
-            count, size = len(points), len(points) * POINT_BYTES
-            chunk = Chunk(self._next_key, count, size, newest, self._label, points=list(points), common=common)
+            number, size = len(points), len(points) * POINT_BYTES
+            chunk = Chunk(self._next_key, number, size, newest, self._label, points=list(points), common=common)
             self._next_key += 1
             self._queue.append(chunk)
             self._bytes[False] += size
-            self.ledger.collected += count
-            self.ledger.spooled += count
+            self.ledger.collected += number
+            self.ledger.spooled += number
             if self._file.wanted:
                 self._unsaved.append(chunk)
                 self._save()
@@ -181,4 +182,4 @@ class Spool(Backlog):
                 self._end(chunk, {"dropped:not sent at the stop": chunk.left})
             self._file.close()
         if lost:
-            log.error("spool %s: %d points are lost: neither sent nor written to disk", self.name, self.lost)
+            log.error("spool %s: %s lost: neither sent nor written to disk", self.name, count(self.lost, "are"))

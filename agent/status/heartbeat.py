@@ -116,10 +116,10 @@ def is_held(file: int) -> bool:
     return False
 
 
-def start(folder: Path, interval: float) -> Heartbeat | None:
-    """Return a heartbeat in `folder`, or None if the file cannot be used; the agent then runs without it."""
+def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:
+    """Return a heartbeat in `folder`; None if the file cannot be used, which is logged at `level`."""
     try:
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:
-        log.info("no heartbeat for `agent health`: %s: %s", folder / NAME, problem.strerror or problem)
+        log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, problem.strerror or problem)
         return None

@@ -89,12 +89,12 @@ class StatusServer:
         self._path.unlink(missing_ok=True)
 
 
-def serve(folder: Path, answers: Answers) -> StatusServer | None:
-    """Return a server in `folder`, or None if the socket cannot be created; the agent then runs without it."""
+def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusServer | None:
+    """Return a server in `folder`; None if the socket cannot be created, which is logged at `level`."""
     try:
         return StatusServer(folder / NAME, answers)
     except (OSError, AttributeError) as problem:  # OSError: e.g. a path of over 100 bytes; AttributeError: Windows
-        log.info("no status socket: %s: %s", folder / NAME, problem)
+        log.log(level, "no status socket: %s: %s", folder / NAME, problem)
         return None
 
 
@@ -116,7 +116,8 @@ def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]
     except (OSError, AttributeError) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise NoAnswer(
-            f"no agent answers at {path}: {why}; only an agent with a spool does: ask as its user, or give its --spool"
+            f"no agent answers at {path}: {why}; ask as its user, or give its --spool;"
+            " a run with --once or --duration, or whose output is piped, does not answer"
         ) from problem
     except (ValueError, RecursionError) as problem:
         raise NoAnswer(f"the answer of the agent at {path} is not JSON") from problem

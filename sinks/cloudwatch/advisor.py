@@ -19,6 +19,10 @@ Limits of lines of a graph or time series of a query, and of widgets of a dashbo
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html.
 """
+ALARM_PRICE: Final = 0.10
+"""Dollars a month for each metric that the query of an alarm looks at: https://aws.amazon.com/cloudwatch/pricing/."""
+MAX_METRICS: Final = 10_000
+"""Metrics that a query looks at; beyond, an alarm sees a part of them: .../monitoring/alarm-limits.html."""
 MAX_DESCRIPTION, MAX_GROUPS = 1024, 9
 """Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
 MAX_LOOK_BACK: Final = 180
@@ -26,7 +30,7 @@ MAX_LOOK_BACK: Final = 180
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
 FUNCTIONS: Final[Mapping[Statistic, str]] = {
-    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "SUM", "absent": "COUNT",
+    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
 }  # fmt: skip
 STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
 """Counters are sent as increases, gauges with all their values."""
@@ -52,6 +56,12 @@ class CloudwatchAdvisor(CloudwatchPrices):
         """Return the notes on prices, and what high resolution costs."""
         return *super().notes(), "High resolution costs requests; a metric costs the same."
 
+    def alarm_notes(self, metrics: int) -> Iterable[str]:
+        """Return what alarms on queries cost: a query is billed by the metrics that it looks at."""
+        if metrics:
+            dollars = f"{metrics * ALARM_PRICE:,.2f} dollars a month more"
+            yield f"The alarms of `agent dashboard --alarms` look at {metrics:,} metrics: {dollars}, not counted above."
+
     def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
         """Return the body of PutDashboard; raise Refused if CloudWatch would not accept it."""
         if not self.region:
@@ -68,6 +78,13 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
         """Return the parameters of PutMetricAlarm, one for each alarm; raise Refused if it would not accept them."""
+        parts = "give each part of the fleet a namespace (-n) and alarms of its own"
+        if scope.hosts > MAX_SERIES:
+            raise Refused(f"--hosts {scope.hosts}: an alarm watches {MAX_SERIES} hosts at most; {parts}")
+        for alarm in alarms:
+            if (metrics := alarm.sent.series * scope.hosts) > MAX_METRICS:
+                what = f"{alarm.rule.key} would look at {metrics:,} metrics of the {MAX_METRICS:,} that an alarm may"
+                raise Refused(f"--hosts {scope.hosts}: {what}; {parts}")
         return document([self._alarm(alarm, scope) for alarm in alarms])
 
     def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
@@ -107,7 +124,8 @@ class CloudwatchAdvisor(CloudwatchPrices):
         Return an alarm on a query of Metrics Insights, which finds new machines too.
 
         Absence is watched over all series together, because a series that has ended leaves the query's result with its
-        state. Otherwise each series has a state of its own, which needs both GROUP BY and ORDER BY:
+        state. Otherwise each host has a state of its own, with all its devices in one value, since a query returns 500
+        series at most. This needs both GROUP BY and ORDER BY:
         https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
         """
         rule, counts = alarm.rule, alarm.rule.per == "host"
@@ -116,7 +134,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
         periods = max(1, math.ceil(alarm.minutes * 60 / seconds))
         if periods * seconds > MAX_LOOK_BACK * 60:
             raise Refused(f"--minutes: {rule.key}: an alarm of CloudWatch looks back {MAX_LOOK_BACK} minutes at most")
-        threshold = alarm.threshold * (seconds if rule.statistic == "rate" else 1)
+        threshold = alarm.threshold * (scope.window if rule.statistic == "rate" else 1)  # of the series that rose most
         metrics = [{"Id": "q1", "Expression": self._query(alarm, scope), "Period": seconds, "ReturnData": True}]
         if counts:
             each = seconds / scope.window
@@ -139,8 +157,8 @@ class CloudwatchAdvisor(CloudwatchPrices):
     def _query(self, alarm: Alarm, scope: Scope) -> str:
         sent, function = alarm.sent, FUNCTIONS[alarm.rule.statistic]
         where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.but)
-        groups = _keys(sent, scope)
-        schema = ", ".join([_quoted(self._config.namespace), *groups])
+        schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
+        groups = _keys(sent._replace(dims=()), scope)
         query = f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema}){where and f' WHERE {where}'}"  # noqa: S608  # of our own names
         if not groups or alarm.rule.statistic == "absent":
             return query

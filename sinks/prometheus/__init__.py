@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import Refused
 from agent.net.address import is_loopback, parse_address
-from agent.net.page_server import PageServer
+from agent.net.page_server import PageServer, Request, Response
 from agent.sink import Limits, Rejected, Sink
 from sinks.prometheus.answer import Answers
 from sinks.prometheus.page import Page
@@ -28,6 +28,7 @@ class PrometheusSink(Sink):
     """
 
     limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60)
+    is_scraped = True
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -55,6 +56,7 @@ class PrometheusSink(Sink):
         self._answers = Answers(self._page)
         self._web = Web(config.web_config_file)
         self._server: PageServer | None = None
+        self._scrape: tuple[float, str] | None = None  # when (monotonic seconds) and by whom it was last scraped
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why no page can have this series: its name or two of its labels clash with others."""
@@ -66,7 +68,7 @@ class PrometheusSink(Sink):
         address = parse_address(self._config.listen)
         try:
             self._web.load()
-            self._server = PageServer(address, self._web.guard(self._answers), self._web.context)
+            self._server = PageServer(address, self._web.guard(self._answer), self._web.context)
         except WebError as problem:
             raise Refused(str(problem)) from problem
         except OSError as problem:
@@ -80,6 +82,20 @@ class PrometheusSink(Sink):
         rejected = self._page.take(batch)
         self._answers.fresh(time.monotonic())
         return rejected
+
+    def _answer(self, request: Request) -> Response:
+        response = self._answers(request)
+        if response.status == 200 and request.path != "/":
+            self._scrape = time.monotonic(), request.peer
+        return response
+
+    def status(self) -> str:
+        """Return how many series the page has, and who scraped it last."""
+        series = f"{self._page.series:,} series"
+        if self._scrape is None:
+            return f"{series}, not scraped yet"
+        at, peer = self._scrape
+        return f"{series}, scraped {time.monotonic() - at:,.0f} s ago by {peer}"
 
     def destination(self) -> Mapping[str, str]:
         """Return the address."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import re
 import shlex
 import subprocess
 import sys
-import termios
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import pytest
 from tests.docs.test_links import PAGES
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
+from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 NO_COMMANDS = re.compile(
@@ -134,24 +132,8 @@ def harmless(words: tuple[str, ...]) -> list[str]:
             at = ours.index(option)
             ours[at : at + 2] = [option, value] if value else []
     runs = not ours or ours[0].startswith("-") or ours[0] == "run"
-    return [*ours, "--once"] if runs and not {"--", "--once"} & set(ours) else ours
-
-
-def on_a_terminal(command: list[str], env: dict[str, str], folder: Path, keys: bytes) -> str:
-    """Run a command on a pseudo-terminal, press keys once it has drawn, and return what it drew; it must end well."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, 120))
-    drawn = b""
-    with subprocess.Popen(command, env=env, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        with contextlib.suppress(OSError):  # Linux's end of a terminal
-            while part := os.read(ours, 1 << 16):
-                drawn += part
-                if b"quit" in drawn:
-                    os.write(ours, keys)
-        os.close(ours)
-        assert process.wait(60) == 0, drawn
-    return drawn.decode()
+    brief = ("--duration", "1") if "prometheus" in ours else ("--once",)
+    return [*ours, *brief] if runs and not {"--", "--once"} & set(ours) else ours
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)
@@ -166,7 +148,9 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
     if words[1] == "top":
-        seen = on_a_terminal([*agent.command, *words[1:]], agent.env(**(env | {"TERM": "xterm"})), folder, b"q")
+        seen = on_a_terminal(
+            [*agent.command, *words[1:]], keys=b"q", env=agent.env(**(env | {"TERM": "xterm"})), cwd=folder
+        )
         assert "chipwatch" in seen
         return
     stdin = {"stdin": None, "input": " ".join(record.split()) + "\n"} if "--stdin" in words else {}

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ctypes.util
-import os
-import pty
 import re
 import subprocess
-import termios
 from pathlib import Path
 
 import pytest
@@ -16,13 +13,13 @@ from tests.docs.test_commands import blocks
 from tests.doubles.cloudwatch import DENIED, CloudwatchDouble, environment
 from tests.doubles.imds import Imds
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 FAULTS = (ROOT / "docs/troubleshooting.md").read_text()
 QUICK = ("--once", "--interval", "0.1", "--collector")
 SENDING = (*QUICK, "cpu,memory", "--sink", "cloudwatch", "--region", "us-east-1")
-LONG = 30.0
 
 
 def pattern(text):
@@ -60,21 +57,9 @@ def test_the_table_in_readme_is_what_a_terminal_shows(agent, proc, tmp_path):
         VARIABLE: Driver(tmp_path, "h100").path,
         "CHIPWATCH_COLLECTORS__NVIDIA__PROC": proc,
     }
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (40, 110))
     words = [*agent.command, *command.split()[2:], "--once"]
-    with subprocess.Popen(words, env=agent.env(**env), stdout=theirs, stderr=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        text = b""
-        try:
-            while part := os.read(ours, 1 << 16):
-                text += part
-        except OSError:  # Linux's end of a terminal
-            pass
-        finally:
-            os.close(ours)
-        assert process.wait(LONG) == 0
-    printed = re.sub(r"\x1b\[[\d;?]*\w", "", text.decode())
+    drawn = on_a_terminal(words, streams=["stdout"], size=(40, 110), env=agent.env(**env), stderr=subprocess.DEVNULL)
+    printed = re.sub(r"\x1b\[[\d;?]*\w", "", drawn)
     assert [pattern(line) for line in table] == [pattern(line) for line in printed.splitlines() if line.strip()]
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.load import seconds_since
+from tests.terminal import on_a_terminal
 
 LONG = 60.0
 FEW = ("--collector", "cpu", "--collector", "memory")
@@ -141,21 +142,9 @@ def test_a_reader_that_leaves_ends_the_run_without_a_word(agent):
 
 
 def test_at_a_terminal_each_line_has_the_time_of_day(agent):
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*agent.command, *FEW, "--once", "-v"], env=agent.env(), stdout=subprocess.DEVNULL, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        text = b""
-        try:
-            while part := os.read(ours, 1 << 16):
-                text += part
-        except OSError:  # Linux's end of a terminal
-            pass
-        finally:
-            os.close(ours)
-        assert process.wait(LONG) == 0
-    lines = text.decode().splitlines()
+    words = [*agent.command, *FEW, "--once", "-v"]
+    drawn = on_a_terminal(words, streams=["stderr"], env=agent.env(), stdout=subprocess.DEVNULL)
+    lines = drawn.splitlines()
     assert len(lines) == 2
     assert all(re.match(r"\d\d:\d\d:\d\d chipwatch: ", line) for line in lines)
 

@@ -63,7 +63,8 @@ def _merged(sent: Iterable[Sent]) -> Iterable[Sent]:
     for one in sent:
         first = merged.setdefault((one.metric.name, one.name), one)
         dims = tuple(sorted({*first.dims, *one.dims}))
-        merged[one.metric.name, one.name] = first._replace(dims=dims, held=_common(first.held, one.held))
+        count = one.series if first is one else first.series + one.series
+        merged[one.metric.name, one.name] = first._replace(dims=dims, held=_common(first.held, one.held), series=count)
     return merged.values()
 
 
@@ -92,6 +93,7 @@ def _renamed(
     except LookupError as problem:
         raise ConfigError(str(problem)) from problem
     found: dict[tuple[str, str, tuple[str, ...]], Sent] = {}
+    series: dict[tuple[str, str, tuple[str, ...]], set[Dimensions]] = {}
     unknown: set[str] = set()
     for point in points:
         old = Datapoint(point.metric, 1.0, common | point.dims, SOME_TIME)  # of the value 1, to find the factor
@@ -108,5 +110,6 @@ def _renamed(
         if before := found.get(_order(sent)):  # they differ in the values of a renamed dimension
             sent = before._replace(held=_common(before.held, held))
         found[_order(sent)] = sent
+        series.setdefault(_order(sent), set()).add(point.dims)  # collectors of several makers yield the same ones
     notes += [f"{name} is left out: its name contains a value that only a machine knows" for name in sorted(unknown)]
-    return found.values()
+    return [sent._replace(series=len(series[key])) for key, sent in found.items()]

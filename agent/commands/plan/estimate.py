@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, NamedTuple, get_args
 
 from agent.advice import MONTH, Advisor, Cost, Load, Quota, Terms
 from agent.commands.advisors import advisor_of, asked
+from agent.commands.dashboard.alarms import RULES
 from agent.commands.discovery import SOME_TIME, Discovery, assumed, discover, of_machines
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_plugin, build_processors, build_sinks
@@ -191,6 +192,7 @@ class _Planner:
         wanted, limits, advisor = self._wanted(self._level), self._sink.limits, self._advisor
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
+        metrics = Counter(point.metric.name for point in wanted)
         return SinkPlan(
             sink=self._name,
             kind=kind,
@@ -200,7 +202,7 @@ class _Planner:
             spacing=limits.spacing,
             max_points=limits.max_points,
             max_series=self._max_series or None,
-            metrics=dict(sorted(Counter(point.metric.name for point in wanted).items())),
+            metrics=dict(sorted(metrics.items())),
             series=self._admitted(wanted),
             rejected=rejected,
             words=self._words,
@@ -209,10 +211,15 @@ class _Planner:
             charges_for=advisor.charges_for if advisor else Advisor.charges_for,
             apart=advisor.apart if advisor else "",
             ended=advisor.ended if advisor else Advisor.ended,
-            notes=tuple(advisor.notes()) if advisor else (),
+            notes=(*advisor.notes(), *advisor.alarm_notes(self._watched(metrics, now))) if advisor else (),
             now=now,
             choices=tuple(self._choices()) if kind != "free" else (),
         )
+
+    def _watched(self, metrics: Mapping[str, int], now: Choice) -> int:
+        """Return how many metrics of all hosts the alarms look at; one that counts hosts looks at a metric of each."""
+        own = sum(metrics.get(rule.metric, rule.per != "series") for rule in RULES)
+        return own * now.series // max(1, self._admitted(self._wanted(self._level)))
 
     def _choices(self) -> Iterator[Choice]:
         """Yield the effect of each other level, window and word that the service accepts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from agent.commands.figures import FAMILIES
 from agent.commands.top.draw import Line, Style, level, scaled, whole
 from agent.commands.top.machine import Device
 from agent.commands.top.view import SORTS, View
@@ -19,7 +20,6 @@ WARM, HOT = 75, 85
 """Temperatures (°C) from which a chip is marked; our choice, since each model has limits of its own."""
 FULL_MEMORY: Final = 95
 """Share of an accelerator's memory (%) from which it is marked."""
-KINDS: Final = {"gpu": "GPU", "neuron_device": "Neuron", "ipu": "IPU", "tpu": "TPU"}
 
 
 class Column(NamedTuple):
@@ -60,7 +60,7 @@ def _temperature(device: Device) -> tuple[str, str]:
 
 
 def _model(device: Device) -> tuple[str, str]:
-    return device.model.removeprefix("NVIDIA ") or KINDS.get(device.key[0][0], ""), ""
+    return device.model.removeprefix("NVIDIA ") or FAMILIES.get(device.key[0][0], ""), ""
 
 
 COLUMNS: Final = (

@@ -62,6 +62,7 @@ def parts_of(status: Mapping[str, Any]) -> list[Line]:
 def _sink(name: str, sink: Mapping[str, Any]) -> Line:
     lost = sum((*sink["rejected"].values(), *sink["dropped"].values()))
     error = sink["refused"] or (sink["last_error"] if sink["kept"] else None)
-    words = [f"sent {sink['sent']:,}", f"kept {sink['kept']:,}"] + ([f"lost {lost:,}"] if lost else [])
+    words = [sink["status"]] if sink.get("status") else [f"sent {sink['sent']:,}", f"kept {sink['kept']:,}"]
+    words += [f"lost {lost:,}"] if lost else []
     line: Line = [(f"{name} ", "label"), ("failing " if error else "ok ", "bad" if error else "good")]
     return [*line, (", ".join(words), ""), (f" ({error[:LONGEST]})" if error else "", "warn")]

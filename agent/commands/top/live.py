@@ -14,8 +14,8 @@ from agent.commands.top.machine import Process, device_of
 from agent.config.instances import build_collectors, build_processors
 from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level
+from agent.pipeline.build import build_sources
 from agent.pipeline.clock import Pipeline
-from agent.pipeline.sampler import Derivation, Reading, Sampler
 from agent.pipeline.window import Window
 
 if TYPE_CHECKING:
@@ -120,11 +120,10 @@ class Live:
     def start(self) -> None:
         """Build the collectors and start reading; raise ConfigError or NotLoaded."""
         config = self._config
-        readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._watched = {name: Watched(one) for name, one in build_collectors(config).items()}
-        samplers = [Sampler(name, one, Level.ALL, readings) for name, one in self._watched.items()]
-        processors = [Derivation(name, one, Level.ALL) for name, one in build_processors(config).items()]
-        pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=processors)
+        processors = build_processors(config)
+        samplers, derivations, readings = build_sources(self._watched, processors, config, least=Level.ALL)
+        pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=derivations)
         self._pipeline = pipeline
         pipeline.start()
         threading.Thread(target=self._run, args=(pipeline,), name="top", daemon=True).start()

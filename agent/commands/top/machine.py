@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from agent.commands.figures import FIGURES
 from agent.commands.top.trend import Trend
 from agent.datapoint import Datapoint, Dimensions, Kind
 
@@ -16,20 +17,6 @@ PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core", "ipu": "", "tpu": 
 """Dimension that names a device -> dimension that names a part of it."""
 HOST_KEYS: Final = ("window", "kind", "path", "device", "interface", "cpu", "direction", "mode")
 """Dimensions that distinguish readings of the host; others say which machine it is."""
-FIGURES: Final[Mapping[str, tuple[str, ...]]] = {
-    "utilization": ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle"),
-    "memory": ("gpu.memory.utilization", "tpu.memory.utilization"),
-    "used": ("gpu.memory.used", "tpu.memory.used", "neuron.core.memory.used"),
-    "total": ("gpu.memory.total", "tpu.memory.total"),
-    "tensor": ("gpu.tensor.active", "tpu.tensorcore.utilization"),
-    "power": ("gpu.power", "ipu.power"),
-    "limit": ("gpu.power.limit",),
-    "power share": ("gpu.power.utilization", "neuron.device.power.utilization"),
-    "temperature": ("gpu.temperature", "ipu.die.temperature", "ipu.board.temperature"),
-    "clock": ("gpu.clock.sm", "gpu.clock.graphics", "ipu.clock"),
-    "state": ("gpu.state",),
-}
-"""What is shown of an accelerator -> metrics that tell it, the best one first."""
 OF_THE_DEVICE: Final = {"temperature", "power", "limit", "power share", "clock", "state"}
 """Figures of a part that are those of its device if it has none of its own."""
 ERRORS: Final = {"gpu.xid": ("Xid", "xid"), "gpu.ecc.uncorrected": ("ECC", ""), "neuron.ecc.events": ("ECC", "")}

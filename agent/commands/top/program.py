@@ -7,24 +7,28 @@ import json
 import logging
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import format_exception_only
 from typing import Any, Final, Protocol
 
+from agent.commands.figures import FIGURES
 from agent.commands.top import palette
 from agent.commands.top.delivery import Delivery
 from agent.commands.top.draw import Line, Style
 from agent.commands.top.live import Frame, Live, snapshot_of
-from agent.commands.top.machine import FIGURES, Machine, device_of
+from agent.commands.top.machine import Machine, device_of
 from agent.commands.top.replay import Player
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
 from agent.commands.top.view import View
 from agent.config.options import Config
 from agent.errors import ConfigError
+from agent.logs.text import one_line
 from agent.recording.reader import Recording
 from agent.status.heartbeat import state_folder
 
@@ -90,6 +94,15 @@ def run(config: Config, options: Options, env: Mapping[str, str] = os.environ) -
 def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -> int:
     """Draw what `source` tells, until a key or a signal ends it."""
     colors = palette.color_system(env)
+    bugs: list[threading.ExceptHookArgs] = []
+
+    def show_bug(bug: threading.ExceptHookArgs) -> None:
+        bugs.append(bug)
+        text = one_line(format_exception_only(bug.exc_type, bug.exc_value)[-1])
+        top.bugs.append(f"a thread has ended by a bug, so figures stand still; restart agent top: {text}")
+        terminal.wake()
+
+    threading.excepthook = show_bug  # its own would print into the screen
     try:
         with terminal:
             terminal.draw([palette.render(line, top.palette, colors) for line in top.lines(terminal.size(), "")])
@@ -108,7 +121,10 @@ def show(source: Source, terminal: Terminal, top: Top, env: Mapping[str, str]) -
         return 128 + end.number if end.number else 0
     finally:
         logging.disable(logging.NOTSET)
+        threading.excepthook = threading.__excepthook__
         source.close()
+        for bug in bugs:
+            threading.excepthook(bug)
     return 0
 
 
@@ -121,6 +137,8 @@ class Top:
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
         self._title, self._delivery = title, delivery
         self._troubles: tuple[str, ...] = ()
+        self.bugs: list[str] = []
+        """What is said of threads that have ended by a bug."""
 
     def take(self, source: Source) -> None:
         """Take new frames unless paused, and carry out what keys have ordered."""
@@ -139,7 +157,7 @@ class Top:
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
         delivery = self._delivery.parts if self._delivery else ()
-        notes = Notes(self._title, mode, delivery, self._troubles)
+        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles))
         return compose(self.machine, self.view, size, notes, self.style)
 
     def _take(self, frame: Frame) -> None:

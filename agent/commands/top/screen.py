@@ -53,13 +53,14 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
     top = _header(machine, view, notes, width)[: max(2, height // 3)]
     every = machine.devices
     devices = accelerators.ordered([one for one in every if accelerators.matches(view.filter, one)], view)
+    troubles: list[Line] = [[(f"! {text}", "warn")] for text in notes.troubles]
     if not machine.now:
-        return _filled([*top, [("reading ...", "dim")]], size)
+        return _filled([*top, [("reading ...", "dim")], *troubles], size)
     room = height - len(top) - 1
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
     if view.cores:
         strip += host.cores(machine, width, style, most=max(1, room // 3))
-    strip += [[(f"! {text}", "warn")] for text in notes.troubles]
+    strip += troubles
     strip = strip[: max(1, room - (3 if every else 0))]
     room -= len(strip)
     body: list[Line] = []

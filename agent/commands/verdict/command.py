@@ -20,8 +20,8 @@ from agent.collector import Collector
 from agent.commands.parser import flags
 from agent.commands.verdict import expect, report, rules
 from agent.commands.verdict.callers import STARTED, code_of
+from agent.commands.verdict.history import WATCHED, History
 from agent.commands.verdict.instances import INSTANCES
-from agent.commands.verdict.recent import WATCHED, Recent
 from agent.config.instances import build_collectors
 from agent.config.load import load
 from agent.config.options import Config
@@ -67,7 +67,7 @@ def run(given: argparse.Namespace) -> tuple[str, int]:
 def judge(
     answer: Mapping[str, Any], expected: list[expect.Expected], sys: Path, unknown: list[report.Unknown], source: str
 ) -> report.Verdict:
-    """Return the verdict on an answer of Recent."""
+    """Return the verdict on an answer of History."""
     series, collectors = [rules.Seen(*one) for one in answer["series"]], answer["collectors"]
     missing, open_questions = expect.compare(expected, series, collectors, sys)
     wrong = [*missing, *rules.reasons(series)]
@@ -112,7 +112,9 @@ def _expected_of(config: Config, unknown: list[report.Unknown], wait: float) -> 
 def _readings(config: Config, timeout: float) -> tuple[Mapping[str, Any], str]:
     """Return the answer of the running agent, else that of a reading here, and which of them it is."""
     with contextlib.suppress(NoAnswer):
-        return ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout)), "agent"
+        answer = ask(state_folder(config.spool, os.environ), "verdict", _left(AGENT_SHARE * timeout))
+        if answer["collectors"]:  # an agent that reads something else, such as one job, has nothing to say
+            return answer, "agent"
     built = build_collectors(config)
     wanted = {name: one for name, one in built.items() if WATCHED & {metric.name for metric in one.metrics}}
     if hasattr(os, "fork") and sys.platform == "linux":
@@ -124,12 +126,12 @@ def read(collectors: Mapping[str, Collector], wait: float) -> dict[str, Any]:
     """Return the answer of one reading by this process, with what comes within `wait` seconds."""
     readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
     samplers = [Sampler(name, collector, Level.BASIC, readings) for name, collector in collectors.items()]
-    recent, now = Recent(samplers, time.time_ns()), time.time_ns()  # stamps the one reading
+    history, now = History(samplers, time.time_ns()), time.time_ns()  # stamps the one reading
     pipeline = Pipeline(samplers, (), readings, interval=wait)
     for sampler in samplers:
         sampler.start()
-    recent.take(pipeline.gather(now, wait), now)
-    return recent.answer(watched=False)
+    history.take(pipeline.gather(now, wait), now)
+    return history.answer(watched=False)
 
 
 def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mapping[str, Any]:

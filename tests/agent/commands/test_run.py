@@ -149,6 +149,26 @@ class Slow(Sink):
 """
 
 
+def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
+    plugins_folder.add("slow", HUNG_SINK, sinks=[("slow", "Slow")])
+    words = ("--once", "--interval", "0.1", "--sink", "slow", "--sink", "stdout", "--collector", "memory")
+    done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
+    assert done.returncode == 1
+    assert [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line] == [
+        "slow: no answer within 8 s of the end"
+    ]
+
+
+def test_a_single_reading_for_nobody_but_a_scraper_is_refused_and_beside_another_sink_it_is_told(agent, port):
+    text = "--once: it ends before anything can scrape prometheus; leave it out, or give --duration"
+    env = {"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}"}
+    alone = agent.run("--once", "--sink", "prometheus", *FEW[:2], env=env)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (2, "", f"chipwatch: {text}\n")
+    both = agent.run("--once", "--interval", "0.1", "--sink", "prometheus", "--sink", "stdout", *FEW, env=env)
+    assert (both.returncode, both.stderr.partition("chipwatch: ")[2]) == (0, f"{text}\n")
+    assert both.stdout
+
+
 def test_a_reader_who_leaves_ends_it_quietly_with_0(agent):
     script = f'"{agent.command[0]}" --interval 0.1 {" ".join(FEW)} | head -n 1; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(
@@ -245,6 +265,47 @@ def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_re
         " [sinks.stdout] path = FILE, or choose another sink\n"
     )
     assert not (tmp_path / "begun").exists()
+
+
+PLAIN_SINK = """
+from dataclasses import dataclass
+from pathlib import Path
+from agent.sink import Limits
+
+class Plain:
+    limits = Limits(max_points=100, window=0, flush=0, durable=False)
+    hints = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        path: Path
+
+    def __init__(self, config):
+        self.path = config.path
+
+    def write(self, batch):
+        self.path.write_text(batch[0].metric.name)
+        return []
+
+    def refuses(self, metric, dims): return None
+    def recall(self, state): pass
+    def open(self): pass
+    def state(self): return None
+    def size(self, point): return 0
+    def destination(self): return {}
+    def find(self, dims): return ""
+    def describe(self): return ""
+    def close(self): pass
+"""
+
+
+def test_a_sink_that_does_not_derive_from_sink_runs_beside_a_command(agent, plugins_folder, tmp_path):
+    plugins_folder.add("plain", PLAIN_SINK, sinks=[("plain", "Plain")])
+    env = {"PYTHONPATH": plugins_folder.folder, "CHIPWATCH_SINKS__PLAIN__PATH": tmp_path / "seen"}
+    words = ("--sink", "plain", "--collector", "memory", "--quiet", "--spool", tmp_path)
+    done = agent.run(*words, *python("print('hello')"), env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+    assert (tmp_path / "seen").read_text().startswith("memory.")
 
 
 def test_the_command_has_the_agents_standard_streams(agent):

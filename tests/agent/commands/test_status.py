@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import socket
+import subprocess
+import urllib.request
 
 import pytest
+
+from agent.commands.top.delivery import parts_of
 
 
 @pytest.fixture
@@ -37,10 +45,48 @@ def test_without_an_agent_it_ends_with_1_and_says_where_it_looked(agent, tmp_pat
     done = agent.run("status", "--spool", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert (
-        f"no agent answers at {tmp_path / 'status.sock'}: No such file or directory; only an agent with a spool does: ask as"
+        f"no agent answers at {tmp_path / 'status.sock'}: No such file or directory; ask as its user, or give its --spool;"
         in done.stderr
     )
 
 
 def test_one_point_is_not_called_points(agent, running, until, tmp_path):
     until(lambda: "cpu          ok, 1 point, " in agent.run("status", "--spool", str(tmp_path)).stdout)
+
+
+def test_a_sink_that_is_scraped_says_how_many_series_it_has_and_who_scraped_it(agent, until, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    words = ("--sink", "prometheus", "--collector", "memory", "--interval", "0.1", "--spool", tmp_path)
+    agent.start(*words, env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": address})
+
+    def line(pattern):
+        return re.search(f"(?m)^prometheus   {pattern}$", agent.run("status", "--spool", tmp_path).stdout)
+
+    until(lambda: line(r"[1-9]\d* series, not scraped yet"))
+    urllib.request.urlopen(f"http://{address}/", timeout=10).close()
+    assert line(r"\d+ series, not scraped yet")
+    urllib.request.urlopen(f"http://{address}/metrics", timeout=10).close()
+    assert line(r"\d+ series, scraped \d+ s ago by 127\.0\.0\.1")
+    told = json.loads(agent.run("status", "--json", "--spool", tmp_path).stdout)
+    assert ("scraped" in "".join(text for text, _ in parts_of(told)[0])) is True
+
+
+def test_a_run_that_prints_answers_on_a_terminal_and_not_in_a_pipe(agent, until, tmp_path):
+    words = ("--collector", "memory", "--interval", "0.1", "--spool", tmp_path)
+    piped = agent.start(*words)
+    until(piped.points)
+    assert agent.run("status", "--spool", tmp_path).returncode == 1
+    assert [*tmp_path.glob("alive")] == []
+    piped.stop()
+    ours, theirs = pty.openpty()
+    words = (*agent.command, *words[:2], "--spool", str(tmp_path))
+    shown = subprocess.Popen(words, env=agent.env(), stdout=theirs)
+    os.close(theirs)
+    try:
+        until(lambda: agent.run("status", "--spool", tmp_path).returncode == 0)
+    finally:
+        os.close(ours)  # whoever closes the terminal ends the run
+        shown.terminate()
+        shown.wait(30)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("status")] == []

@@ -658,6 +658,7 @@ class Nested:
     limit: int | str = 0
     ports: Annotated[list[int], msgspec.Meta(max_length=3)] = field(default_factory=list)
     label: str = "unset"
+    seed: bytes = b""
 
 
 def test_the_one_wrong_item_of_a_bounded_list_is_named():
@@ -675,6 +676,10 @@ def test_the_one_wrong_item_deep_inside_is_named():
 
 def test_a_choice_of_types_is_spelt_out():
     assert refusal(convert, Nested, {"limit": 1.5}, "c") == "c.limit: expected a whole number or a text, got 1.5"
+
+
+def test_a_type_without_a_word_is_named():
+    assert refusal(convert, Nested, {"seed": 3}, "c") == "c.seed: expected bytes, got 3"
 
 
 ENDPOINT = {"url": "http://127.0.0.1:9/metrics"}

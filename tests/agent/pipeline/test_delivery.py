@@ -595,7 +595,7 @@ def test_a_bug_that_repeats_on_a_point_sets_that_point_aside_on_disk(start, capl
         assert worker.sink.got == [n for n in range(100) if n != 7]
         assert spool.ledger.dropped == {"set aside": 1}
         assert worker.counts["bug"] == SUSPECT
-        assert "1 points are set aside" in caplog.text
+        assert "1 point is set aside" in caplog.text
     with closing(sqlite3.connect(tmp_path / "mem.db")) as db:
         ((why, body),) = db.execute("SELECT why, body FROM aside").fetchall()
     (point,), _ = codec.decode(body, 1)

@@ -19,7 +19,8 @@ class Bench:
         caplog.set_level(logging.INFO)
         self.now, self._records = 1000.0, caplog.records
         self.ledger = Ledger(collected=kept + sent, sent=sent, spooled=kept)
-        self.log = DeliveryLog("cloud", self.ledger, clock=lambda: self.now)
+        self.apart = 0
+        self.log = DeliveryLog("cloud", self.ledger, lambda: self.apart, lambda: self.now)
         self.log.is_behind = kept > 0
 
     def collect(self, points):
@@ -67,6 +68,17 @@ def test_a_sink_whose_points_everybody_sees_says_nothing(bench):
     b.collect(1)
     b.deliver(1, where=None)
     assert b.lines() == []
+
+
+def test_points_for_other_destinations_are_told_apart(bench):
+    b = bench(kept=1004)
+    b.apart = 1000
+    b.fail(wait=30.0)
+    b.deliver(1)
+    assert b.lines()[:2] == [
+        "cloud: cannot send, 4 points kept and 1,000 for other destinations, next try within 60 s: no answer",
+        "cloud: sending again after 0.0 s; 4 points kept, 0 lost",
+    ]
 
 
 def test_steady_health_is_silent_and_so_is_a_single_failure_that_is_over_at_once(bench):

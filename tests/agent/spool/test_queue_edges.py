@@ -251,6 +251,13 @@ def test_refused_points_are_counted_in_the_file_too(spooled, path):
     assert (again.ledger.collected, again.ledger.dropped, again.ledger.balance()) == (3, {"over budget": 3}, 0)
 
 
+def test_one_point_that_is_lost_is_not_called_points(caplog):
+    spool = Spool("mem")
+    spool.append(points(0))
+    spool.close()
+    assert "1 point is lost: neither sent" in caplog.text
+
+
 def test_points_in_memory_at_the_close_are_counted_as_lost_and_logged(caplog):
     spool = Spool("mem")
     spool.append(points(0, 1))

@@ -38,8 +38,8 @@ locals {
   }
 
   alarms = {
-    for key, alarm in merge(local.generated, local.install_failed) : key => merge(alarm, { with = lookup(var.alarms, key, local.nothing) })
-    if var.create && lookup(var.alarms, key, local.nothing).create && (key != "agent-silent" || local.counts)
+    for key, alarm in merge(local.generated, local.install_failed) : key => merge(alarm, { with = merge(local.nothing, try(var.alarms[key], {})) })
+    if var.create && try(var.alarms[key].create, true) && (key != "agent-silent" || local.counts)
   }
 
   nothing = {

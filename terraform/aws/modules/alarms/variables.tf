@@ -83,8 +83,8 @@ variable "hosts" {
   nullable    = false
 
   validation {
-    condition     = var.hosts >= 0 && floor(var.hosts) == var.hosts
-    error_message = "hosts: a whole number, 0 or more."
+    condition     = var.hosts >= 0 && var.hosts <= 500 && floor(var.hosts) == var.hosts
+    error_message = "hosts: a whole number from 0 to 500, as an alarm watches 500 hosts at most; give each part of a larger fleet a namespace and alarms of its own."
   }
 }
 
@@ -152,37 +152,32 @@ variable "insufficient_data_actions" {
 
 variable "alarms" {
   description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10 }, gpu-throttled = { create = false } }. Thresholds are what the query gives: of counters, the rise in a period."
-  type = map(object({
-    create                    = optional(bool, true)
-    threshold                 = optional(number)
-    evaluation_periods        = optional(number)
-    datapoints_to_alarm       = optional(number)
-    treat_missing_data        = optional(string)
-    actions_enabled           = optional(bool)
-    alarm_actions             = optional(list(string))
-    ok_actions                = optional(list(string))
-    insufficient_data_actions = optional(list(string))
-  }))
-  default  = {}
-  nullable = false
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+    condition     = can([for one in values(var.alarms) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.alarms) : keys(one)], [])), ["create", "threshold", "evaluation_periods", "datapoints_to_alarm", "treat_missing_data", "actions_enabled", "alarm_actions", "ok_actions", "insufficient_data_actions"])) == 0
+    error_message = "alarms: the keys of each are create, threshold, evaluation_periods, datapoints_to_alarm, treat_missing_data, actions_enabled, alarm_actions, ok_actions, insufficient_data_actions."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : contains(["missing", "ignore", "breaching", "notBreaching"], coalesce(alarm.treat_missing_data, "missing"))])
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+  }
+
+  validation {
+    condition     = alltrue([for alarm in values(var.alarms) : contains(["missing", "ignore", "breaching", "notBreaching"], coalesce(try(alarm.treat_missing_data, null), "missing"))])
     error_message = "alarms: treat_missing_data is missing, ignore, breaching or notBreaching."
   }
 
   validation {
-    condition     = alltrue(flatten([for alarm in values(var.alarms) : [for count in [alarm.evaluation_periods, alarm.datapoints_to_alarm] : coalesce(count, 1) >= 1 && floor(coalesce(count, 1)) == coalesce(count, 1)]]))
+    condition     = alltrue(flatten([for alarm in values(var.alarms) : [for count in [try(alarm.evaluation_periods, null), try(alarm.datapoints_to_alarm, null)] : coalesce(count, 1) >= 1 && floor(coalesce(count, 1)) == coalesce(count, 1)]]))
     error_message = "alarms: evaluation_periods and datapoints_to_alarm are whole numbers from 1."
   }
 
   validation {
-    condition     = alltrue([for arn in flatten([for alarm in values(var.alarms) : [for actions in [alarm.alarm_actions, alarm.ok_actions, alarm.insufficient_data_actions] : coalesce(actions, [])]]) : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
+    condition     = alltrue([for arn in flatten([for alarm in values(var.alarms) : [for actions in [try(alarm.alarm_actions, null), try(alarm.ok_actions, null), try(alarm.insufficient_data_actions, null)] : coalesce(actions, [])]]) : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
     error_message = "alarms: alarm_actions, ok_actions and insufficient_data_actions are ARNs, as in arn:aws:sns:us-east-1:123456789012:pager."
   }
 }

@@ -20,6 +20,8 @@ locals {
   })
 
   tags = merge({ Name = var.name }, var.tags)
+
+  volume = { delete_on_termination = true, encrypted = true, iops = null, kms_key_id = null, throughput = null, volume_size = null, volume_type = "gp3" }
 }
 
 resource "aws_launch_template" "this" {
@@ -64,7 +66,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "capacity_reservation_specification" {
-    for_each = var.capacity_reservation == null ? [] : [var.capacity_reservation]
+    for_each = var.capacity_reservation == null ? [] : [merge({ id = null, resource_group_arn = null }, var.capacity_reservation)]
 
     content {
       capacity_reservation_target {
@@ -94,7 +96,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "block_device_mappings" {
-    for_each = var.block_device_mappings
+    for_each = { for device, volume in var.block_device_mappings : device => merge(local.volume, volume) }
 
     content {
       device_name = block_device_mappings.key

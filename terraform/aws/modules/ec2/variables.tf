@@ -117,12 +117,13 @@ variable "placement_group" {
 
 variable "capacity_reservation" {
   description = "Reserved capacity, by the id of a reservation or the ARN of a resource group of them; is_block for a Capacity Block for ML. Whatever is open and fits unless set."
-  type = object({
-    id                 = optional(string)
-    resource_group_arn = optional(string)
-    is_block           = optional(bool, false)
-  })
-  default = null
+  type        = any
+  default     = null
+
+  validation {
+    condition     = var.capacity_reservation == null || (can(keys(var.capacity_reservation)) && length(setsubtract(try(keys(var.capacity_reservation), []), ["id", "resource_group_arn", "is_block"])) == 0)
+    error_message = "capacity_reservation: the keys are id, resource_group_arn, is_block."
+  }
 
   validation {
     condition     = var.capacity_reservation == null || (try(var.capacity_reservation.id, null) == null) != (try(var.capacity_reservation.resource_group_arn, null) == null)
@@ -168,17 +169,14 @@ variable "detailed_monitoring" {
 
 variable "block_device_mappings" {
   description = "Volumes, by device name: { \"/dev/xvda\" = { volume_size = 200 } }; the AMI's unless set."
-  type = map(object({
-    delete_on_termination = optional(bool, true)
-    encrypted             = optional(bool, true)
-    iops                  = optional(number)
-    kms_key_id            = optional(string)
-    throughput            = optional(number)
-    volume_size           = optional(number)
-    volume_type           = optional(string, "gp3")
-  }))
-  default  = {}
-  nullable = false
+  type        = any
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = can([for one in values(var.block_device_mappings) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.block_device_mappings) : keys(one)], [])), ["delete_on_termination", "encrypted", "iops", "kms_key_id", "throughput", "volume_size", "volume_type"])) == 0
+    error_message = "block_device_mappings: the keys of each are delete_on_termination, encrypted, iops, kms_key_id, throughput, volume_size, volume_type."
+  }
 
   validation {
     condition     = alltrue([for device in keys(var.block_device_mappings) : startswith(device, "/dev/")])

@@ -6,9 +6,12 @@ data "aws_caller_identity" "current" {}
 
 locals {
   account = data.aws_caller_identity.current.account_id
-  issuer  = try(regex("oidc-provider/(.+)$", var.irsa.oidc_provider_arn)[0], "")
+  issuer  = try(regex("oidc-provider/(.+)$", local.irsa.oidc_provider_arn)[0], "")
 
   s3 = "arn:${data.aws_partition.current.partition}:s3:::"
+
+  irsa = merge({ oidc_provider_arn = null, service_accounts = ["chipwatch:chipwatch"] }, var.irsa)
+  pods = { for name, pod in var.pod_identity_associations : name => merge({ namespace = "chipwatch", service_account = "chipwatch" }, pod) }
 
   # Each a bucket and a prefix.
   wheelhouses = [for wheels in var.wheelhouses : regex("^s3://([^/]+)/(.+?)/?$", wheels)]
@@ -144,9 +147,9 @@ data "aws_iam_policy_document" "pod_identity_trust" {
     # The tags that EKS gives a pod's session say who it is.
     dynamic "condition" {
       for_each = length(var.pod_identity_associations) == 0 ? {} : {
-        eks-cluster-name           = sort(distinct([for pod in var.pod_identity_associations : pod.cluster_name]))
-        kubernetes-namespace       = sort(distinct([for pod in var.pod_identity_associations : pod.namespace]))
-        kubernetes-service-account = sort(distinct([for pod in var.pod_identity_associations : pod.service_account]))
+        eks-cluster-name           = sort(distinct([for pod in local.pods : pod.cluster_name]))
+        kubernetes-namespace       = sort(distinct([for pod in local.pods : pod.namespace]))
+        kubernetes-service-account = sort(distinct([for pod in local.pods : pod.service_account]))
       }
 
       content {
@@ -165,7 +168,7 @@ data "aws_iam_policy_document" "irsa_trust" {
 
     principals {
       type        = "Federated"
-      identifiers = [coalesce(var.irsa.oidc_provider_arn, "none")]
+      identifiers = [coalesce(local.irsa.oidc_provider_arn, "none")]
     }
 
     condition {
@@ -177,7 +180,7 @@ data "aws_iam_policy_document" "irsa_trust" {
     condition {
       test     = "StringEquals"
       variable = "${local.issuer}:sub"
-      values   = [for account in var.irsa.service_accounts : "system:serviceaccount:${account}"]
+      values   = [for account in local.irsa.service_accounts : "system:serviceaccount:${account}"]
     }
   }
 }
@@ -197,7 +200,7 @@ resource "aws_iam_role" "this" {
 
   lifecycle {
     precondition {
-      condition     = each.key != "irsa" || (var.irsa.oidc_provider_arn != null && length(var.irsa.service_accounts) > 0)
+      condition     = each.key != "irsa" || (local.irsa.oidc_provider_arn != null && length(local.irsa.service_accounts) > 0)
       error_message = "irsa: create_irsa needs irsa.oidc_provider_arn and at least one of irsa.service_accounts (\"namespace:name\")."
     }
 
@@ -242,7 +245,7 @@ resource "aws_iam_instance_profile" "this" {
 }
 
 resource "aws_eks_pod_identity_association" "this" {
-  for_each = contains(keys(local.roles), "pod-identity") ? var.pod_identity_associations : {}
+  for_each = contains(keys(local.roles), "pod-identity") ? local.pods : {}
 
   region          = var.region
   cluster_name    = each.value.cluster_name

@@ -148,41 +148,44 @@ variable "ec2_policy_arns" {
 
 variable "pod_identity_associations" {
   description = "Service accounts that get the role by Pod Identity, by names of your own."
-  type = map(object({
-    cluster_name    = string
-    namespace       = optional(string, "chipwatch")
-    service_account = optional(string, "chipwatch")
-  }))
-  default  = {}
-  nullable = false
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = alltrue([for pod in values(var.pod_identity_associations) : can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", pod.cluster_name))])
+    condition     = can([for one in values(var.pod_identity_associations) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.pod_identity_associations) : keys(one)], [])), ["cluster_name", "namespace", "service_account"])) == 0 && alltrue([for one in try(values(var.pod_identity_associations), []) : length(setsubtract(["cluster_name"], try(keys(one), []))) == 0])
+    error_message = "pod_identity_associations: the keys of each are cluster_name, namespace, service_account; cluster_name is required."
+  }
+
+  validation {
+    condition     = alltrue([for pod in values(var.pod_identity_associations) : can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", try(pod.cluster_name, "")))])
     error_message = "pod_identity_associations: cluster_name is the name of an EKS cluster: 1 to 100 letters, digits, - and _."
   }
 
   validation {
-    condition     = alltrue(flatten([for pod in values(var.pod_identity_associations) : [for name in [pod.namespace, pod.service_account] : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", name))]]))
+    condition     = alltrue(flatten([for pod in values(var.pod_identity_associations) : [for name in [try(pod.namespace, "chipwatch"), try(pod.service_account, "chipwatch")] : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", name))]]))
     error_message = "pod_identity_associations: namespace and service_account are names of Kubernetes: small letters, digits, - and dots."
   }
 }
 
 variable "irsa" {
   description = "The cluster's OpenID Connect provider, and the service accounts (\"namespace:name\") that get the role."
-  type = object({
-    oidc_provider_arn = optional(string)
-    service_accounts  = optional(list(string), ["chipwatch:chipwatch"])
-  })
-  default  = {}
-  nullable = false
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = var.irsa.oidc_provider_arn == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:oidc-provider/.+$", var.irsa.oidc_provider_arn))
+    condition     = var.irsa == null || (can(keys(var.irsa)) && length(setsubtract(try(keys(var.irsa), []), ["oidc_provider_arn", "service_accounts"])) == 0)
+    error_message = "irsa: the keys are oidc_provider_arn, service_accounts."
+  }
+
+  validation {
+    condition     = try(var.irsa.oidc_provider_arn, null) == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:oidc-provider/.+$", var.irsa.oidc_provider_arn))
     error_message = "irsa: oidc_provider_arn is an ARN, as in arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/EXAMPLE."
   }
 
   validation {
-    condition     = alltrue([for account in var.irsa.service_accounts : can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", account))])
+    condition     = alltrue([for account in try(var.irsa.service_accounts, []) : can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", account))])
     error_message = "irsa: service_accounts are \"namespace:name\", without wildcards."
   }
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.commands.verdict.callers import DEGRADED, NOT_FIT
-from agent.commands.verdict.recent import Recent
+from agent.commands.verdict.history import History
 from agent.commands.verdict.rules import reasons
 from agent.datapoint import Level
 from agent.pipeline.window import Window
@@ -130,7 +130,7 @@ def test_failing_events_are_one_problem(driver, watch):
 )  # fmt: skip
 def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(driver, watch, xid, action, severity):
     fake = driver("h100", 2)
-    watched, recent = watch(Level.BASIC), Recent([], born=START)
+    watched, recent = watch(Level.BASIC), History([], born=START)
     watched.read()
     recent.take(watched.points, watched.at)
     fake.machine["events"] = f"1:{xid}"

@@ -87,7 +87,7 @@ def test_region_namespace_and_dimensions_may_be_a_templates_variables(document):
     assert {w["properties"]["region"] for w in board["widgets"] if w["type"] == "metric"} == {"${region}"}
     alarms = document("cloudwatch", flags, families=("nvidia",), dims_as="${dims}", prefix="${prefix}", alarms=True)
     assert {alarm["AlarmName"].split("-")[0] for alarm in alarms} == {"${prefix}"}
-    assert '"gpu", ${dims}) GROUP BY "gpu", ${dims} ORDER BY' in " ".join(expression(alarm) for alarm in alarms)
+    assert '"gpu", ${dims}) GROUP BY ${dims} ORDER BY' in " ".join(expression(alarm) for alarm in alarms)
     filled = json.dumps(board).replace("${dims}", r"\"instance_id\",\"team\"").replace("${namespace}", "Ours")
     assert {found[0] for found in check_cloudwatch(json.loads(filled))} == {"Ours"}
     assert all({"instance_id", "team"} <= set(found[2]) for found in check_cloudwatch(json.loads(filled)))
@@ -147,11 +147,11 @@ def test_rules_are_about_metrics_that_there_are():
     assert tuple(sorted(rule.key for rule in RULES)) == KEYS
 
 
-def test_each_series_of_a_fleet_has_a_state_of_its_own(alarms):
+def test_each_host_of_a_fleet_has_a_state_of_its_own_whatever_it_has_of_devices(alarms):
     found = alarms({"common_dims": ["instance_id", "instance_type"]}, ("host", "gpu"))
     assert query(expression(found["gpu-idle"])) == (
         "Chipwatch", "gpu.utilization", ("gpu", "instance_id", "instance_type"), "AVG",
-        ("gpu", "instance_id", "instance_type"), set(),
+        ("instance_id", "instance_type"), set(),
     )  # fmt: skip
     assert found["gpu-idle"]["Threshold"] == 5
     assert found["gpu-idle"]["ComparisonOperator"] == "LessThanThreshold"
@@ -244,9 +244,29 @@ def test_what_is_harmless_does_not_alarm(alarms):
     assert query(expression(found["neuron-ecc-uncorrected"]))[5] == {("corrected", "yes")}
 
 
-def test_held_back_is_measured_in_seconds_of_a_period(alarms):
+def test_held_back_is_measured_in_seconds_of_a_window_by_the_device_that_was_held_back_most(alarms):
     alarm = alarms()["gpu-throttled"]
-    assert (alarm["Metrics"][0]["Period"], alarm["Threshold"]) == (300, 60.0)
+    assert (query(expression(alarm))[3], alarm["Metrics"][0]["Period"], alarm["Threshold"]) == ("MAX", 300, 12.0)
+
+
+@pytest.mark.parametrize("hosts", [10, 100, 500])
+def test_an_alarm_returns_one_series_a_host_so_that_500_hosts_fit(alarms, hosts):
+    found = alarms({"common_dims": ["instance_id"], "level": "basic"}, ("host", "gpu"), hosts=hosts)
+    assert {query(expression(alarm))[4] for alarm in found.values()} == {("instance_id",), ()}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices", "said"),
+    [
+        (501, 8, "--hosts 501: an alarm watches 500 hosts at most"),
+        (10_000, 8, "--hosts 10000: an alarm watches 500 hosts at most"),
+        (500, 32, "would look at 16,000 metrics of the 10,000 that an alarm may"),
+    ],
+)
+def test_a_fleet_that_an_alarm_would_see_in_part_is_refused_with_the_count(alarms, hosts, devices, said):
+    flags = {"common_dims": ["instance_id"]}
+    with pytest.raises(ConfigError, match=said):
+        alarms(flags, ("host", "gpu"), hosts=hosts, devices=devices)
 
 
 def test_thresholds_and_times_are_parameters(alarms):

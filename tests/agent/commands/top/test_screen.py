@@ -286,3 +286,35 @@ def test_a_bug_is_told_after_the_terminal_is_restored(sit, plugins_folder):
     assert seat.end() == 1
     assert b"bug: the program ends" in seat.sent[seat.sent.index(LEFT) :]
     assert termios.tcgetattr(seat.file) == seat.before
+
+
+def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_screen(sit, plugins_folder):
+    plugins_folder.add("odd", ODD, collectors=[("odd", "Odd")])
+    seat = sit("--collector", "odd", env={"PYTHONPATH": plugins_folder.folder})
+    seat.shows("a thread has ended by a bug", "TypeError")
+    seat.press("q")
+    assert seat.end() == 0
+    assert b"Traceback" in seat.sent.partition(LEFT)[2]
+
+
+ODD = """
+from dataclasses import dataclass
+from agent.collector import Collector, DeviceProcess
+from agent.datapoint import Dimensions
+
+class Odd(Collector):
+    metrics = ()
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    def __init__(self, config):
+        pass
+
+    def processes(self):
+        return [DeviceProcess(Dimensions(gpu="0"), "no number")]
+
+    def collect(self, at):
+        return ()
+"""

@@ -9,8 +9,8 @@ import pytest
 
 from agent.commands.verdict import command, expect, report, rules
 from agent.commands.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
+from agent.commands.verdict.history import MAX_SERIES, STALE, WATCHED, History
 from agent.commands.verdict.instances import INSTANCES
-from agent.commands.verdict.recent import MAX_SERIES, STALE, WATCHED, Recent
 from agent.commands.verdict.rules import RULES, Seen
 from agent.config import plugins
 from agent.datapoint import Dimensions, Kind, Level, counter, gauge
@@ -68,7 +68,7 @@ def test_every_kind_that_is_no_applications_own_has_a_rule():
 
 
 def recent():
-    return Recent([], born=AT)
+    return History([], born=AT)
 
 
 def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():

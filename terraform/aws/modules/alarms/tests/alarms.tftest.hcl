@@ -43,8 +43,8 @@ run "by_runtime" {
   }
 
   assert {
-    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["neuron-core-busy"].metric_query)[0].expression, "GROUP BY \"neuron_core\", \"neuron_device\", \"neuron_runtime_tag\", \"instance_id\" ORDER BY")
-    error_message = "Each runtime has a state of its own."
+    condition     = strcontains(tolist(aws_cloudwatch_metric_alarm.this["neuron-core-busy"].metric_query)[0].expression, "GROUP BY \"instance_id\" ORDER BY")
+    error_message = "Each machine has a state of its own."
   }
 
   assert {
@@ -181,4 +181,14 @@ run "refuses_to_look_back_more_than_three_hours" {
   }
 
   expect_failures = [aws_cloudwatch_metric_alarm.this["gpu-idle"]]
+}
+
+run "refuses_unknown_keys" {
+  command = plan
+
+  variables {
+    alarms = { gpu-idle = { treshold = 10 } }
+  }
+
+  expect_failures = [var.alarms]
 }

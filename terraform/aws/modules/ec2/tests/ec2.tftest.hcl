@@ -235,3 +235,14 @@ run "refuses_tags_with_which_nothing_is_launched" {
 
   expect_failures = [aws_launch_template.this]
 }
+
+run "refuses_unknown_keys" {
+  command = plan
+
+  variables {
+    capacity_reservation  = { id = "cr-0123456789abcdef0", block = true }
+    block_device_mappings = { "/dev/xvda" = { size = 200 } }
+  }
+
+  expect_failures = [var.capacity_reservation, var.block_device_mappings]
+}

@@ -151,3 +151,14 @@ run "refuses_a_role_for_any_cluster" {
 
   expect_failures = [aws_iam_role.this]
 }
+
+run "refuses_unknown_keys" {
+  command = plan
+
+  variables {
+    pod_identity_associations = { daemon = { cluster_name = "train", name_space = "chipwatch" } }
+    irsa                      = { oidc_provider = "arn:aws:iam::123456789012:oidc-provider/oidc" }
+  }
+
+  expect_failures = [var.pod_identity_associations, var.irsa]
+}

@@ -23,7 +23,7 @@ MAX_RISES: Final = 120
 WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for metrics, _ in COUNTS.values())))
 
 
-class Recent:
+class History:
     """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
 
     def __init__(self, samplers: Sequence[Sampler], born: int) -> None:
