@@ -79,7 +79,7 @@ def judge(
             unknown.append(report.Unknown("kernel log", of["error"], decides=False))
         elif of["error"] and of["state"] == "ok":
             unknown.append(report.Unknown(name, of["error"], decides=False))
-    if not series and not any(of["state"] == "ok" for of in collectors.values()):
+    if not series and not any(of["state"] in ("ok", "failing") for of in collectors.values()):
         unknown.append(report.Unknown("machine", "nothing was read yet", decides=True))
     logged = [rules.KERNEL] if collectors.get("kernel", {}).get("state") == "ok" else []
     return report.Verdict(wrong, [*rules.fine(series, wrong, logged)], unknown, source)

@@ -260,7 +260,8 @@ def test_an_answer_of_another_version_is_no_verdict_of_not_fit(machine, until):
     from agent.status.socket import serve
 
     machine.spool.mkdir()
-    for body in ({"series": [["x"]], "collectors": {}}, {"series": 5, "collectors": []}, {}):
+    fine = {"a": {"state": "ok", "error": None, "metrics": []}}
+    for body in ({"series": [["x"]], "collectors": fine}, {"series": 5, "collectors": [1]}, {}):
         server = serve(machine.spool, {"verdict": lambda body=body: body})
         done = machine.ask("--for", "slurm")
         server.close()
