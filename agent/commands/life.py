@@ -46,7 +46,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
-        history = History(pipeline.samplers, time.time_ns())  # compared with the points' time
+        history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
         pipeline.listeners.append(history.take)
         answers: dict[str, Callable[[], dict[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),

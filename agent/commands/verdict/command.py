@@ -144,6 +144,8 @@ def _read_in_child(collectors: Mapping[str, Collector], timeout: float) -> Mappi
     child = os.fork()
     if not child:
         try:
+            for standard in range(3):  # whoever reads our output would wait until this process, too, has closed it
+                os.dup2(os.open(os.devnull, os.O_RDWR), standard)
             body = json.dumps(read(collectors, _left(READ_SHARE * timeout))).encode()
             while body:
                 body = body[os.write(sender, body) :]

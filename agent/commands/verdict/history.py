@@ -16,7 +16,7 @@ from agent.pipeline.window import Window
 MINUTE: Final = 60 * 10**9
 HOUR: Final = 60 * MINUTE
 STALE: Final = 120 * 10**9
-"""Age (ns) from which on a series says nothing of now: collectors read at least every 15 s."""
+"""Least age (ns) from which on a series says nothing of now: collectors read at least every 15 s."""
 MAX_SERIES: Final = 5000
 MAX_RISES: Final = 120
 """Rises of a series that are kept; those of one minute are one."""
@@ -26,14 +26,16 @@ WATCHED: Final = frozenset({rule.metric for rule in RULES}.union(*(metrics for m
 class History:
     """The series that verdicts are made of; `take` is called on the clock's thread, `answer` on another one."""
 
-    def __init__(self, samplers: Sequence[Sampler], born: int) -> None:
-        """Watch from `born` on (ns since the epoch)."""
-        self._samplers, self._window = samplers, Window(0, born=born)
+    def __init__(self, samplers: Sequence[Sampler], born: int, interval: float = 0.0) -> None:
+        """Watch from `born` on (ns since the epoch), with a tick every `interval` seconds."""
+        self._samplers, self._window, self._last = samplers, Window(0, born=born), born
+        self._stale = max(STALE, int(3e9 * interval))
         self._points: dict[tuple[str, Dimensions], Datapoint] = {}
         self._rises: dict[tuple[str, Dimensions], deque[tuple[int, float]]] = {}
 
     def take(self, points: Iterable[Datapoint], at: int) -> None:
         """Remember the points of a tick."""
+        self._last = at
         for point in self._window.add(points, at, lambda metric: metric.name in WATCHED):
             key = point.metric.name, point.dims
             if key not in self._points and len(self._points) >= MAX_SERIES:
@@ -52,7 +54,7 @@ class History:
             shown.update({(name, dims): why for dims, why in sampler.collector.evidence().items() for name in names})
         found = []
         for key, point in self._points.copy().items():
-            if now - point.at >= STALE:
+            if now - point.at >= self._stale:
                 continue
             rises = [(at, rise) for at, rise in self._rises.get(key, deque()).copy() if now - at < HOUR]
             last, text = shown.get(key, (None, ""))
@@ -63,13 +65,16 @@ class History:
 
     def answer(self, *, watched: bool = True) -> dict[str, Any]:
         """Return the series and the state of the collectors that yield them."""
+        now = time.time_ns()  # compared with the points' time
+        stopped = {"state": "failing", "error": "the agent has read nothing for minutes"}
+        stopped = stopped if now - self._last >= self._stale else {}
         return {
             "collectors": {
-                sampler.name: {**_state(sampler), "metrics": names}
+                sampler.name: {**_state(sampler), **stopped, "metrics": names}
                 for sampler in self._samplers
                 if (names := sorted({metric.name for metric in sampler.collector.metrics} & WATCHED))
             },
-            "series": self.series(time.time_ns(), watched=watched),  # compared with the points' time
+            "series": self.series(now, watched=watched),
         }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import queue
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from agent.commands.verdict.instances import INSTANCES
 from agent.commands.verdict.rules import RULES, Seen
 from agent.config import plugins
 from agent.datapoint import Dimensions, Kind, Level, counter, gauge
+from agent.pipeline.sampler import Sampler
 
 S = 10**9
 AT = 1_800_000_000 * S
@@ -107,6 +110,22 @@ def test_a_series_that_ends_says_nothing_of_now_and_their_number_is_limited():
     watch.take([STATE.point(AT, 0, Dimensions(gpu=str(n))) for n in range(MAX_SERIES + 5)], AT)
     assert len(watch.series(AT)) == MAX_SERIES
     assert watch.series(AT + STALE) == []
+
+
+def test_an_agent_that_has_stopped_to_read_knows_nothing():
+    class Nvidia:
+        metrics = (STATE,)
+        evidence = dict
+
+    sampler = Sampler("nvidia", Nvidia(), Level.BASIC, queue.SimpleQueue())
+    sampler.ok = True
+    watch, now = History([sampler], born=0), time.time_ns()
+    watch.take([STATE.point(now, 1, Dimensions(gpu="0"))], now)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "ok"
+    watch.take([], now - STALE)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "failing"
+    slow = History([sampler], born=now - STALE, interval=300)
+    assert slow.answer()["collectors"]["nvidia"]["state"] == "ok"
 
 
 def test_what_no_rule_asks_for_is_not_remembered():

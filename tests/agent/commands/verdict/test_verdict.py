@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -222,6 +223,39 @@ def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machin
     done = machine.ask("--for", "nagios", timeout="2s")
     assert (done.returncode, done.stdout.partition(":")[0]) == (3, "UNKNOWN")
     assert machine.seconds < 2 * max(1, os.getloadavg()[0])
+
+
+def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder):
+    """A process that a driver holds does not end by a signal; here it is one that the reader has started."""
+    pid = machine.folder / "pid"
+    plugins_folder.add(
+        "holds", f"""
+        import os, time
+        from dataclasses import dataclass
+        from chipwatch import Collector, gauge
+        class Holds(Collector):
+            metrics = (gauge("gpu.state", "1", "Works.", dims=("gpu",)),)
+            @dataclass(frozen=True)
+            class Config: pass
+            def __init__(self, config): pass
+            def open(self):
+                child = os.fork()
+                if not child:
+                    time.sleep(120)
+                    os._exit(0)
+                open({str(pid)!r}, "w").write(str(child))
+                time.sleep(120)
+            def collect(self, at): return ()
+        """, collectors=[("holds", "Holds")],
+    )  # fmt: skip
+    done = None
+    try:
+        done = machine.ask("--for", "nagios", timeout="8s", PYTHONPATH=str(plugins_folder.folder))
+    finally:
+        assert pid.exists(), done
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert done.returncode == 3
+    assert machine.seconds < 60
 
 
 def test_the_running_agent_is_asked_first_and_knows_the_last_hour(machine, until):
