@@ -187,6 +187,8 @@ class Advisor(Protocol):
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str = "cost until their hour ends"
     """What happens to series that have ended."""
+    board: str = ""
+    """The program that draws its dashboards, if it is not the sink's service; `--cloud` takes it, too."""
     max_lines: int = 0
     """Limit of lines of a graph; 0: this sink has no dashboards and no alarms."""
     by_name: bool = False

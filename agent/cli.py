@@ -129,7 +129,7 @@ def _health(given: argparse.Namespace) -> int:
 def _status(given: argparse.Namespace) -> int:
     from agent.commands import health, status  # noqa: PLC0415
 
-    answer = health.status(given)
+    answer = health.question(given, "status")
     return _print(status.as_json(answer) if hasattr(given, "json") else status.as_text(answer))
 
 
@@ -140,6 +140,13 @@ def _verdict(given: argparse.Namespace) -> int:
     text, code = command.run(given)
     _print(text)
     return code
+
+
+def _jobs(given: argparse.Namespace) -> int:
+    from agent.commands import health, jobs, status  # noqa: PLC0415
+
+    answer = health.question(given, "jobs")
+    return _print(status.as_json(answer) if hasattr(given, "json") else jobs.as_text(answer))
 
 
 def _list(given: argparse.Namespace) -> int:
@@ -168,6 +175,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "health": _health,
     "status": _status,
     "verdict": _verdict,
+    "jobs": _jobs,
     "list": _list,
     "sample-config": _sample_config,
     "completion": _completion,

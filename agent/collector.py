@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,38 @@ class DeviceProcess(NamedTuple):
     """Bytes of the device's memory; None if the driver does not tell."""
     utilization: float | None = None
     """Share of the device's time since the last call, in percent; None if the driver does not tell."""
+
+
+class DeviceActivity(NamedTuple):
+    """What a device, or a part of one that runs processes, did since its last reading; for processors only."""
+
+    dims: Dimensions
+    """Those of the device's points."""
+    active: float | None = None
+    """Share (0 to 1) of the time in which the device worked; None if that is not known."""
+    basis: str = "point"
+    """How `active` was measured: `samples` or `counter` over all the time, `point` at the end of it."""
+    idle: float | None = None
+    """Seconds since the device last worked, None if it did not since the last reading, or if that is not known."""
+    throttled: float = 0.0
+    """Share (0 to 1) of the time in which heat, a power brake or other hardware slowed the device down."""
+    energy: float | None = None
+    """Joules used since the last reading; None if the device does not tell."""
+    slices: float = 1.0
+    """Share (0 to 1) of the device's compute that this part has."""
+    lost: bool = False
+    """The driver reports that the device is lost."""
+
+
+class DeviceFacts(NamedTuple):
+    """What a collector of accelerators found beside its points, in one reading."""
+
+    moment: int
+    """When it was read (monotonic ns)."""
+    processes: Sequence[DeviceProcess] | None
+    """None if the driver lists no processes."""
+    names: Mapping[str, Dimensions]
+    activity: Sequence[DeviceActivity]
 
 
 class Collector(Protocol):
@@ -40,6 +72,9 @@ class Collector(Protocol):
 
     dynamic: bool = False
     """Besides `metrics` it yields what it finds elsewhere, under names that are not ours."""
+
+    follows: bool = False
+    """It reads about the processes that other collectors list: `follow` is called before each `collect`."""
 
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
@@ -72,12 +107,28 @@ class Collector(Protocol):
         return {}
 
     def processes(self) -> Iterable[DeviceProcess] | None:
-        """Return the processes of all devices, None if the driver lists none; asked by `agent top` after `models`."""
+        """Return the processes of all devices, None if the driver lists none; asked after `collect` if needed."""
         return None
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
         """Return when a counter rose last (ns since the epoch) and what shows why, by its dimensions; for verdicts."""
         return {}
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each device by the names that schedulers use: index, UUID, PCI address."""
+        return {}
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Return what each device did since the last call; asked after `collect` if a processor needs it."""
+        return ()
+
+    def facts(self) -> Iterable[object]:
+        """Return what else processors need and no sink is to see; asked after `collect` if a processor needs it."""
+        return ()
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Take the pids that other collectors listed in this tick; called on the clock's thread if `follows`."""
+        del pids
 
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""

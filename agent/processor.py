@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from agent.datapoint import Datapoint, Metric
 
@@ -24,6 +24,28 @@ class Processor(Protocol):
     metrics: Sequence[Metric] = ()
     """All that `derive` may return: part of the catalogue."""
 
+    needs_facts: bool = False
+    """Whether collectors are asked for facts: processes, activity and whatever else is no datapoint."""
+
+    facts: Sequence[object] = ()
+    """The facts of this tick, if `needs_facts`; set before `derive`."""
+
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Return datapoints stamped `at` (ns since the epoch); may keep state from one tick to the next."""
         ...
+
+    def saved(self) -> bytes | None:
+        """Return what a restart of the agent is not to lose; kept on disk each minute if `needs_facts`."""
+        return None
+
+    def restore(self, saved: bytes) -> None:
+        """Take what an earlier process saved; raise ValueError if it cannot be read."""
+        del saved
+
+    def answer(self) -> Mapping[str, Any]:
+        """Return what `agent NAME` shows of a running agent, as JSON; called on the status socket's thread."""
+        return {}
+
+    def describe(self) -> str:
+        """Say in a few words what was derived; asked by `agent check` after two ticks."""
+        return ""

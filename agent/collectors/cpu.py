@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Level, gauge
+from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.errors import Unavailable
+from agent.host.counters import counting_since
 from agent.host.procfs import FileSource, PsutilSource, open_kept
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
 IDLE: Final = MODES.index("idle")
 IOWAIT: Final = MODES.index("iowait")
+HZ: Final = 100
+"""Clock ticks in a second, as the kernel tells programs: USER_HZ of every architecture that is supported."""
 MIN_TICKS: Final = 5
 """Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
 
@@ -31,6 +34,10 @@ MODE: Final = gauge(
 LOAD: Final = gauge(
     "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",)
 )
+CORE_TIME: Final = counter(
+    "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
+    ("cpu", "mode"),
+)  # fmt: skip
 WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
 
 Times = dict[str, list[int]]
@@ -91,6 +98,11 @@ def _core(name: str) -> Dimensions:
     return Dimensions(cpu=name.removeprefix("cpu"))
 
 
+@cache
+def _core_mode(name: str, mode: str) -> Dimensions:
+    return _core(name) | {"mode": mode}
+
+
 class CpuCollector(Collector):
     """
     Computes shares from the clock ticks that the CPUs spent between two readings.
@@ -100,17 +112,21 @@ class CpuCollector(Collector):
 
     @dataclass(frozen=True, slots=True)
     class Config:
-        """Where the host's /proc is."""
+        """Where the host's /proc is, and whether the times of each CPU are sent."""
 
         proc: Path = Path("/proc")
+        core_times: bool = False
+        """Send the seconds of each CPU by mode, eight series for a CPU: what node_exporter's dashboards draw."""
 
-    metrics = (UTILIZATION, CORE, MODE, LOAD)
+    metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._source: _Proc | _Psutil | None = None
         self._modes: list[tuple[int, Dimensions]] = []
         self._last: Times = {}
+        self._start_time: int | None = None
+        self._ticks: dict[Dimensions, int] = {}
 
     def open(self) -> None:
         """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
@@ -119,13 +135,17 @@ class CpuCollector(Collector):
             self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
         except (OSError, LookupError) as error:
             raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
+        self._start_time, self._ticks = counting_since(self._config.proc), {}
         self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
         self._last = self._source.times(cores=self.level >= Level.ALL)
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Yield shares of the time since the last reading, and the load average."""
         assert self._source is not None
-        for name, spent, total in self._spent(self._source.times(cores=self.level >= Level.ALL)):
+        times = self._source.times(cores=self.level >= Level.ALL)
+        if self._config.core_times:
+            yield from self._core_times(times, at)
+        for name, spent, total in self._spent(times):
             busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
             if name != "cpu":
                 yield CORE.point(at, busy, _core(name))
@@ -148,6 +168,15 @@ class CpuCollector(Collector):
         if self._source:
             self._source.close()
             self._source = None
+
+    def _core_times(self, times: Times, at: int) -> Iterator[Datapoint]:
+        assert self._source is not None
+        for name, ticks in times.items():
+            for mode in self._source.modes if name != "cpu" else ():
+                dims = _core_mode(name, mode)
+                # iowait is an estimate and sometimes decreases: proc(5)
+                self._ticks[dims] = most = max(ticks[MODES.index(mode)], self._ticks.get(dims, 0))
+                yield CORE_TIME.point(at, most / HZ, dims, start_time=self._start_time)
 
     def _spent(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
         """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""

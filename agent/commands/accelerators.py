@@ -12,16 +12,17 @@ from typing import Final
 from agent.commands import amounts
 from agent.commands.figures import FAMILIES, FIGURES
 from agent.datapoint import Datapoint, Dimensions
-from agent.logs.text import one_line
+from agent.logs.text import duration, one_line
 
 PART: Final = "mig"
 """Dimension that numbers the parts of one accelerator."""
 UTILIZATION, MEMORY, POWER = "utilization", "used", "power"
-ENERGY, THROTTLED, PROCESS = "energy", "throttled", "process"
+ENERGY, THROTTLED, PROCESS, IDLE = "energy", "throttled", "process", "idle"
 ROLES: Final[Mapping[str, str]] = {
     **{metric: figure for figure in (UTILIZATION, MEMORY, POWER) for metric in FIGURES[figure]},
     "gpu.energy": ENERGY,
     "gpu.throttled": THROTTLED,
+    "gpu.idle.time": IDLE,
     "gpu.process.memory.used": PROCESS,
     "gpu.process.utilization": PROCESS,
 }
@@ -46,6 +47,8 @@ class Device:
         """Largest reading in bytes."""
         self.throttled: Counter[str] = Counter()
         """Milliseconds by reason; reasons may overlap."""
+        self.idle: Counter[str] = Counter()
+        """Milliseconds without a kernel, by cause."""
         self.joules: float | None = None
         """Energy by the device's counter and, since its last reading or without one, by the readings of power."""
         self._counted = 0.0
@@ -68,9 +71,9 @@ class Device:
             if point.increase is not None:
                 self._counted += point.increase
                 self.joules = self._counted
-        for point in points.get(THROTTLED, ()):
-            if point.increase is not None:
-                self.throttled[point.dims.get("reason", "")] += round(1000 * point.increase)
+        for role, times, key in ((THROTTLED, self.throttled, "reason"), (IDLE, self.idle, "cause")):
+            for point in points.get(role, ()):
+                times[point.dims.get(key, "")] += round(1000 * (point.increase or 0))
         self.is_used |= PROCESS in points
 
     @property
@@ -93,6 +96,12 @@ def _throttled(device: Device) -> str | None:
     return None
 
 
+def _idle(device: Device) -> str | None:
+    """Return the time by cause, the longest first; causes of less than a second are left out."""
+    causes = [f"{cause} {amounts.clock(ms / 1000)}" for cause, ms in device.idle.most_common() if ms >= 1000]
+    return ", ".join(causes) or None
+
+
 def _unless_none(text: Callable[[float], str], value: float | None) -> str | None:
     return None if value is None else text(value)
 
@@ -103,6 +112,7 @@ COLUMNS: Final[Mapping[str, Callable[[Device], str | None]]] = {
     "memory peak": lambda device: _unless_none(amounts.binary, device.memory),
     "energy": lambda device: _unless_none(amounts.energy, device.joules),
     "throttled": _throttled,
+    "idle, by cause": _idle,
 }
 """The columns of the table; one that no device fills is left out."""
 
@@ -132,6 +142,16 @@ class Accelerators:
                 yield from _table(title, used or devices)
             if used and (others := len(devices) - len(used)):
                 yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
+
+    def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
+        """Yield what the devices that the command used, or all, cost in so many seconds, and what of it was idle."""
+        devices = [device for device in self._devices.values() if device.is_used] or [*self._devices.values()]
+        if devices:
+            total, idle = len(devices) * seconds, sum(device.idle.total() for device in devices) / 1000
+            yield (
+                f"cost      {len(devices)} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
+                f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
+            )
 
     def _device(self, dims: Dimensions) -> Device | None:
         if dims not in self._of_dims:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.commands.advisors import advisor_of
-from agent.commands.wanted import absent, check_places
+from agent.commands.wanted import absent, check_places, owner_of_watched
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
 from agent.config.load import asked_collectors
@@ -61,7 +61,9 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
         yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
     for derivation in derivations:
         yield _processor_line(derivation)
-    identity = Identity(config.common_dims, config.dims, sources(os.environ, config.sys), hints(config))
+    identity = Identity(
+        config.common_dims, config.dims, sources(os.environ, config.sys, owner_of_watched(config)), hints(config)
+    )
     identity_lines = [*_identity_lines(identity, config)]
     machine.update(identity.known() or {})
     for name, sink in sinks.items():
@@ -111,8 +113,13 @@ def _processor_line(derivation: Derivation) -> tuple[bool, str]:
     head = f"processor  {derivation.name:<12}"
     if not derivation.ok:
         return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+    try:
+        with plugins.blamed(plugins.PROCESSORS, derivation.name, "describe fails"):
+            found = f"{derivation.processor.describe()}" if derivation.needs_facts else ""
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
     trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
-    return True, f"{head} ok       {derivation.yielded} series{trouble}"
+    return True, f"{head} ok       {derivation.yielded} series{f': {found}' if found else ''}{trouble}"
 
 
 def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[tuple[bool, str]]:

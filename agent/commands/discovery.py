@@ -14,7 +14,7 @@ from agent.config.convert import nearest
 from agent.config.instances import build_collectors, build_plugin, build_processors
 from agent.config.load import chosen
 from agent.config.options import Config
-from agent.datapoint import Datapoint, Dimensions, Level, Metric
+from agent.datapoint import DEVICES, Datapoint, Dimensions, Level, Metric
 from agent.errors import ConfigError
 from agent.pipeline.build import build_sources
 from agent.pipeline.clock import FIRST_READING, Pipeline
@@ -92,6 +92,10 @@ def assumed(config: Config, devices: int, names: Sequence[str] | None = None) ->
     metrics = {name: list(build_plugin(plugins.COLLECTORS, name, config).metrics) for name in names}
     if "process" not in names and config.pid is None:
         metrics = {name: [m for m in of if not m.name.startswith("gpu.process.")] for name, of in metrics.items()}
+    devices_of = {key for of in metrics.values() for metric in of for key in metric.dims if key in DEVICES}
+    for name, one in build_processors(config).items() if devices_of else ():
+        fitting = [metric for metric in one.metrics if devices_of.issuperset({*metric.dims}.intersection(DEVICES))]
+        metrics[name] = [*metrics.get(name, ()), *fitting]
     metrics["agent"] = list(AgentCollector.metrics)
     return {name: [point for metric in of for point in _stand_ins(metric, devices)] for name, of in metrics.items()}
 

@@ -52,11 +52,11 @@ def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tup
     return _ask_server(*address, ready=ready)
 
 
-def status(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the status of the running agent; raise NoAnswer, ConfigError."""
+def question(given: argparse.Namespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what the running agent answers; raise NoAnswer, ConfigError."""
     from agent.status.socket import ask  # noqa: PLC0415  # `health` goes without
 
-    return ask(_place(given, env)[0], "status")
+    return ask(_place(given, env)[0], word)
 
 
 def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any]:

@@ -6,11 +6,12 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.commands.kept_state import KeptState
 from agent.commands.status import snapshot
 from agent.commands.verdict.history import History
 from agent.config.options import Config
@@ -48,11 +49,15 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         open_now.callback(logging.getLogger().removeHandler, recent)
         history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
         pipeline.listeners.append(history.take)
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
+        answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
+            **{one.name: one.processor.answer for one in pipeline.derivations if one.needs_facts},
             "verdict": history.answer,
         }
+        state = KeptState(folder, pipeline.derivations)
+        open_now.callback(state.save)
+        pipeline.after_tick.append(state.look)
         if served := socket.serve(folder, answers, level):
             open_now.callback(served.close)
         return True

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "health": "check the running agent: exits with 0 (healthy) or 1",
     "status": "print what the running agent collects and delivers",
     "verdict": "print whether this machine is fit for work, why not, and what to do",
+    "jobs": "print which job holds which accelerator, and what it did with it, by the running agent",
     "list": "print the metrics of all collectors",
     "sample-config": "print a configuration file with every option",
     "completion": "print a script with which a shell completes commands and options",
@@ -97,7 +98,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
          {"choices": ("text", "json", "emf")}),
     ),
     "dashboard": (
-        ("--cloud", "SINK", "name of the sink whose dashboard is printed", {"required": True}),
+        ("--cloud", "SINK", "sink whose dashboard is printed; grafana: what is scraped", {"required": True}),
         ("--alarms", "", "print the alarms instead"),
         *MACHINES,
         ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),
@@ -143,6 +144,7 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--sys", "DIR", "where the host's /sys is mounted"),
         ("--root", "DIR", "where the host's / is mounted"),
     ),
+    "jobs": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
     "list": (
         ("word", "WORD", "only metrics and collectors whose name has this word, or of this family", {"nargs": "?"}),
         ("--here", "", "only metrics that this machine has now"),

@@ -17,7 +17,7 @@ from agent.commands.announcements import Announcements
 from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
 from agent.commands.summary import Summary
-from agent.commands.wanted import Wanted, check_places
+from agent.commands.wanted import Wanted, check_places, owner_of_watched
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.instances import build_sinks, hints
 from agent.config.options import Config
@@ -92,7 +92,7 @@ def run(
         _check_once(config)
     if command:
         _check_command(config)  # first of all, so that a wrong option does not cost a training run
-    current = _Run(config, identify(config, SETTLE if once else 0.0))
+    current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)))
     current.serve_health()  # nor a port that is taken
     if command:
         return _run_command(current, command, once=once, duration=duration, tell=tell)
@@ -253,9 +253,13 @@ def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
     return not ends or (all(end.clean for end in ends) and common.known() is not None)
 
 
-def identify(config: Config, acknowledge: float) -> Identity:
-    """Return who this machine is, or will be; wait up to `acknowledge` seconds for all of it. Raise UnknownIdentity."""
-    among = sources(os.environ, config.sys)
+def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Identity:
+    """
+    Return who this machine is, or will be; wait up to `acknowledge` seconds for all of it. Raise UnknownIdentity.
+
+    `wrapped`: a command will run in the cgroup of this process.
+    """
+    among = sources(os.environ, config.sys, owner_of_watched(config, wrapped=wrapped))
     among = (Records(), *among) if config.stdin else among
     found = Identity(config.common_dims, config.dims, among, hints(config))
     found.start()

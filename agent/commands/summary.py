@@ -39,10 +39,13 @@ class Summary:
         self._cpu_seconds = self._peak_cores = self._cpus = self._peak_rss = 0.0
         self._cpu_at: int | None = None
         self._processes = 0
+        self._price: float | None = None
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
         self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
+        answers = (one.processor.answer() for one in pipeline.derivations if one.needs_facts)
+        self._price = next((price for one in answers if (price := one.get("dollars_per_hour")) is not None), None)
         pipeline.listeners.append(self.take)
 
     def take(self, points: Sequence[Datapoint], at: int) -> None:
@@ -67,6 +70,8 @@ class Summary:
         yield f"chipwatch: {one_line(shown, LONGEST)} ended with {code}{_signal(code - 128)} after {ran}"
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)
+        if self._price is not None:
+            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
 

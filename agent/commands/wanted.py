@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Final
 from agent.config.load import asked_collectors, required_collectors
 from agent.config.options import Config
 from agent.errors import ConfigError
+from agent.host.owners import Owners
+from agent.owner import Owner
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.sampler import Sampler
 
@@ -32,6 +35,15 @@ def check_places(config: Config) -> None:
     if config.pid is not None and not _is_there(config.pid, config.proc):
         label = config.sources.get("pid", "pid")
         raise ConfigError(f"{label} {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")
+
+
+def owner_of_watched(config: Config, *, wrapped: bool = False) -> Owner | None:
+    """Return who owns the process `pid`, or this process if it runs a command; None if neither, or if it has ended."""
+    if sys.platform != "linux" or not (wrapped or config.pid):
+        return None
+    proc, pid = (Path("/proc"), os.getpid()) if wrapped or not config.pid else (config.proc, config.pid)
+    process = Owners(proc, config.root, config.root / "var/log").process(pid)
+    return process and process.owner
 
 
 def _is_there(pid: int, proc: Path) -> bool:

@@ -7,6 +7,7 @@ Files: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kerne
 from __future__ import annotations
 
 import contextlib
+import glob
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -57,7 +58,7 @@ class Cgroup(NamedTuple):
 
     def memory_limit(self) -> int | None:
         """Return the lowest memory limit up to the mount in bytes, or None."""
-        limits = map(_number, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
+        limits = map(number, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
         return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
 
     def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
@@ -73,15 +74,22 @@ def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
 
     Mount points below /sys are looked up below `sys`, others as they are.
     """
-    mounts = list(_mounts(proc, sys))
+    table = list(mounts(proc, sys))
     places = {}
     for line in text(proc / str(pid or "self") / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
-            if controller in CONTROLLERS and (chain := _chain_of(path, controller, mounts)):
+            if controller in CONTROLLERS and (chain := _chain_of(path, controller, table)):
                 places[controller] = Place(not controller, path, chain)
     return Cgroup(places)
+
+
+def at(proc: Path, sys: Path, path: str) -> Cgroup:
+    """Return the cgroup `path`, as in /proc/PID/cgroup, in each hierarchy that has one."""
+    table = list(mounts(proc, sys))
+    chains = {controller: _chain_of(path, controller, table) for controller in CONTROLLERS}
+    return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
 
 
 class Limits(NamedTuple):
@@ -98,11 +106,11 @@ def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: boo
     `pinned`: apply the CPU affinity of the process too.
     """
     online = {int(name) for name in re.findall(r"^cpu(\d+) ", text(proc / "stat"), re.MULTILINE)}
-    allowed = cpu_list(_field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
+    allowed = cpu_list(field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
     # The list may include possible CPUs that are not online.
     affinity = len(allowed & online) if pinned else None
     cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
-    kib = _number(_field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
+    kib = number(field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
     memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
     return Limits(min(cpus, default=None), min(memory, default=None))
 
@@ -131,31 +139,31 @@ class Usage:
     """
 
     def __init__(self, cgroup: Cgroup) -> None:
-        self._cpu = _kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
-        self._cpuacct = _kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
-        self._memory = _kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
-        self._memory_stat = _kept(cgroup.place("memory"), "memory.stat", "memory.stat")
-        self._events = _kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
+        self._cpu = kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
+        self._cpuacct = kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
+        self._memory = kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
+        self._memory_stat = kept(cgroup.place("memory"), "memory.stat", "memory.stat")
+        self._events = kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
 
     def cpu(self) -> CpuUse:
         """Return the CPU time used, and the time for which threads were throttled."""
         stat = _read(self._cpu)
         if self._cpuacct:
-            return CpuUse(_number(_read(self._cpuacct)), _number(_field(stat, "throttled_time ")))
-        used, throttled = _number(_field(stat, "usage_usec ")), _number(_field(stat, "throttled_usec "))
+            return CpuUse(number(_read(self._cpuacct)), number(field(stat, "throttled_time ")))
+        used, throttled = number(field(stat, "usage_usec ")), number(field(stat, "throttled_usec "))
         return CpuUse(None if used is None else used * 1000, None if throttled is None else throttled * 1000)
 
     def memory(self) -> MemoryUse | None:
         """Return the memory in use."""
-        current, stat = _number(_read(self._memory)), _read(self._memory_stat)
-        inactive = _number(_field(stat, "total_inactive_file ") or _field(stat, "inactive_file "))
+        current, stat = number(_read(self._memory)), _read(self._memory_stat)
+        inactive = number(field(stat, "total_inactive_file ") or field(stat, "inactive_file "))
         if current is None or inactive is None:
             return None
         return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
 
     def oom_kills(self) -> int | None:
         """Return the number of processes that the OOM killer killed."""
-        return _number(_field(_read(self._events), "oom_kill "))
+        return number(field(_read(self._events), "oom_kill "))
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
@@ -169,14 +177,14 @@ def cpu_list(words: str) -> set[int]:
     cpus: set[int] = set()
     for part in words.strip().split(","):
         first, _, last = part.partition("-")
-        low, high = _number(first), _number(last or first)
+        low, high = number(first), number(last or first)
         if low is None or high is None or high > MAX_CPUS:
             return set()
         cpus.update(range(low, high + 1))
     return cpus
 
 
-def _mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
+def mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
     """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
     with contextlib.suppress(OSError):
         for mount, root, _, _, options in parsed((proc / "self/mountinfo").read_bytes()):
@@ -187,16 +195,25 @@ def _mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
                 yield root, point, [""] if mount.type == "cgroup2" else options.split(",")
 
 
-def _chain_of(path: str, controller: str, mounts: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
+def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
     """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
-    for root, point, controllers in mounts:
+    for root, point, controllers in table:
         if controller not in controllers:
             continue
         below = Path(path)
         # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
-        if not below.is_relative_to(root) or ".." in (below := below.relative_to(root)).parts:
+        above = root.count("..") - below.parts.count("..")
+        # The names of the folders between both are not known.
+        if ".." in below.parts and below.name != ".." and above > 0:
+            tail = (glob.escape(part) for part in below.parts if part not in ("/", ".."))
+            own = next(point.glob("/".join((*("*",) * above, *tail))), point / "..")
+            below = own.relative_to(point)
+        elif below.is_relative_to(root):
+            own = point / (below := below.relative_to(root))
+        else:
             continue
-        own = point / below
+        if ".." in below.parts:
+            continue
         with contextlib.suppress(OSError):  # the name may be too long
             if own.is_dir():
                 return (own, *list(own.parents)[: len(below.parts)])
@@ -205,11 +222,11 @@ def _chain_of(path: str, controller: str, mounts: Iterable[tuple[str, Path, list
 
 def _quota(words: str) -> float | None:
     """Return the CPUs of a quota and its period, or None without a quota: `max` in v2, -1 in v1, or no such file."""
-    quota, period = [*map(_number, words.split()), None, None][:2]
+    quota, period = [*map(number, words.split()), None, None][:2]
     return quota / period if quota and period else None
 
 
-def _kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
+def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
     """Open the file of `place` by its name in v2 or v1; return None if it cannot be opened."""
     name = place and (v2 if place.v2 else v1)
     return open_kept(place.chain[0] / name) if place and name else None
@@ -219,12 +236,12 @@ def _read(file: KeptFile | None) -> str:
     return file.read().decode("ascii", "replace") if file else ""
 
 
-def _field(lines: str, key: str) -> str:
+def field(lines: str, key: str) -> str:
     """Return the rest of the line that begins with `key`, or ""."""
     return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()
 
 
-def _number(digits: str) -> int | None:
+def number(digits: str) -> int | None:
     """Return a non-negative 64-bit number, which has at most 20 digits, or None for any other text."""
     digits = digits.strip()
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None

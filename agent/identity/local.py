@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from agent.identity.source import Answer, Source, Word, fit
+from agent.owner import DOCKER, ECS, UNIT, USER, Owner
+from agent.owner import KUBERNETES as KUBERNETES_KIND
+from agent.owner import SLURM as SLURM_KIND
 
-SLURM: Final = {"slurm_job": ("SLURM_JOB_ID",), "slurm_rank": ("SLURM_PROCID",)}
+SLURM: Final = {
+    "slurm_job": ("SLURM_JOB_ID",),
+    "slurm_step": ("SLURM_STEP_ID",),
+    "slurm_partition": ("SLURM_JOB_PARTITION",),
+    "slurm_rank": ("SLURM_PROCID",),
+    "user": ("SLURM_JOB_USER",),
+}
 """Variables of a job (https://slurm.schedmd.com/srun.html, output environment variables)."""
 KUBERNETES: Final = {
     "k8s_cluster": ("K8S_CLUSTER_NAME", "CLUSTER_NAME", "MY_CLUSTER_NAME"),
@@ -21,6 +30,17 @@ KUBERNETES: Final = {
     "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
 }
 """Kubernetes prescribes no names: ours come first, then those of its documentation and of common agents."""
+OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
+    SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
+    KUBERNETES_KIND: lambda one: {
+        "k8s_namespace": one.namespace, "k8s_pod": one.pod, "k8s_container": one.container if one.pod else ""
+    },
+    ECS: lambda one: {"ecs_task": one.job},
+    DOCKER: lambda _: {},
+    UNIT: lambda _: {},
+    USER: lambda _: {},
+}  # fmt: skip
+"""The words that each kind of owner has."""
 FIELDS: Final = {
     "k8s_cluster": "the cluster's name, which a pod cannot look up",
     "k8s_location": "the cluster's region or zone, which a pod cannot look up",
@@ -48,8 +68,26 @@ class Static(Source):
         return Answer(found, "it has no name" if {*wanted} - {*found} else "")
 
 
+class Process(Source):
+    """The job of the watched process, from its cgroup."""
+
+    name = "process"
+
+    def __init__(self, owner: Owner | None) -> None:
+        """Take the owner of the process; None: no process is watched, or it has ended."""
+        self._owner = owner
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return the words for the kind of job that it belongs to."""
+        if self._owner is None:
+            return Answer()
+        found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        missing = [word for word in wanted if word in self.words and word not in found]
+        return Answer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
+
+
 class Slurm(Source):
-    """The job and the rank."""
+    """The job, the rank and the user."""
 
     name = "Slurm"
 
@@ -57,7 +95,7 @@ class Slurm(Source):
         self._env = env
 
     def ask(self, wanted: Collection[str]) -> Answer:
-        """Return both inside a job, neither outside."""
+        """Return them inside a job, none outside."""
         found = _from_variables(SLURM, self._env)
         unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in found]
         return Answer(found, f"{', '.join(unset)} not set" if unset else "")

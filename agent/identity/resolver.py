@@ -16,10 +16,11 @@ from agent.identity.dmi import Dmi, Hardware
 from agent.identity.ec2 import Ec2
 from agent.identity.ecs import Ecs
 from agent.identity.gce import Gce
-from agent.identity.local import Kubernetes, Slurm, Static
+from agent.identity.local import Kubernetes, Process, Slurm, Static
 from agent.identity.names import LATE, OF_POINTS
 from agent.identity.source import Answer, Source, Word, fit
 from agent.logs.throttled import ThrottledLogger
+from agent.owner import Owner
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +52,11 @@ class Entry(NamedTuple):
     remark: str
 
 
-def sources(env: Mapping[str, str], sys: Path = Path("/sys")) -> tuple[Source, ...]:
-    """Return all sources, those without network requests first; `sys` is the host's /sys."""
+def sources(env: Mapping[str, str], sys: Path = Path("/sys"), owner: Owner | None = None) -> tuple[Source, ...]:
+    """Return all sources, those without network requests first; `owner`: of the watched process."""
     hardware = Hardware(sys, env)
     return (
-        Static(), Slurm(env), Kubernetes(env), Dmi(hardware),
+        Static(), Process(owner), Slurm(env), Kubernetes(env), Dmi(hardware),
         Ecs(env), Ec2(env, hardware), Gce(env, hardware), AutoScaling(env, hardware),
     )  # fmt: skip
 

@@ -11,7 +11,13 @@ from typing import Final
 
 from agent.naming.name import MIB, NONE, Copy, Name
 
-_DCGM: Final = {"gpu": "{gpu}", "device": "nvidia{gpu}", "UUID": "{uuid}", "modelName": "{model}"}
+_DCGM: Final = {
+    "gpu": "{gpu}",
+    "device": "nvidia{gpu}",
+    "UUID": "{uuid}",
+    "modelName": "{model}",
+    "DCGM_FI_DRIVER_VERSION": "{driver}",
+}
 _VIOLATIONS: Final = {
     "board_limit": "BOARD_LIMIT",
     "low_utilization": "LOW_UTIL",
@@ -42,12 +48,17 @@ DCGM: Final[Mapping[str, Name]] = {
     "gpu.fan.utilization": _field("DEV_FAN_SPEED"),
     "gpu.memory.used": _field("DEV_FB_USED", "MiBy", MIB),
     "gpu.memory.total": _field("DEV_FB_TOTAL", "MiBy", MIB),
+    "gpu.memory.available": _field("DEV_FB_FREE", "MiBy", MIB),
+    "gpu.memory.reserved": _field("DEV_FB_RESERVED", "MiBy", MIB),
+    "gpu.pcie.replays": _field("DEV_PCIE_REPLAY_COUNTER"),
+    "gpu.rows.failed": _field("DEV_ROW_REMAP_FAILURE"),
     "gpu.ecc.corrected": _field("DEV_ECC_SBE_VOL_TOTAL"),
     "gpu.ecc.uncorrected": _field("DEV_ECC_DBE_VOL_TOTAL"),
     "gpu.rows.remapped": _field(
         "DEV_{cause}_REMAPPED_ROWS", words={"correctable": "CORRECTABLE", "uncorrectable": "UNCORRECTABLE"}
     ),
     "gpu.throttled": _field("DEV_{reason}_VIOLATION", "ns", 1e9, _VIOLATIONS),
+    "gpu.engine.active": _field("PROF_GR_ENGINE_ACTIVE", "1", 0.01),
     "gpu.sm.active": _field("PROF_SM_ACTIVE", "1", 0.01),
     "gpu.sm.occupancy": _field("PROF_SM_OCCUPANCY", "1", 0.01),
     "gpu.tensor.active": _field("PROF_PIPE_TENSOR_ACTIVE", "1", 0.01),
@@ -59,4 +70,8 @@ DCGM: Final[Mapping[str, Name]] = {
 _XID_HELP: Final = "Code of the last Xid error that the driver reported."
 DCGM_COPIES: Final[Mapping[str, Copy]] = {
     "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid", drops=("action",))
+    "gpu.pcie.sent": Copy(_field("PROF_PCIE_TX_BYTES"), rate=True),
+    "gpu.pcie.received": Copy(_field("PROF_PCIE_RX_BYTES"), rate=True),
+    "gpu.nvlink.sent": Copy(_field("PROF_NVLINK_TX_BYTES"), rate=True),
+    "gpu.nvlink.received": Copy(_field("PROF_NVLINK_RX_BYTES"), rate=True),
 }

@@ -47,5 +47,7 @@ class Copy(NamedTuple):
     """Dimension whose value becomes the point's: that of the counter that rose last; empty: no such value."""
     drops: tuple[str, ...] = ()
     """Dimensions that depend on that one."""
+    rate: bool = False
+    """A gauge of the counter's increase a second."""
     limited: bool | None = None
     """Only if the container's memory is limited (True) or is not (False)."""

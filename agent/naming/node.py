@@ -23,6 +23,7 @@ _LINK_ERRORS: Final = {
 }
 _SENSOR: Final = {"chip": "{chip}", "sensor": "{sensor}"}
 NODE: Final[Mapping[str, Name]] = {
+    "cpu.core.time": Name("node_cpu_seconds_total", dims={"cpu": "{cpu}", "mode": "{mode}"}),
     "cpu.load": Name("node_load{window}", words={"1m": "1", "5m": "5", "15m": "15"}),
     "memory.total": Name("node_memory_MemTotal_bytes"),
     "memory.available": Name("node_memory_MemAvailable_bytes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
@@ -193,12 +193,14 @@ class Copier:
 
     def __call__(self, points: Sequence[Datapoint]) -> list[Datapoint]:
         """Return the points to send besides those of a tick or a window."""
-        made = []
+        made: list[Datapoint] = []
         groups: dict[tuple[str, Dimensions, int], list[Datapoint]] = {}
         for point, copy in self._find_copies(points):
             if copy.limited not in (None, self._limited):
                 continue
-            if over := copy.mean_over or copy.last_of:
+            if copy.rate:
+                made += map(self._rename, _rates(point))
+            elif over := copy.mean_over or copy.last_of:
                 rest = _without(point.dims, over, *copy.drops)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
@@ -250,6 +252,13 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
     metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
     start = min((point.window_start for point in points if point.window_start is not None), default=None)
     return Datapoint(metric, fmean([point.value for point in points]), rest, first.at, None, start)
+
+
+def _rates(point: Datapoint) -> Iterator[Datapoint]:
+    """Yield the increase a second of a counter, if a window knows it."""
+    if point.increase is not None and point.window_start is not None and point.at > point.window_start:
+        metric = replace(point.metric, kind=Kind.GAUGE, unit=f"{point.metric.unit}/s")
+        yield metric.point(point.at, point.increase / (point.at - point.window_start) * 1e9, point.dims)
 
 
 def renamer(profile: str) -> Renamer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import selectors
 import socket
 import threading
@@ -20,6 +21,8 @@ REQUEST_SECONDS: Final = 10.0
 """Seconds for the TLS handshake and a whole request, and again for its answer to be taken."""
 IDLE_SECONDS: Final = 300.0
 """Seconds for which a connection is kept open for the next request."""
+MAX_ROUNDS: Final = 64
+"""How often others are served between two answers that take long, if they do not stop asking."""
 PAUSE: Final = 0.05
 """Seconds until the next attempt to accept a connection that the system has no room for."""
 CHUNK: Final = 65_536
@@ -55,7 +58,8 @@ class Response(NamedTuple):
     headers: Sequence[tuple[str, str]] = (("Content-Type", "text/plain; charset=utf-8"),)
 
 
-Answer = Callable[[Request], Response]
+Answer = Callable[[Request], Response | Callable[[], Response]]
+"""Returns the response; or, if it takes long to know, a function that does, which is called when nobody else waits."""
 
 
 class BadRequest(Exception):
@@ -79,7 +83,9 @@ class _Connection:
 
 class PageServer:
     """
-    Answers GET and HEAD with what `answer` returns at once; `answer` runs on the server's only thread.
+    Answers GET and HEAD with what `answer` returns; `answer` runs on the server's only thread.
+
+    Between two answers that take long all others have their turn.
 
     A request that is too long or too slow ends its connection. A connection too many ends the one that has waited
     longest.
@@ -109,6 +115,7 @@ class PageServer:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._open: dict[_Connection, None] = {}  # the one that was used last stands last
+        self._later: dict[_Connection, tuple[Callable[[], Response], bool]] = {}
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
         self._thread.start()
 
@@ -119,12 +126,14 @@ class PageServer:
             self._thread.join()
 
     def _run(self) -> None:
+        rounds = 0
         while True:
             now = time.monotonic()
             for late in [connection for connection in self._open if connection.deadline <= now]:
                 self._drop(late)
             timeout = min((connection.deadline - now for connection in self._open), default=None)
-            for key, _ in self._selector.select(timeout):
+            events = self._selector.select(0 if self._later else timeout)
+            for key, _ in events:
                 if key.fileobj is self._woken:
                     self._end()
                     return
@@ -132,6 +141,10 @@ class PageServer:
                     self._accept()
                 elif key.data in self._open:
                     self._serve(key.data)
+            rounds = rounds + 1 if events else MAX_ROUNDS
+            if self._later and rounds >= MAX_ROUNDS:
+                self._answer_one()
+                rounds = 0
 
     def _end(self) -> None:
         for connection in [*self._open]:
@@ -165,8 +178,16 @@ class PageServer:
 
     def _drop(self, connection: _Connection) -> None:
         del self._open[connection]
-        self._selector.unregister(connection.sock)
+        if self._later.pop(connection, None) is None:
+            self._selector.unregister(connection.sock)
         connection.sock.close()
+
+    def _answer_one(self) -> None:
+        """Give one of the answers that take long: of any connection, so that many cannot keep one waiting for ever."""
+        connection = random.choice([*self._later])  # noqa: S311  # no secret
+        answer, is_head = self._later.pop(connection)
+        self._put(connection, answer(), is_head=is_head)
+        self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _serve(self, connection: _Connection) -> None:
         """Take one step, and wait for the next; no connection keeps the others from theirs."""
@@ -175,7 +196,9 @@ class PageServer:
             waits_for = selectors.EVENT_WRITE if self._advance(connection) else 0
         except OSError as problem:
             waits_for = _waits_for(problem, connection)
-        if waits_for:
+        if connection in self._later:
+            self._selector.unregister(connection.sock)
+        elif waits_for:
             self._selector.modify(connection.sock, waits_for, connection)
         else:
             self._drop(connection)
@@ -187,6 +210,8 @@ class PageServer:
             connection.secured = True
         if not (connection.out or self._take_request(connection)):
             return self._receive(connection)
+        if connection in self._later:
+            return True
         connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
         return bool(connection.out) or not connection.closing
 
@@ -206,22 +231,28 @@ class PageServer:
         connection.received = connection.received.lstrip(b"\r\n")
         head, end, rest = connection.received.partition(b"\r\n\r\n")
         if len(head) > MAX_HEAD:
-            response, connection.closing = _text(431, f"A request may have {MAX_HEAD} bytes of headers."), True
-            connection.received, is_head = b"", False
+            connection.received, connection.closing = b"", True
+            self._put(connection, _text(431, f"A request may have {MAX_HEAD} bytes of headers."), is_head=False)
         elif not end:
             return False
         else:
             connection.received = rest
             response, is_head = self._respond(connection, head)
+            if isinstance(response, Response):
+                self._put(connection, response, is_head=is_head)
+            else:
+                self._later[connection] = response, is_head
+        return True
+
+    def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
         connection.answered, connection.deadline = True, time.monotonic() + self._seconds
         lines = [f"HTTP/1.1 {response.status} {REASONS[response.status]}", f"Content-Length: {len(response.body)}"]
         lines += [f"{name}: {value}" for name, value in response.headers]
         lines += ["Connection: close"] if connection.closing else []
         sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)
         connection.out = memoryview(sent)
-        return True
 
-    def _respond(self, connection: _Connection, head: bytes) -> tuple[Response, bool]:
+    def _respond(self, connection: _Connection, head: bytes) -> tuple[Response | Callable[[], Response], bool]:
         """Return the answer to a request, and whether its body is left out; note whether the connection ends."""
         try:
             request, version = parse(head)
@@ -257,6 +288,8 @@ def parse(head: bytes) -> tuple[Request, str]:
     if len(words) != 3 or not words[0].isalpha() or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         raise BadRequest(400, "This is not an HTTP request.")
     method, target, version = words
+    if "://" in target and target[0] != "/":  # the absolute form, which a server has to accept: RFC 9112, 3.2.2
+        target = f"/{target.partition('://')[2].partition('/')[2]}"
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")

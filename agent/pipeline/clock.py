@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from agent.collector import DeviceFacts
 from agent.datapoint import Datapoint
 from agent.errors import text_of
 from agent.logs.throttled import ThrottledLogger
@@ -47,6 +48,12 @@ class Pipeline:
         """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
         self.samplers, self.derivations, self.routes = samplers, derivations, routes
         self._readings, self._interval, self._clock = readings, interval, clock
+        self._followers: list[Sampler] = []
+        """Samplers of collectors that read what others found in the same tick, and so are asked after these."""
+        if any(derivation.needs_facts for derivation in derivations):
+            self._followers = [sampler for sampler in samplers if getattr(sampler.collector, "follows", False)]
+            for sampler in samplers:
+                sampler.needs_facts = True
         self._grace = min(GRACE, interval / 2)
         self._stop = threading.Event()
         self._logger = ThrottledLogger(log, "tick")
@@ -71,9 +78,27 @@ class Pipeline:
 
         A collector that is still reading is not asked again. A stop ends the wait. With `grace` the points are sorted.
         """
-        waiting = sum([sampler.request(at) for sampler in self.samplers])
         deadline = time.monotonic() + (self._grace if grace is None else grace)
         points: list[Datapoint] = []
+        facts: list[object] = []
+        first = [sampler for sampler in self.samplers if sampler not in self._followers]
+        self._wait(sum([sampler.request(at) for sampler in first]), at, deadline, points, facts)
+        if self._followers:
+            pids = {one.pid for found in facts if isinstance(found, DeviceFacts) for one in found.processes or ()}
+            for sampler in self._followers:
+                sampler.collector.follow(pids)
+            late = max(deadline, time.monotonic() + self._grace)
+            self._wait(sum([sampler.request(at) for sampler in self._followers]), at, late, points, facts)
+        for derivation in self.derivations:
+            points += derivation.run(tuple(points), at, facts)
+        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
+            points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
+        for listener in self.listeners:
+            self._survive("listener", listener, points, at)
+        return points
+
+    def _wait(self, waiting: int, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+        """Take readings until `waiting` of those of `at` are there, the deadline is over, or the agent stops."""
         while waiting or not self._readings.empty():
             try:
                 reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
@@ -82,14 +107,8 @@ class Pipeline:
                     break
                 continue
             points += reading.points
+            facts += reading.facts
             waiting -= reading.at == at
-        for derivation in self.derivations:
-            points += derivation.run(tuple(points), at)
-        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
-            points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
-        for listener in self.listeners:
-            self._survive("listener", listener, points, at)
-        return points
 
     def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
         """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceFacts
 from agent.datapoint import Datapoint, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable, text_of
 from agent.logs.throttled import ThrottledLogger
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 RETRY: Final = 300.0
 """Seconds after which a collector that was not available is opened again."""
+MOST_FACTS: Final = 10_000
+"""Processes, activities and other facts, of each kind, that are taken from one reading."""
 
 
 class Reading(NamedTuple):
@@ -30,6 +33,7 @@ class Reading(NamedTuple):
 
     at: int
     points: list[Datapoint]
+    facts: Sequence[object] = ()
 
 
 class Source:
@@ -82,9 +86,12 @@ class Derivation(Source):
         """Keep derived points of at most `level`."""
         super().__init__("processor", name, level)
         self.processor = processor
+        self.needs_facts: bool = getattr(processor, "needs_facts", False)  # a plugin may be older
 
-    def run(self, tick: Sequence[Datapoint], at: int) -> list[Datapoint]:
+    def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        if self.needs_facts:
+            self.processor.facts = facts
         return self._attempt(partial(self._derive, tick, at))
 
     def _derive(self, tick: Sequence[Datapoint], at: int, points: list[Datapoint]) -> None:
@@ -140,6 +147,9 @@ class Sampler(Source):
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
         self.partial = self.skipped = 0
+        self.needs_facts = False
+        """Whether a processor needs what the collector found beside its points."""
+        self._facts: list[object] = []
         self._thread = threading.Thread()
 
     def start(self) -> None:
@@ -181,13 +191,14 @@ class Sampler(Source):
                 self._close()
                 self._is_parked = True
             self._busy = False  # if this thread ends now, another one may use the collector from here on
-            self._readings.put(Reading(at, points))
+            self._readings.put(Reading(at, points, self._facts))
             if is_parked:
                 return
         self._close()
 
     def _read(self, at: int, points: list[Datapoint]) -> None:
         """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
+        self._facts = []
         try:
             if not self._open:
                 self._retry_at = time.monotonic() + self._retry
@@ -209,9 +220,24 @@ class Sampler(Source):
         except PartlyCollected as partly:
             self._partly(partly.problems)
             self.ok = True
+        if self._open and self.needs_facts:
+            self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
         if self._open and (words := self.collector.identity()) != self._learned:
             self._learned = words
             self._learn(words)
+
+    def _ask_facts(self) -> list[object]:
+        """Return what the collector found beside its points; a plugin may be older than these methods."""
+
+        def ask(method: str) -> Any:
+            return getattr(self.collector, method, lambda: None)()
+
+        listed = ask("processes")
+        processes = None if listed is None else [*islice(listed, MOST_FACTS)]
+        activity, found = ([*islice(ask(method) or (), MOST_FACTS)] for method in ("activity", "facts"))
+        if processes is not None or activity:
+            found.append(DeviceFacts(time.monotonic_ns(), processes, ask("names") or {}, activity))
+        return found
 
     def _partly(self, problems: Sequence[str]) -> None:
         self.partial += len(problems)

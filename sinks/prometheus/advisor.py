@@ -1,17 +1,23 @@
-"""What a scrape of the endpoint weighs; nothing is charged for it here."""
+"""What a scrape of the endpoint weighs, and how it is drawn and watched; nothing is charged for it here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.advice import Advisor, Cost, Load, Terms
+from agent.advice import Advisor, Alarm, Chart, Cost, Load, Scope, Terms
 from agent.datapoint import Datapoint
+from sinks.common.advice import document
+from sinks.prometheus import grafana
 from sinks.prometheus.page import Format, Page
 
 
 class PrometheusAdvisor(Advisor):
-    """Writes the page of one tick and counts its bytes."""
+    """Writes the page of one tick and counts its bytes; a query finds every series of a name."""
+
+    board = "grafana"
+    max_lines = 50  # lines of a graph that are still readable
+    by_name = True
 
     def __init__(self, config: Any, terms: Terms) -> None:
         """Take the Config of PrometheusSink."""
@@ -35,3 +41,11 @@ class PrometheusAdvisor(Advisor):
             "A scrape has the bytes of one tick, about a tenth of them with gzip. Prometheus stores a sample of each"
             " series for each scrape: its scrape_interval decides, not the interval of the agent."
         )
+
+    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        """Return a dashboard of Grafana."""
+        return document(grafana.dashboard(charts, scope))
+
+    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+        """Return a file of Prometheus' alerting rules."""
+        return document(grafana.rules(alarms, scope))

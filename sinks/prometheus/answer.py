@@ -5,19 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import product
 from typing import Final
 
 from agent.net.page_server import Request, Response
 from sinks.prometheus.page import Format, Page
 
 PLAIN: Final = (("Content-Type", "text/plain; charset=utf-8"),)
-TYPES: Final[Mapping[Format, str]] = {
-    Format.TEXT: "text/plain; version=0.0.4; charset=utf-8",
-    Format.OPENMETRICS: "application/openmetrics-text; version=1.0.0; charset=utf-8",
-    Format.FLAT: "text/plain; version=0.0.4; charset=utf-8",
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
+"""From 1.0.0 on the escaping is told; our names are of letters, digits and underscores, whichever is asked for."""
+TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
+    **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
+    ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
+    **dict.fromkeys(
+        product(("application/openmetrics-text",), ("1.0.0", "")),
+        (Format.OPENMETRICS, f"application/openmetrics-text; {ESCAPED}"),
+    ),
 }
-ESCAPING: Final = "; escaping=underscores"
-"""All names are of letters, digits and underscores, whatever escaping is asked for."""
+"""
+Type and version in an Accept header -> the format, and the type of the answer.
+
+https://prometheus.io/docs/instrumenting/content_negotiation/
+"""
 MISSED: Final = 3
 """Ticks that may be missing before the page counts as stale."""
 MIN_AGE: Final = 15.0
@@ -61,28 +71,21 @@ class Answers:
             return Response(
                 503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode(), PLAIN
             )
-        form, escaping = (Format.FLAT, False) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
+        form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
         zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-        headers = [("Content-Type", TYPES[form] + ESCAPING * escaping), ("Vary", "Accept, Accept-Encoding")]
+        headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]
         headers += [("Content-Encoding", "gzip")] * zipped
         return Response(200, self._page.body(form, zipped=zipped), headers)
 
 
-def chosen(accept: str) -> tuple[Format, bool]:
-    """Return the format that an Accept header prefers, and whether the answer names the escaping."""
-    best, form, escaping = 0.0, Format.TEXT, False
+def chosen(accept: str) -> tuple[Format, str]:
+    """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
+    best, found = 0.0, (Format.TEXT, TEXT)
     for kind, options in _weighed(accept):
-        version, weight = options.get("version", ""), _weight(options)
-        if kind == "application/openmetrics-text" and version in ("1.0.0", ""):
-            offered = Format.OPENMETRICS
-        elif kind in ("text/plain", "text/*", "*/*") and version in ("0.0.4", ""):
-            offered = Format.TEXT
-        else:
-            continue
-        if weight > best:
-            best, form = weight, offered
-            escaping = offered is Format.OPENMETRICS and "escaping" in options
-    return form, escaping
+        offered, weight = TYPES.get((kind, options.get("version", ""))), _weight(options)
+        if offered and weight > best:
+            best, found = weight, offered
+    return found
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -40,6 +40,8 @@ class _Series:
     dims: Dimensions
     family: Family
     labels: str
+    text: str
+    """What stands before the value."""
     own: tuple[str, ...]
     """The values of the metric's own dimensions, in their order."""
     fault: str
@@ -150,8 +152,9 @@ class Page:
         wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in metric.dims]
         texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
         text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
+        text, family = text and f"{{{text}}}", family_of(metric)
         own = tuple(dims[key] for key in metric.dims if key in dims)
-        return _Series(metric, dims, family_of(metric), text and f"{{{text}}}", own, self.fault(metric, dims), point)
+        return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
 
     def _lay_out(self) -> None:
         """Find what is on the page, and group it by families; forget what is not, once it is too much."""
@@ -197,18 +200,18 @@ class Page:
         return "".join(parts).encode(errors="replace")
 
     def _samples(self, family: Family, series: Sequence[_Series], form: Format) -> list[str]:
-        name, times, over = family.name, family.times, family.over
+        times, over = family.times, family.over
         is_open = form is Format.OPENMETRICS
-        with_start = is_open and family.kind is COUNTER and name != family.base
+        with_start = is_open and family.kind is COUNTER and family.name != family.base
         if not (self._timestamps or with_start):
             if times == over:
-                return [f"{name}{of.labels} {+of.point[1]!r}\n" for of in series]
-            return [f"{name}{of.labels} {of.point[1] * times / over!r}\n" for of in series]
+                return [f"{of.text}{+of.point[1]!r}\n" for of in series]
+            return [f"{of.text}{of.point[1] * times / over!r}\n" for of in series]
         lines = []
         for of in series:
             ms, since = of.point.at // 1_000_000, of.point.start_time
             time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
-            lines.append(f"{name}{of.labels} {of.point.value * times / over!r}{time}\n")
+            lines.append(f"{of.text}{of.point.value * times / over!r}{time}\n")
             if with_start and since is not None:
                 lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}{time}\n")
         return lines

@@ -12,7 +12,7 @@ import binascii
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 1_000_000
 MAX_CHECKED: Final = 100
-"""Users with their passwords that are known to be right or wrong: bcrypt takes 50 ms and more."""
+"""Passwords that are known to be right, and as many that are wrong: bcrypt takes 50 ms and more."""
 NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
 """Checked where the user is unknown, so that time does not tell users from others."""
 HEADERS: Final = (
@@ -81,7 +81,7 @@ class Web:
         self._file = _File()
         self._context: ssl.SSLContext | None = None
         self._stamps: Mapping[Path, tuple[int, ...]] = {}
-        self._checked: dict[bytes, bool] = {}
+        self._checked: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
 
     @property
     def protects(self) -> bool:
@@ -109,7 +109,7 @@ class Web:
             _check_rights(self._path.parent / tls.key_file, secret=True)
         self._context = _context(tls, self._path.parent) if tls else None
         self._file = file
-        self._checked.clear()
+        self._checked = {True: {}, False: {}}
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context for a new connection, None without TLS; called by the server's thread."""
@@ -119,10 +119,17 @@ class Web:
     def guard(self, answer: Answer) -> Answer:
         """Return what answers requests of known users with `answer`, and others with 401."""
 
-        def guarded(request: Request) -> Response:
-            self._renew()
-            response = answer(request) if self._admits(request.headers.get("authorization", "")) else UNAUTHORIZED
+        def answered(request: Request, *, admitted: bool) -> Response:
+            response = answer(request) if admitted else UNAUTHORIZED
+            assert isinstance(response, Response)
             return response._replace(headers=(*response.headers, *self._file.http_server_config.headers.items()))
+
+        def guarded(request: Request) -> Response | Callable[[], Response]:
+            self._renew()
+            admits = self._admits(request.headers.get("authorization", ""))
+            if isinstance(admits, bool):
+                return answered(request, admitted=admits)
+            return lambda: answered(request, admitted=admits())
 
         return answer if self._path is None else guarded
 
@@ -137,7 +144,8 @@ class Web:
         except WebError as problem:
             log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
 
-    def _admits(self, authorization: str) -> bool:
+    def _admits(self, authorization: str) -> bool | Callable[[], bool]:
+        """Tell whether a user is admitted; where a password has to be checked, return what does it and takes long."""
         users = self._file.basic_auth_users
         if not users:
             return True
@@ -150,16 +158,22 @@ class Web:
             return False
         from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL, only with passwords
 
-        key = sha256(given.encode()).digest()
-        if (right := self._checked.get(key)) is None:
+        key, checked = sha256(given.encode()).digest(), self._checked
+        for right, keys in checked.items():
+            if key in keys:
+                return right
+
+        def check() -> bool:
             from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
 
             known = users.get(user)
             right = checkpw(password.encode()[:72], known.encode() if known else NOBODY) and known is not None
-            if len(self._checked) >= MAX_CHECKED:
-                self._checked.pop(next(iter(self._checked)))
-            self._checked[key] = right
-        return right
+            if len(keys := checked[right]) >= MAX_CHECKED:
+                keys.pop(next(iter(keys)))
+            keys[key] = None
+            return right
+
+        return check
 
 
 UNAUTHORIZED: Final = Response(

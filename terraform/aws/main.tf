@@ -62,6 +62,8 @@ module "ec2" {
   namespace                   = var.namespace
   dimensions                  = local.dimensions
   level                       = var.level
+  extras                      = try(var.ec2.extras, null)
+  sinks                       = try(var.ec2.sinks, null)
   config                      = try(var.ec2.config, null)
   wheelhouse                  = try(var.ec2.wheelhouse, null)
   sums_sha256                 = try(var.ec2.sums_sha256, null)
@@ -92,6 +94,7 @@ module "ecs" {
   daemon_dimensions    = local.dimensions
   sidecar_dimensions   = local.senders == "sidecar" ? local.dimensions : null
   level                = var.level
+  prometheus_port      = try(var.ecs.prometheus_port, null)
   environment          = try(var.ecs.environment, null)
   secrets              = try(var.ecs.secrets, null)
   tags                 = var.tags

@@ -95,8 +95,8 @@ variable "ec2" {
   default     = null
 
   validation {
-    condition     = var.ec2 == null || (length(setsubtract(try(keys(var.ec2), ["-"]), ["image_id", "agent_version", "instance_type", "key_name", "efa_interfaces", "placement_group", "capacity_reservation", "vpc_security_group_ids", "http_put_response_hop_limit", "instance_metadata_tags", "policy_arns", "config", "wheelhouse", "sums_sha256", "index_url", "constraints", "wheel_sha256"])) == 0 && length(setsubtract(["image_id", "agent_version"], try(keys(var.ec2), []))) == 0)
-    error_message = "ec2: the keys are image_id, agent_version, instance_type, key_name, efa_interfaces, placement_group, capacity_reservation, vpc_security_group_ids, http_put_response_hop_limit, instance_metadata_tags, policy_arns, config, wheelhouse, sums_sha256, index_url, constraints, wheel_sha256; image_id and agent_version are required."
+    condition     = var.ec2 == null || (length(setsubtract(try(keys(var.ec2), ["-"]), ["image_id", "agent_version", "instance_type", "key_name", "efa_interfaces", "placement_group", "capacity_reservation", "vpc_security_group_ids", "http_put_response_hop_limit", "instance_metadata_tags", "policy_arns", "extras", "sinks", "config", "wheelhouse", "sums_sha256", "index_url", "constraints", "wheel_sha256"])) == 0 && length(setsubtract(["image_id", "agent_version"], try(keys(var.ec2), []))) == 0)
+    error_message = "ec2: the keys are image_id, agent_version, instance_type, key_name, efa_interfaces, placement_group, capacity_reservation, vpc_security_group_ids, http_put_response_hop_limit, instance_metadata_tags, policy_arns, extras, sinks, config, wheelhouse, sums_sha256, index_url, constraints, wheel_sha256; image_id and agent_version are required."
   }
 }
 
@@ -106,8 +106,8 @@ variable "ecs" {
   default     = null
 
   validation {
-    condition     = var.ecs == null || (length(setsubtract(try(keys(var.ecs), ["-"]), ["image", "create_daemon", "cluster_arn", "accelerator", "neuron_devices", "cpu_architecture", "sidecar_launch_type", "environment", "secrets"])) == 0 && length(setsubtract(["image"], try(keys(var.ecs), []))) == 0)
-    error_message = "ecs: the keys are image, create_daemon, cluster_arn, accelerator, neuron_devices, cpu_architecture, sidecar_launch_type, environment, secrets; image is required."
+    condition     = var.ecs == null || (length(setsubtract(try(keys(var.ecs), ["-"]), ["image", "create_daemon", "cluster_arn", "accelerator", "neuron_devices", "cpu_architecture", "sidecar_launch_type", "prometheus_port", "environment", "secrets"])) == 0 && length(setsubtract(["image"], try(keys(var.ecs), []))) == 0)
+    error_message = "ecs: the keys are image, create_daemon, cluster_arn, accelerator, neuron_devices, cpu_architecture, sidecar_launch_type, prometheus_port, environment, secrets; image is required."
   }
 }
 

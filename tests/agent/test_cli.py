@@ -327,8 +327,9 @@ def test_the_sample_as_printed_sets_nothing(sample, agent):
 
 def test_the_sample_has_every_option(sample):
     tables = tomllib.loads(uncommented(sample))
-    assert set(tables) | {"processors"} == {*options_of(Config)}  # none is installed with the agent
-    for group, shared in (("collectors", options_of(CollectorOptions)), ("sinks", options_of(SinkOptions))):
+    assert set(tables) == {*options_of(Config)}
+    groups = {"collectors": options_of(CollectorOptions), "processors": (), "sinks": options_of(SinkOptions)}
+    for group, shared in groups.items():
         assert {name: set(table) for name, table in tables[group].items()} == {
             name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
         }
@@ -338,7 +339,7 @@ def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sampl
     path = tmp_path / "agent.toml"
     path.write_text(uncommented(sample))
     config, default = load(path, {}, {}), load(None, {}, {})
-    for option in {*options_of(Config)} - {"collectors", "sinks", "sink"}:
+    for option in {*options_of(Config)} - {"collectors", "processors", "sinks", "sink"}:
         assert getattr(config, option) == getattr(default, option), option
     assert config.sink == tuple(loadable(plugins.SINKS))
     for group in ("collectors", "sinks"):

@@ -20,6 +20,7 @@ from tests.bench.cloudwatch import cloudwatch
 from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
 from tests.bench.google import google
+from tests.bench.jobs import eight_gpus_with_jobs
 from tests.bench.kernel import kernel_log
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
@@ -48,6 +49,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "neuron": neuron_records,
     "gpus": eight_gpus,
     "gpu-memory": gpu_memory,
+    "jobs": eight_gpus_with_jobs,
     "amd": eight_cards,
     "rdma": eight_ports,
     "openmetrics": large_page,

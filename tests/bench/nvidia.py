@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -55,8 +55,9 @@ def gpu_memory(effort: Effort) -> list[Figure]:
     return [Figure("GPUs, memory", "MB", 4.0, grown, how)]
 
 
-def ask(*words: str) -> dict[str, object]:
-    """Measure in a child that finds the fake driver; return what it says."""
+@contextmanager
+def fake_driver() -> Iterator[tuple[str, dict[str, str]]]:
+    """Make a driver of eight GPUs; yield a folder for --proc, and the environment of a child that finds the driver."""
     from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build  # the child is to be without it
 
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,12 @@ def ask(*words: str) -> dict[str, object]:
         told.write()
         (Path(folder) / "driver/nvidia").mkdir(parents=True)
         (Path(folder) / "driver/nvidia/version").touch()
-        env = environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
+        yield folder, environment() | {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(told.path)}
+
+
+def ask(*words: str) -> dict[str, object]:
+    """Measure in a child that finds the fake driver; return what it says."""
+    with fake_driver() as (folder, env):
         done = subprocess.run(
             command("nvidia", folder, *words), cwd=ROOT, env=env, stdout=subprocess.PIPE, timeout=120, check=True
         )

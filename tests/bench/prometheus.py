@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import http.client
 import os
 import socket
@@ -15,6 +16,7 @@ from agent.datapoint import Dimensions, counter, gauge
 from sinks.prometheus.page import Format, Page
 from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
+from tests.bench.nvidia import fake_driver
 
 SERIES = 5000
 METRICS = 50
@@ -23,6 +25,9 @@ PLAIN, ZIPPED, FURTHER = 3.0, 6.0, 0.3
 TIMES = 10.0
 """How often prometheus_client's time must hold ours."""
 MEMORY = 3.0
+WHOLE = 35.0
+DCGM_EXPORTER = 467 * 2**20 / MB
+"""Median RSS of dcgm-exporter's pods on machines with 1, 4 or 8 GPUs: https://github.com/pytorch/ci-infra/issues/1011."""
 
 
 def scrapes(effort: Effort) -> list[Figure]:
@@ -128,20 +133,20 @@ for line in sys.stdin:
     return [Figure("Prometheus, further scrape of a tick", "ms", FURTHER, values[1:], how)]
 
 
-def scrape(port: int) -> None:
-    """Scrape once with gzip; wait for the agent's first page."""
+def scrape(port: int) -> bytes:
+    """Return the page, scraped with gzip; wait for the agent's first one."""
     deadline = time.monotonic() + 20
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         try:
             connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
             answer = connection.getresponse()
-            answer.read()
+            body = answer.read()
         except ConnectionRefusedError:
             answer = None
         connection.close()
         if answer and answer.status == 200:
-            return
+            return gzip.decompress(body)
         if time.monotonic() > deadline:
             raise CannotMeasure("the agent serves no page")
         time.sleep(0.05)
@@ -189,6 +194,40 @@ def endpoint_memory(effort: Effort) -> list[Figure]:
     ]
 
 
+def with_gpus(effort: Effort) -> list[Figure]:
+    """Run the agent with this sink, DCGM's names and a fake driver of eight GPUs; dcgm-exporter's published size beside it."""
+    resident = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for _ in range(min(3, effort.rounds)):
+        with fake_driver() as (folder, env):
+            child = subprocess.Popen(
+                [agent_command(), "--sink", "prometheus", "--names", "dcgm", "--level", "all", "--interval", "1"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={
+                    **env, "CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}",
+                    "CHIPWATCH_COLLECTORS__NVIDIA__PROC": folder,
+                },
+            )  # fmt: skip
+            try:
+                for _ in range(max(4, int(effort.steady_seconds))):
+                    page = scrape(port)
+                    time.sleep(0.5)
+                resident.append(rss(child.pid) / MB)
+            finally:
+                child.kill()
+                child.wait()
+    fields = page.count(b"\nDCGM_FI_")
+    if fields < 8 * 20:
+        raise CannotMeasure(f"the page has {fields} series of GPUs; is the fake driver there?")
+    how = f"host and 8 GPUs of a fake driver at level all, 1 s, {fields} series of DCGM's names, scraped twice a second"
+    published = "published, not measured here: pytorch/ci-infra#1011, median of pods with 1, 4 or 8 GPUs"
+    return [
+        Figure("the whole agent with 8 GPUs and the Prometheus endpoint", "MB", WHOLE, resident, how),
+        Figure("dcgm-exporter", "MB", None, [DCGM_EXPORTER], published),
+    ]
+
+
 def prometheus(effort: Effort) -> list[Figure]:
     """Measure all of it."""
-    return [*scrapes(effort), *further_scrapes(effort), *endpoint_memory(effort)]
+    return [*scrapes(effort), *further_scrapes(effort), *endpoint_memory(effort), *with_gpus(effort)]

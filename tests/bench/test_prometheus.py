@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.figure import CannotMeasure, Effort
-from tests.bench.prometheus import further_scrapes, scrapes
+from tests.bench.prometheus import further_scrapes, scrapes, with_gpus
 
 LEAST = Effort(rounds=1, tick_seconds=1, steady_seconds=1, growth_ticks=1, starts=1)
 
 
-@pytest.mark.parametrize("measurement", [scrapes, further_scrapes])
+@pytest.mark.parametrize("measurement", [scrapes, further_scrapes, with_gpus])
 def test_the_page_stays_cheap(measurement):
     try:
         figures = measurement(LEAST)

@@ -475,8 +475,9 @@ def test_a_policy_lets_out_to_the_port_of_another_endpoint():
 
 
 def test_a_pod_monitor_is_rendered_only_where_there_is_something_to_scrape():
-    monitor = {"enabled": True, "port": 9400}
-    found = render({"extraSinks": ["prometheus"], "podMonitor": monitor, "networkPolicy": {"enabled": True}})
+    wanted = {"sinks": ["cloudwatch", "prometheus"], "prometheus": {"port": 9400, "service": {"enabled": True}}}
+    found = render({**wanted, "podMonitor": {"enabled": True}, "networkPolicy": {"enabled": True}})
+    assert tomllib.loads(toml_of(found))["sinks"]["prometheus"] == {"listen": "0.0.0.0:9400"}
     (endpoint,) = one(found, "PodMonitor")["spec"]["podMetricsEndpoints"]
     # Prometheus finds only ports that a container declares.
     (port,) = pod_of(found)["containers"][0]["ports"]
@@ -541,6 +542,9 @@ REFUSED = {
     "securityContext: {privileged: true}": "securityContext.privileged",
     "extraVolumes: [{name: spool, emptyDir: {}}]": "extraVolumes: the name spool",
     "{networkPolicy: {enabled: true}, hostNetwork: true}": "networkPolicy.enabled",
+    "{hostUsers: false, jobs: {enabled: true}}": "hostUsers: false excludes jobs.enabled",
+    "jobs: {podResources: true}": "jobs.podResources: takes jobs.enabled too",
+    "jobs: {enabled: 5}": "jobs.enabled: Invalid type",
     "{hostUsers: false, hostPID: true}": "hostUsers: false excludes hostPID",
     "{hostUsers: false, hostNetwork: true}": "hostUsers: false excludes hostNetwork",
     "{hostUsers: false, privileged: true}": "hostUsers: false excludes privileged",
@@ -562,8 +566,12 @@ REFUSED = {
     "deployment: {enabled: true}": "deployment.endpoints: required",
     "deployment: {enabled: true, commonDims: [k8s_node], endpoints: {a: {url: 'http://a'}}}": "deployment.commonDims",
     "serviceAccount: {create: false, annotations: {a: b}}": "serviceAccount.annotations",
-    "podMonitor: {enabled: true}": "podMonitor.enabled: no sink",
-    "{podMonitor: {enabled: true}, extraSinks: [prometheus]}": "podMonitor.port: required",
+    "podMonitor: {enabled: true}": "podMonitor.enabled: the sink prometheus is not among sinks",
+    "prometheus: {service: {enabled: true}}": "prometheus.service.enabled: the sink prometheus",
+    "prometheus: {webConfigSecret: web}": "prometheus.webConfigSecret: the sink prometheus",
+    "sinks: [prometheus]": "probes.type: exec",
+    "{sinks: [cloudwatch, prometheus], config: {sinks: {prometheus: {listen: '9'}}}}": "value prometheus.port says this",
+    "extraSinks: [prometheus]": "extraSinks: prometheus is no sink of a plugin",
 }
 
 
@@ -642,7 +650,7 @@ def test_helm_4_lives_through_the_same_and_renders_the_same_objects(api):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert "missing property 'clusterName'" in found.pop("bad")["error"]
-    assert "podMonitor.enabled: no sink" in found.pop("worse")["error"]
+    assert "podMonitor.enabled: the sink prometheus" in found.pop("worse")["error"]
     assert found["onprem"].keys() == {"installed", "upgraded", "tested", "removed"}, found["onprem"]
     for name, result in found.items():
         assert "removed" in result, result
@@ -732,7 +740,7 @@ def declared(part: dict, path: str = "") -> set[str]:
 
 
 OF_KUBERNETES = re.compile(r"(^|\.)(resources|affinity)(\.|$)|^probes\.(startup|liveness|readiness)\.")
-WITHOUT_DEFAULT = {"enabled", "clusterName", "sinks", "image.repository", "window", "hostUsers", "podMonitor.port"}
+WITHOUT_DEFAULT = {"enabled", "clusterName", "sinks", "image.repository", "window", "hostUsers"}
 
 
 def test_every_value_has_a_default_or_a_reason_to_have_none():

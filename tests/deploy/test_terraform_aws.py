@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.load import load
+from agent.identity.names import WORDS
 from tests.deploy import terraform as tf
 from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
@@ -113,6 +114,14 @@ def test_it_is_valid(terraform, module):
 @each(MODULES)
 def test_its_own_tests_pass(terraform, module):
     tf.check_own_tests(terraform, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("ec2", "dimensions"), ("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions")]
+)
+def test_the_dimensions_are_those_that_the_agent_knows(module, name):
+    text = tf.blocks(AWS / "modules" / module)["variable"][name]
+    assert tuple(re.findall(r'"(\w+)"', re.search(r"setsubtract\(var\.\w+, \[(.*?)\]", text)[1])) == WORDS
 
 
 @each(MODULES)

@@ -20,6 +20,7 @@ from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.config.convert import ConfigError
 from agent.config.load import load
+from agent.identity.names import WORDS
 from sinks.google import GoogleSink
 from tests.agent.commands.dashboard.strict import check_google
 from tests.deploy import boot, tools
@@ -111,6 +112,12 @@ def test_what_is_generated_is_what_the_generators_say():
 def test_unit_and_uninstaller_are_the_same_in_both_clouds():
     for file in (boot.UNIT, boot.UNINSTALL):
         assert (GOOGLE / "files" / file.name).read_bytes() == file.read_bytes(), STALE
+
+
+def test_the_dimensions_are_those_that_the_agent_knows():
+    text = tf.blocks(GOOGLE / "modules/install-script")["variable"]["agent"]
+    known = re.search(r"setsubtract\(var\.agent\.common_dims, \[(.*?)\]", text)[1]
+    assert tuple(re.findall(r'"(\w+)"', known)) == WORDS
 
 
 def test_nothing_outside_the_folder_is_read():

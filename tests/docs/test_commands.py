@@ -34,6 +34,7 @@ ELSEWHERE = {
     r"moto_server": "tests/e2e/test_moto.py::test_this_machines_metrics_appear",
     r"docker run": "tests/deploy/test_container.py::test_it_reads_the_host_with_nothing_but_read_only_mounts",
     r"docker push": "needs a registry",
+    r"promtool check": "tests/proof/test_grafana.py::test_promtool_takes_the_rules_and_each_query_of_the_dashboard",
     r"helm (install|test)": "tests/deploy/test_helm.py::test_helm_3_installs_upgrades_tests_and_removes_it",
     r"aws (iam|logs|ssm|s3) ": "needs an account",
     r"aws ecs register": "tests/deploy/test_ecs.py::test_ecs_takes_every_task_definition",
@@ -144,7 +145,7 @@ def test_a_command_line_of_ours_runs(agent, clouds, folder, until, words):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "STATE_DIRECTORY": agent.folder / "state",
     }
-    if words[1] in ("health", "status"):
+    if words[1] in ("health", "jobs", "status"):
         running = agent.start("--sink", "cloudwatch", "--collector", "memory", "--interval", "0.1", env=env)
         until(lambda: agent.run("health", "--ready", env=env).returncode == 0 or running.errors())
     if words[1] == "top":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,9 +27,11 @@ from agent.commands.sample import sample_config
 from agent.config import load as config
 from agent.config.convert import ConfigError
 from agent.datapoint import Dimensions, Level
+from agent.host import kubelet
 from agent.host.exposition import Answer
 from agent.host.mounts import mount_of, mounts
 from agent.host.oneshot import QueryFailed
+from agent.host.owners import parse as parse_path
 from agent.host.process_tree import parse_stat
 from agent.identity.local import Kubernetes
 from agent.spool import codec
@@ -70,6 +73,9 @@ def targets(_stack: ExitStack, folder: Path) -> Iterator[tuple]:
     yield "ipu gc-monitor", seeds("ipu/*"), gc_monitor, (ValueError,)
     yield "gaudi hl-smi", seeds("gaudi/*"), hl_smi
     yield "tpu message", [tpu_message(7.5), tpu_message(2**34)], tpu, (ValueError,)
+    yield "kubelet answer", [kubelet_answer()], lambda data: [*kubelet.decode(data)], (ValueError,)
+    paths = [case["cgroup"].encode() for case in json.loads((FIXTURES / "owners.json").read_text())]
+    yield "cgroup path", paths, lambda data: parse_path(os.fsdecode(data))
     pages = [page[:4000] for page in seeds("openmetrics/*")]
     yield "openmetrics page", [*pages, *(page + b"\n# EOF\n" for page in pages)], openmetrics()
     yield "proc mountinfo", seeds("**/*mountinfo", 4000), lambda data: [mount_of("/var/lib", mounts(data))]
@@ -115,6 +121,16 @@ def hl_smi(data: bytes) -> Iterator[object]:
     assert all(text.isprintable() for text in problems), problems
     for _, _, row in collector._rows.values():
         yield from gaudi.values(row)
+
+
+def kubelet_answer() -> bytes:
+    """Return an answer about a pod with two GPUs, as the kubelet encodes it."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    devices = field(1, b"nvidia.com/gpu") + field(2, b"GPU-1") + field(2, b"GPU-2")
+    return field(1, field(1, b"train-0") + field(2, b"team") + field(3, field(1, b"main") + field(2, devices)))
 
 
 def tpu_message(value: float) -> bytes:

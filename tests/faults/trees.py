@@ -13,14 +13,18 @@ from agent.collectors.amd import AmdCollector
 from agent.collectors.container import ContainerCollector
 from agent.collectors.cpu import CpuCollector
 from agent.collectors.disk import DiskCollector
+from agent.collectors.hardware import HardwareCollector
 from agent.collectors.intel import IntelCollector
 from agent.collectors.memory import MemoryCollector
 from agent.collectors.network import NetworkCollector
 from agent.collectors.neuron import sysfs
 from agent.collectors.pressure import PressureCollector
+from agent.collectors.rdma import RdmaCollector
+from agent.collectors.storage import StorageCollector
 from agent.datapoint import Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.identity.dmi import Hardware
+from tests.doubles import sysfs as sysfs_double
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000
@@ -37,6 +41,7 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    sysfs_double.build(root / "sys", "rdma_mlx5")
     (root / "none").mkdir()
     for collector, files in READ.items():
         config = {"proc": root / "proc", "sys": root / "sys"}
@@ -58,6 +63,8 @@ def targets(stack: ExitStack, folder: Path) -> Iterator[tuple]:
         yield f"dmi {name}", [path.read_bytes()], _spoilt(path, lambda: _dmi(root))
 
 
+PORT = "sys/class/infiniband/mlx5_bond_0/ports/1"
+PCIE = "sys/bus/pci/devices/0000:05:00.0"
 NEURON = "sys/devices/virtual/neuron_device/neuron0"
 CGROUP = "sys/fs/cgroup/box"
 READ = {
@@ -65,6 +72,24 @@ READ = {
     MemoryCollector: ("proc/meminfo",),
     DiskCollector: ("proc/diskstats", "proc/self/mountinfo"),
     NetworkCollector: ("proc/net/dev",),
+    RdmaCollector: tuple(
+        f"{PORT}/{name}" for name in ("state", "rate", "counters/port_xmit_data", "counters/symbol_error")
+    ),
+    StorageCollector: (
+        "proc/1/mountinfo",
+        "proc/1/mountstats",
+        "sys/class/nvme/nvme0/state",
+        "proc/fs/lustre/osc/a/import",
+    ),
+    HardwareCollector: (
+        "sys/class/hwmon/hwmon0/temp1_input",
+        "sys/devices/system/edac/mc/mc0/ce_count",
+        "sys/class/powercap/intel-rapl:0/energy_uj",
+        f"{PCIE}/class",
+        f"{PCIE}/aer_dev_fatal",
+        f"{PCIE}/current_link_width",
+        f"{PCIE}/current_link_speed",
+    ),
     PressureCollector: ("proc/pressure/cpu", "proc/pressure/io", "proc/pressure/memory"),
     ContainerCollector: (
         "proc/self/mountinfo",
@@ -119,6 +144,21 @@ def _files() -> dict[str, bytes]:
     files |= {f"{CARD}/{name}": data for name, data in amd.items()}
     intel = {"vendor": b"0x8086\n", "uevent": b"DRIVER=xe\nPCI_SLOT_NAME=0000:04:00.0\n"}
     intel |= {"hwmon/hwmon1/energy1_input": b"1234567\n", "hwmon/hwmon1/temp1_input": b"45000\n"}
+    files |= {
+        "proc/1/mountinfo": b"40 21 0:50 / /A rw - nfs 1.2.3.4:/storage/NFS rw\n21 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
+        "proc/1/mountstats": (FIXTURES / "host/mountstats").read_bytes(),
+        "proc/fs/lustre/osc/a/import": b"import:\n    target: lustre-OST0000_UUID\n    state: FULL\n",
+        "sys/class/nvme/nvme0/state": b"live\n",
+        "sys/class/hwmon/hwmon0/temp1_input": b"55000\n",
+        "sys/devices/system/edac/mc/mc0/ce_count": b"3\n",
+        "sys/class/powercap/intel-rapl:0/energy_uj": b"240422366267\n",
+        "sys/class/powercap/intel-rapl:0/max_energy_range_uj": b"262143328850\n",
+        f"{PCIE}/class": b"0x030200\n",
+        f"{PCIE}/aer_dev_fatal": b"DLP 1\nTOTAL_ERR_FATAL 1\n",
+        f"{PCIE}/max_link_width": b"16\n",
+        f"{PCIE}/current_link_width": b"16\n",
+        f"{PCIE}/current_link_speed": b"16.0 GT/s PCIe\n",
+    }
     return files | {f"sys/class/drm/card1/device/{name}": data for name, data in intel.items()}
 
 

@@ -127,7 +127,7 @@ def names() -> str:
 def dashboards() -> dict[Path, str]:
     """Return the dashboard and the alarms of each cloud, by file."""
     made = {}
-    for cloud in ("cloudwatch", "google"):
+    for cloud in ("cloudwatch", "google", "grafana"):
         for alarms in (False, True):
             options = Options(cloud=cloud, alarms=alarms, families=FAMILIES, hosts=10)
             path = DASHBOARDS / f"{cloud}{'-alarms' if alarms else ''}.json"

@@ -3,96 +3,22 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import shutil
-import socket
 import subprocess
 import time
-import urllib.parse
 from itertools import pairwise
-from pathlib import Path
 
 import bcrypt
 import pytest
 import yaml
 
-from sinks.prometheus.answer import TYPES
-from sinks.prometheus.page import Format
+from sinks.prometheus.answer import TEXT
 from tests.certificates import Authority
+from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 pytestmark = pytest.mark.proof
-LONG = 60.0
 SECONDS = float(os.environ.get("PROOF_SECONDS", "20"))
 """How long the counter with resets runs; 600 is ten minutes."""
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory):
-    """The folder of prometheus and promtool: of this machine, else unpacked from Debian's package."""
-    if found := shutil.which("prometheus"):
-        return Path(found).parent
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        pytest.skip("prometheus is not on PATH, and there is no apt-get to download it: `apt-get install prometheus`")
-    folder = tmp_path_factory.mktemp("debian")
-    done = subprocess.run(
-        ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    packages = [*folder.glob("prometheus_*.deb")]
-    if done.returncode or not packages:
-        pytest.skip(f"prometheus cannot be downloaded: {done.stderr[-300:]}")
-    subprocess.run(["dpkg", "-x", packages[0], folder], check=True)
-    return folder / "usr/bin"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-class Prometheus:
-    """A server with its data in `folder`, and its HTTP API."""
-
-    def __init__(self, programs, folder, target, **scrape):
-        self.port, self.log = free_port(), (folder / "prometheus.log").open("wb")
-        job = {"job_name": "chipwatch", "static_configs": [{"targets": [target]}], **scrape}
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]}
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self.process = subprocess.Popen(
-            [programs / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{self.port}"],
-            stdout=self.log, stderr=self.log,
-        )  # fmt: skip
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait(LONG)
-        self.log.close()
-
-    def ask(self, path, **query):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
-        try:
-            connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
-            return json.loads(connection.getresponse().read()).get("data")
-        except (ConnectionRefusedError, json.JSONDecodeError):  # it starts
-            return None
-        finally:
-            connection.close()
-
-    def value(self, query, at=None):
-        """Return the value of the one series of a query, or None."""
-        found = (self.ask("query", query=query, **({"time": at} if at else {})) or {}).get("result") or []
-        return float(found[0]["value"][1]) if len(found) == 1 else None
-
-
-def start(agent, port, *words, **env):
-    return agent.start(
-        "--sink", "prometheus", "--sink", "stdout", "--format", "json", *words,
-        env={"CHIPWATCH_SINKS__PROMETHEUS__LISTEN": f"127.0.0.1:{port}", **env},
-    )  # fmt: skip
 
 
 def test_values_over_tls_with_a_password_equal_those_of_standard_output(programs, agent, until, tmp_path):
@@ -152,7 +78,7 @@ def test_promtool_has_nothing_to_say_of_the_page(programs, agent, until, names):
         finally:
             connection.close()
 
-    page = until(lambda: (body := scraped(TYPES[Format.TEXT])) and b"cpu" in body and body)
+    page = until(lambda: (body := scraped(TEXT)) and b"cpu" in body and body)
     done = subprocess.run([programs / "promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     lint = [line for line in done.stderr.decode().splitlines() if not line.startswith("node_")]  # names of theirs
     assert (done.returncode in (0, 3), lint) == (True, [])

@@ -1,4 +1,8 @@
-"""Runs wandb offline in the folder of argument 1 for argument 2 seconds; writes the last values of its system metrics."""
+"""
+Runs wandb offline in the folder of argument 1 for argument 2 seconds; writes the last values of its system metrics.
+
+Further arguments are endpoints that it scrapes, as NAME=URL.
+"""
 
 import json
 import struct
@@ -13,7 +17,10 @@ BLOCK, HEADER, FIRST = 32768, 7, 7
 """A .wandb file has the form of LevelDB's log after 7 bytes: blocks of records with a checksum, a size and a kind."""
 
 folder = Path(sys.argv[1])
-settings = wandb.Settings(x_stats_sampling_interval=1.0, console="off", silent=True)
+endpoints = dict(word.split("=", 1) for word in sys.argv[3:]) or None
+settings = wandb.Settings(
+    x_stats_sampling_interval=1.0, x_stats_open_metrics_endpoints=endpoints, console="off", silent=True
+)
 with wandb.init(project="proof", dir=folder, mode="offline", settings=settings):
     time.sleep(float(sys.argv[2]))
 (file,) = folder.glob("wandb/offline-run-*/*.wandb")

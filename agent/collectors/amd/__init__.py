@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceProcess
 from agent.collectors.amd.card import Card, find
 from agent.collectors.amd.metrics import METRICS, CardPoints, Readings
 from agent.datapoint import Datapoint, Dimensions
@@ -65,6 +65,7 @@ class AmdCollector(Collector):
         self._library: Library | None = None
         self._gaps: Gaps | None = None
         self._points: dict[str, CardPoints] = {}
+        self._slots: dict[str, str] = {}
         self._answer: CardReadings | None = None
         self._share: Share | None = None
 
@@ -86,6 +87,22 @@ class AmdCollector(Collector):
         """Yield the current values; the tree's share, errors and energy every ten seconds."""
         return self._from_tool(at) if self._tool else self._from_sysfs(at)
 
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that compute on the cards, by KFD; None without it."""
+        sys = self._config.sys
+        if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
+            return None
+        from agent.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is asked for
+
+        self._slots = self._slots or find_slots(sys)
+        found = computing(sys, self._slots)
+        used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
+        return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each card by its PCI address and its place among the cards."""
+        return {name: card.dims for n, card in enumerate(self._cards.values()) for name in (card.slot, str(n))}
+
     def describe(self) -> str:
         """Return the number of cards, and the tools in use."""
         if self._tool:
@@ -101,7 +118,7 @@ class AmdCollector(Collector):
             if tool:
                 tool.close()
         self._tool = self._gaps = self._share = self._answer = None
-        self._points = {}
+        self._points, self._slots = {}, {}
 
     def _from_sysfs(self, at: int) -> Iterable[Datapoint]:
         now = self._clock()

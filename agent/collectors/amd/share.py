@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from agent.host.procfs import text
 VRAM: Final = ("drm-resident-vram", "drm-memory-vram")
 GTT: Final = ("drm-resident-gtt", "drm-memory-gtt")
 """The newer name first: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
+MAX_PROCESSES: Final = 4096
+"""Processes of KFD that are read."""
 ENGINES: Final[tuple[str, ...]] = ("drm-engine-gfx", "drm-engine-compute")
 
 
@@ -35,14 +38,14 @@ class Share(TreeClients):
     def __init__(self, sys: Path, proc: Path, tree: ProcTree) -> None:
         """Take where the host's /sys and /proc are, and the tree."""
         super().__init__(proc, tree, client)
-        self._sys, self._slots = sys, _slots(sys)
+        self._sys, self._slots = sys, find_slots(sys)
 
     def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
         """Yield the share of each card that the tree uses; utilization from the second reading on."""
         self.read()
-        computing = self._computing(self.pids)
+        used_by = computing(self._sys, self._slots, self.pids)
         for card in cards:
-            queues = computing.get(card.slot, {})
+            queues = used_by.get(card.slot, {})
             used: dict[int, int] = dict.fromkeys(queues, 0)
             for one in self.of(card.slot):
                 if one.memory is not None:
@@ -57,19 +60,23 @@ class Share(TreeClients):
             if not queues and (share := self.utilization(card.slot)) is not None:
                 yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)
 
-    def _computing(self, pids: frozenset[int]) -> dict[str, dict[int, int]]:
-        """Return the bytes that KFD counts for each process, by PCI address and the host's pid."""
-        found: dict[str, dict[int, int]] = {}
-        for pid in pids:
-            folder = self._sys / f"class/kfd/kfd/proc/{pid}"
-            for number, slot in self._slots.items() if folder.is_dir() else ():
-                value = text(folder / f"vram_{number}")
-                if value.isdecimal():
-                    found.setdefault(slot, {})[pid] = found.get(slot, {}).get(pid, 0) + int(value)
-        return {slot: used for slot, used in found.items() if any(used.values())}
+
+def computing(sys: Path, slots: Mapping[str, str], pids: Iterable[int] | None = None) -> dict[str, dict[int, int]]:
+    """Return the bytes that KFD counts for each process, by PCI address and the host's pid; None: of all processes."""
+    found: dict[str, dict[int, int]] = {}
+    processes = sys / "class/kfd/kfd/proc"
+    if pids is None:
+        pids = [int(path.name) for path in islice(processes.glob("[0-9]*"), MAX_PROCESSES) if path.name.isdecimal()]
+    for pid in pids:
+        folder = processes / str(pid)
+        for number, slot in slots.items() if folder.is_dir() else ():
+            value = text(folder / f"vram_{number}")
+            if value.isdecimal():
+                found.setdefault(slot, {})[pid] = found.get(slot, {}).get(pid, 0) + int(value)
+    return {slot: used for slot, used in found.items() if any(used.values())}
 
 
-def _slots(sys: Path) -> dict[str, str]:
+def find_slots(sys: Path) -> dict[str, str]:
     """Return the PCI address of each of KFD's devices, by its number."""
     found = {}
     for node in (sys / "class/kfd/kfd/topology/nodes").glob("*"):

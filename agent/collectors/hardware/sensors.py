@@ -53,7 +53,7 @@ class Sensors:
         for path, metric, factor, dims, is_cpu in self._sensors:
             try:
                 value = int(read_small(path)) / factor
-            except (OSError, ValueError):  # the chip has no value at present
+            except (OSError, ValueError, ArithmeticError):  # the chip has no value at present
                 continue
             if is_cpu and metric is TEMPERATURE:
                 hottest.append(value)

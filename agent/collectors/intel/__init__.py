@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceProcess
 from agent.collectors.intel.card import INTEL, Card, Readings, Share, client
-from agent.datapoint import Datapoint
+from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, Cards, SlowPath, cards
+from agent.host.drm import SECOND, Cards, Client, SlowPath, cards, fdinfo
 from agent.host.oneshot import QueryFailed
+from agent.host.open_devices import OpenDevices
 
 if TYPE_CHECKING:
     from agent.collectors.intel.xpu_smi import XpuSmi
@@ -69,6 +70,7 @@ class IntelCollector(Collector):
         self._xpu: XpuSmi | None = None
         self._share: Share | None = None
         self._slow = SlowPath()
+        self._open: OpenDevices | None = None
 
     def open(self) -> None:
         """Find the cards; raise Unavailable if there is none."""
@@ -108,6 +110,24 @@ class IntelCollector(Collector):
             yield from self._share.points(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that have a card open, with their memory; None without the right to see them."""
+        self._open = self._open or OpenDevices(self._config.proc, r"/dev/dri/(card|renderD)\d+")
+        if not self._cards or (pids := self._open.by_process()) is None:
+            return None
+        dims = {card.slot: card.dims for card in self._cards.values()}
+        found: dict[tuple[str, int], Client] = {}
+        for pid, fields in fdinfo(self._config.proc, pids):
+            with suppress(KeyError, ValueError, IndexError):
+                one = client(pid, fields)
+                found[one.slot, one.number] = one
+        return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each card by its PCI address, its file and its place among the cards."""
+        cards = enumerate(self._cards.values())
+        return {name: card.dims for n, card in cards for name in (card.slot, f"card{card.index}", str(n))}
 
     def describe(self) -> str:
         """Return the number of cards, and the tool in use."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceProcess
 from agent.collectors.neuron import metrics
-from agent.datapoint import Datapoint, Level
+from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import InputEnded, PartlyCollected, Unavailable
 from agent.host.procfs import boot_time
 from agent.host.supervised_process import find_program
@@ -114,6 +114,14 @@ class NeuronCollector(Collector):
     def identity(self) -> Mapping[str, str]:
         """Return this instance's dimensions from the records; later records may add some."""
         return self._records.machine.identity if self._records else {}
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the runtimes on each core, as of the last record; None without a recent one."""
+        return self._records.processes(self._clock()) if self._records else None
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each core that a runtime uses, by the name that schedulers use."""
+        return {f"core{one.dims['neuron_core']}": one.dims for one in self.processes() or ()}
 
     def describe(self) -> str:
         """Return where the records come from, and the number of devices."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agent.collector import DeviceProcess
 from agent.collectors.neuron import metrics, schema
 from agent.collectors.neuron.groups import Entry, Groups
 from agent.collectors.neuron.machine import Machine
-from agent.collectors.neuron.schema import LARGEST_TOTAL, MAX_NAMES, Group, Reader, Record, Runtime
+from agent.collectors.neuron.schema import (
+    INDEX,
+    LARGEST,
+    LARGEST_TOTAL,
+    MAX_NAMES,
+    Core,
+    Group,
+    Reader,
+    Record,
+    Runtime,
+)
 from agent.collectors.neuron.series import Row, Series, Values
 from agent.datapoint import Datapoint, Level
 from agent.host.supervised_process import quoted
@@ -63,6 +74,8 @@ class Records:
         self._kept: dict[str, tuple[float, list[Row]]] = {}
         """The last rows of each group, and until when (monotonic s) they are reported."""
         self._until = 0.0
+        self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
+        """Until when (monotonic s) the runtimes on each core are known, and these."""
         self._tallies: dict[str, Tally] = {}
         """By tag; the least recently used first."""
         self._counted: tuple[float, set[str]] = 0.0, set()
@@ -119,6 +132,11 @@ class Records:
         for metric, value, dims, start_time in rows:
             yield Datapoint(metric, value, dims, at, start_time)
 
+    def processes(self, now: float) -> list[DeviceProcess] | None:
+        """Return the runtimes on each core while the last record is recent (`now`: monotonic s), else None."""
+        until, found = self._processes
+        return found if now <= until else None
+
     def _take_runtimes(self, listed: Any, start_time: int) -> None:
         given = self.reader.expect(listed, list, "neuron_runtime_data")
         if given is None:
@@ -132,6 +150,10 @@ class Records:
             for runtime in runtimes
             if not self.reader.failed("a runtime", runtime.error) and runtime.report is not None
         ]
+        pids = ((runtime.pid, report) for runtime, report in reports if isinstance(runtime.pid, int))
+        on_cores = [(core, pid, used) for pid, report in pids for core, used in cores_of(report)]
+        found_on = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
+        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in found_on if dims]
         found: dict[str, list[Entry]] = {}
         for runtime, report in reports:
             tag = self._tag(runtime.neuron_runtime_tag)
@@ -203,3 +225,21 @@ class Records:
 
     def _keep(self, name: str, rows: Iterable[Row]) -> None:
         self._kept[name] = self._until, list(rows)
+
+
+def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
+    counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
+    cores = counters.neuroncores_in_use if isinstance(counters, Group) else None
+    used = memory.neuron_runtime_used_bytes if isinstance(memory, Group) else None
+    parts = used.get("usage_breakdown") if isinstance(used, dict) else None
+    sizes = parts.get("neuroncore_memory_usage") if isinstance(parts, dict) else None
+    cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))
+    for key in sorted(cores.keys() | sizes.keys()):
+        core, size = cores.get(key), sizes.get(key)
+        values = size.values() if isinstance(size, dict) else ()
+        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= LARGEST]
+        share = core.neuroncore_utilization if isinstance(core, Core) else None
+        works = isinstance(share, int | float) and share > 0
+        if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
+            yield key, float(sum(numbers)) if numbers else None

@@ -57,6 +57,11 @@ class Series:
             if found := self._known.get((metric.name, key)) or self._new_series(metric, *key):
                 yield Row(found[0], value, found[1], start_time)
 
+    def core(self, index: str) -> Dimensions | None:
+        """Return the dimensions of a core and its device, or None if the device is unknown."""
+        device = self._device(index)
+        return None if device is None else Dimensions(dict(zip(CORE, (index, device), strict=True)))
+
     def _new_series(self, metric: Metric, tag: str, *values: str) -> tuple[Metric, Dimensions] | None:
         key = metric.name, (tag, *values)
         pods: dict[str, str] = {}

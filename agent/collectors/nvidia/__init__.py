@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agent.collector import Collector, DeviceProcess
+from agent.collector import Collector, DeviceActivity, DeviceProcess
 from agent.collectors.nvidia.metrics import of_gpu, of_instance
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import Unavailable
@@ -34,8 +34,8 @@ class NvidiaCollector(Collector):
         """Indexes or UUIDs of the GPUs to read; all unless set. The UUID of a MIG instance selects its GPU."""
         cuda_visible_devices: bool = False
         """Read only the GPUs in the variable CUDA_VISIBLE_DEVICES, unless `devices` is set."""
-        dimensions: tuple[Literal["uuid", "model"], ...] = ()
-        """Dimensions of each point in addition to the index: uuid, model."""
+        dimensions: tuple[Literal["uuid", "model", "driver"], ...] = ()
+        """Dimensions of each point in addition to the index: uuid, model, driver (its version)."""
         pid: int | None = None
         """First process of the tree whose usage is read; set by --pid."""
         proc: Path = Path("/proc")
@@ -83,6 +83,14 @@ class NvidiaCollector(Collector):
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes on all GPUs."""
         return self._gpus.processes() if self._gpus else None
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Return what all GPUs did since the last call."""
+        return self._gpus.activity() if self._gpus else ()
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each GPU and instance by the names that schedulers use."""
+        return self._gpus.names() if self._gpus else {}
 
     def describe(self) -> str:
         """Return the GPU models, the driver version, and how the process tree was found."""

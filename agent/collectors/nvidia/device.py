@@ -25,6 +25,8 @@ LINKS: Final = {
 """Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
 MIN_ELAPSED: Final = SECOND // 2
 """Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
 MAX_FAN: Final = 200
 """The fan's speed may exceed 100 percent; a value above this is invalid."""
 
@@ -50,6 +52,8 @@ class Part:
         self.total: int | None = None
         self.busy: float | None = None
         """Utilization in this tick, or None."""
+        self.slices: float | None = None
+        """Share of the whole GPU's compute slices, once it is known."""
         self.sampled_until: int | None = None
         """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
 
@@ -73,13 +77,17 @@ class Part:
             yield m.memory_utilization.point(at, 100 * used / total, self.dims)
             if self.detailed:
                 yield m.memory_total.point(at, total, self.dims)
+                if (free := info.free) <= total:
+                    yield m.memory_available.point(at, free, self.dims)
+                if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                    yield m.memory_reserved.point(at, reserved, self.dims)
 
     def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
-            if number == GRAPHICS:
-                yield from self._utilization(at, value)
+            if metric := self.metrics.active.get(number):
+                yield from self._share(metric, at, value)
             else:
-                yield from self._share(self.metrics.active[number], at, value)
+                yield from self._utilization(at, value)
 
     def _utilization(self, at: int, value: float) -> Iterator[Datapoint]:
         self.busy = percent(value)
@@ -95,7 +103,8 @@ class Instance(Part):
 
     def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
         super().__init__(handle, dims, metrics, level)
-        number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        """The driver's number of the GPU instance; None: not known."""
         if number is not None:
             self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
 
@@ -127,6 +136,9 @@ class Gpu(Part):
         self.instances: dict[str, Instance] = {}
         """The MIG instances by UUID."""
         self.lost = False
+        self.joules: float | None = None
+        """The energy counter in this tick, and the power; None if not known."""
+        self.watts: float | None = None
         self._limit: float | None = None
         self._recovery = False
         self._base: tuple[int | None, int, float] | None = None
@@ -148,6 +160,8 @@ class Gpu(Part):
             for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
                 count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
                 count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+            count("pcie", REPLAYS, m.pcie_replays)
+            self._all_fields[ROWS_FAILED, 0] = "rows"
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
             count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
             for field, reason in THROTTLES.items():
@@ -162,7 +176,7 @@ class Gpu(Part):
         """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
         for part in (self, *self.instances.values()):
             part.begin(now)
-        self.lost = self.handle is None
+        self.lost, self.joules, self.watts = self.handle is None, None, None
         try:
             if not self.lost:
                 yield from self._readings(at, now, slow=slow)
@@ -239,6 +253,8 @@ class Gpu(Part):
             self._recovery = bool(found.get(RECOVERY))
         if (value := found.get(MEMORY_TEMPERATURE)) is not None:
             yield self.metrics.memory_temperature.point(at, value, self.dims)
+        if (value := found.get(ROWS_FAILED)) is not None:
+            yield self.metrics.rows_failed.point(at, bool(value), self.dims)
         counted = {n: v for n, v in found.items() if n in self._counters and self._counters[n].life.take(v, at)}
         for number, value in counted.items():
             metric, unit, dims, life = self._counters[number]
@@ -259,6 +275,7 @@ class Gpu(Part):
         if not watts:  # the first tick, or no working energy counter
             sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
             watts = None if sensor is None else sensor / 1e3
+        self.joules, self.watts = None if energy is None else energy / 1e3, watts
         if watts is not None:
             yield self.metrics.power.point(at, watts, self.dims)
             if self._limit:

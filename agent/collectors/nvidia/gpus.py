@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
-from agent.collector import DeviceProcess
+from agent.collector import DeviceActivity, DeviceProcess
+from agent.collectors.nvidia.activity import Activity
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
-from agent.collectors.nvidia.metrics import MODEL, UUID, of_gpu, of_instance
+from agent.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
@@ -67,6 +68,7 @@ class Gpus:
             words = (word.strip() for word in visible.split(","))
             self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
         self._gpus: dict[str, Gpu] = {}
+        self._activity: dict[str, Activity] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
         self._problems: list[str] = []
         self._slow = SlowPath()
@@ -118,6 +120,23 @@ class Gpus:
                 for part in gpu.parts if gpu.handle is not None else ():
                     yield from processes(part)
 
+    def activity(self) -> Iterator[DeviceActivity]:
+        """Yield what all GPUs and instances did since the last call."""
+        for uuid, gpu in self._gpus.items():
+            if uuid not in self._activity:
+                self._activity[uuid] = Activity(gpu)
+            with suppress(Lost):  # the next reading reports it
+                yield from self._activity[uuid].read(self._clock())
+
+    def names(self) -> dict[str, Dimensions]:
+        """Return the dimensions of GPUs and instances by index, UUID, device file and number of the GPU instance."""
+        found: dict[str, Dimensions] = {}
+        for uuid, gpu in self._gpus.items():
+            found |= dict.fromkeys((uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"), gpu.dims)
+            for name, part in gpu.instances.items():
+                found |= dict.fromkeys((name, f"{gpu.number}.{part.number}"), part.dims)
+        return found
+
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""
         models = Counter(gpu.model for gpu in self._gpus.values())
@@ -129,6 +148,8 @@ class Gpus:
         known = self._config.proc / "driver/nvidia/gpus"
         if known.is_dir() and (listed := len(list(known.iterdir()))) > self._count:
             parts.append(f"{known} lists {listed}, NVML {self._count}")
+        if bases := {one.basis: None for one in self._activity.values()}:
+            parts.append(f"utilization of jobs by {' and '.join(filter(None, bases))}")
         if self._tree:
             parts.append(f"the process tree is {self._tree.method}")
         return ", ".join(parts)
@@ -139,7 +160,8 @@ class Gpus:
             return
         with suppress(pynvml.NVMLError):
             self._xids.close()
-            for gpu in self._gpus.values():
+            closing: list[Gpu | Activity] = [*self._gpus.values(), *self._activity.values()]
+            for gpu in closing:
                 gpu.close()
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
@@ -225,6 +247,6 @@ class Gpus:
         return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
-        further = {UUID: uuid, MODEL: model}
+        further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}
         own = {key: str(index) for key, index in indexes.items()}
         return Dimensions(own | {key: further[key] for key in self._config.dimensions})

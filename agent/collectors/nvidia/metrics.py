@@ -11,7 +11,7 @@ from agent.datapoint import Level, Metric, counter, gauge
 from agent.host import gpu_metrics
 
 BASIC, DETAILED = Level.BASIC, Level.DETAILED
-GPU, MIG, UUID, MODEL = "gpu", "mig", "uuid", "model"
+GPU, MIG, UUID, MODEL, DRIVER = "gpu", "mig", "uuid", "model", "driver"
 
 
 class PartMetrics:
@@ -23,6 +23,9 @@ class PartMetrics:
         self.memory_utilization = replace(gpu_metrics.MEMORY_UTILIZATION, dims=keys)
         self.memory_used = replace(gpu_metrics.MEMORY_USED, dims=keys)
         self.memory_total = replace(gpu_metrics.MEMORY_TOTAL, dims=keys)
+        self.memory_available = gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED, keys)
+        self.memory_reserved = gauge(
+            "gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED, keys)
         self.process_memory_used = replace(gpu_metrics.PROCESS_MEMORY_USED, dims=keys)
         self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
         self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
@@ -49,6 +52,8 @@ class GpuMetrics(PartMetrics):
     def __init__(self, *keys: str) -> None:
         super().__init__(*keys)
         # fmt: off
+        self.active = {1: gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED, keys),
+                       **self.active}
         self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
         self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
         self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
@@ -68,6 +73,8 @@ class GpuMetrics(PartMetrics):
         self.fan = replace(gpu_metrics.FAN, dims=keys)
         self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
         self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
+        self.pcie_replays = counter(
+            "gpu.pcie.replays", "{packet}", "Packets that were sent again over PCIe.", DETAILED, keys)
         self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
         self.nvlink_received = counter(
             "gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED, keys)
@@ -78,19 +85,21 @@ class GpuMetrics(PartMetrics):
             (*keys, "xid", "action"))
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
+        self.rows_failed = gauge(
+            "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
         self.state = replace(gpu_metrics.STATE, dims=keys)
         # fmt: on
 
 
 @cache
 def of_gpu(*further: str) -> GpuMetrics:
-    """Return the metrics of a GPU with `further` dimensions (uuid, model)."""
+    """Return the metrics of a GPU with `further` dimensions (uuid, model, driver)."""
     return GpuMetrics(GPU, *further)
 
 
 @cache
 def of_instance(*further: str) -> PartMetrics:
-    """Return the metrics of a MIG instance with `further` dimensions (uuid, model)."""
+    """Return the metrics of a MIG instance with `further` dimensions (uuid, model, driver)."""
     return PartMetrics(GPU, MIG, *further)
 
 

@@ -149,7 +149,7 @@ class StorageCollector(Collector):
     def _read_mountstats(self) -> dict[str, nfs.Counts]:
         try:
             return nfs.parsed(self._read("mountstats"))
-        except (ValueError, LookupError) as problem:
+        except (ValueError, LookupError, ArithmeticError) as problem:
             raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
 
     def _error_points(self, at: int) -> Iterator[Datapoint]:

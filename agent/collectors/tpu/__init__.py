@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from agent.collector import Collector
+from agent.collector import Collector, DeviceProcess
 from agent.collectors.tpu.message import Values
 from agent.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
+from agent.host.open_devices import OpenDevices
 
 # fmt: off
 DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
@@ -37,6 +38,8 @@ MEMORY_ACTIVITY: Final = gauge(
     "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, ("tpu",))
 # fmt: on
 
+ACCEL: Final = "/dev/accel"
+"""The device file of a chip, before its number; newer chips are files of VFIO."""
 VENDOR: Final = "0x1ae0"
 """Google; its virtual network cards and disks have it too, so the device id is checked as well."""
 CHIPS: Final = {
@@ -73,6 +76,8 @@ class TpuCollector(Collector):
         """Load the user's libtpu to read the tensor cores' utilization; this may block the TPU for the workload."""
         sys: Path = Path("/sys")
         """Where the host's /sys is mounted."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted."""
 
     metrics = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE)
 
@@ -82,6 +87,7 @@ class TpuCollector(Collector):
         self._source: Service | Sdk | None = None
         self._cores: Sdk | None = None
         self._dims: dict[int, Dimensions] = {}
+        self._open: OpenDevices | None = None
 
     def open(self) -> None:
         """Find TPUs on the PCI bus, then a source of values; raise Unavailable."""
@@ -114,6 +120,23 @@ class TpuCollector(Collector):
             yield metric.point(at, value, dims)
         if problems:
             raise PartlyCollected(problems)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that have a chip's device file open; None without the right to see them."""
+        self._open = self._open or OpenDevices(self._config.proc, r"/dev/(accel|vfio/)\d+")
+        if not self._chips or (found := self._open.by_process()) is None:
+            return None
+        return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each device by its number."""
+        return {f"tpu{index}": dims for index, dims in self._dims.items()}
+
+    def _of(self, files: Collection[str]) -> list[Dimensions]:
+        """Return the dimensions of the devices behind files; the numbers of VFIO's files are not those of chips."""
+        assert self._chips is not None
+        numbers = {int(file[len(ACCEL) :]) for file in files if file.startswith(ACCEL)}
+        return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
 
     def describe(self) -> str:
         """Return the chips, the source, and the number of devices that a workload uses."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from agent.advice import Advisor
 from agent.commands.advisors import advisor_of, asked
 from agent.commands.dashboard.alarms import alarms
 from agent.commands.dashboard.charts import charts
@@ -27,12 +29,15 @@ class Made(NamedTuple):
 
 def make(config: Config, options: Options) -> Made:
     """Return the dashboard or the alarms for what `config` sends, without network; raise ConfigError or NotLoaded."""
-    named = options.cloud in {*config.sinks, *config.sink}
-    fit = [name for name in config.sink if sink_type(name, config) == options.cloud]
-    name = fit[0] if fit and not named else options.cloud
+    named = {*config.sinks, *config.sink}
+    cloud = (
+        options.cloud if options.cloud in {*named, *plugins.installed(plugins.ADVISORS)} else _drawn_by(options.cloud)
+    )
+    fit = [name for name in config.sink if sink_type(name, config) == cloud]
+    name = fit[0] if fit and cloud not in named else cloud
     advisor = advisor_of(name, config)
     if advisor is None or not advisor.max_lines:
-        able = [one for one in plugins.installed(plugins.ADVISORS) if plugins.load(plugins.ADVISORS, one).max_lines]
+        able = [one.board or name for name, one in _advisors() if one.max_lines]
         raise ConfigError(f"--cloud: no dashboards for {name!r}; choose from: {', '.join(able)}")
     found = find(config, name, options, by_name=advisor.by_name)
     scope = replace(options, machine=found.machine, window=found.window)
@@ -42,3 +47,13 @@ def make(config: Config, options: Options) -> Made:
     wanted, missing = alarms(found.sent, options, count=advisor.counts_hosts)
     with asked(name):
         return Made("\n".join(advisor.alarms(wanted, scope)), (*found.notes, *missing))
+
+
+def _advisors() -> Iterator[tuple[str, type[Advisor]]]:
+    for name in plugins.installed(plugins.ADVISORS):
+        yield name, plugins.load(plugins.ADVISORS, name)
+
+
+def _drawn_by(board: str) -> str:
+    """Return the sink whose dashboards the program `board` draws, `board` itself if there is none."""
+    return next((name for name, advisor in _advisors() if advisor.board == board), board)

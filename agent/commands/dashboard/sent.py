@@ -50,11 +50,19 @@ def find(config: Config, name: str, options: Options, *, by_name: bool = False) 
     machine = tuple(sorted({names.get(word, word) for word in words}))
     notes: list[str] = []
     config = of_machines(config, options.families)
-    points = chain(*assumed(config, options.devices).values()) if options.families else _here(config, options, notes)
+    points = _assumed(config, options) if options.families else _here(config, options, notes)
     wanted = (point for point in points if filtered.wants(point.metric))
     sent = sorted(_renamed(wanted, config, Dimensions(dict.fromkeys(words, "x")), machine, notes), key=_order)
     assert config.interval is not None
     return Found(tuple(_merged(sent) if by_name else sent), machine, max(window, config.interval), tuple(notes))
+
+
+def _assumed(config: Config, options: Options) -> Iterable[Datapoint]:
+    """Yield the points of machines, those of jobs also with the dimension that only one scheduler gives to its jobs."""
+    for point in chain(*assumed(config, options.devices).values()):
+        yield point
+        if "job" in point.dims:
+            yield from (point._replace(dims=point.dims | {key: UNKNOWN}) for key in ("partition", "namespace"))
 
 
 def _merged(sent: Iterable[Sent]) -> Iterable[Sent]:

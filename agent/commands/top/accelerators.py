@@ -74,7 +74,11 @@ COLUMNS: Final = (
     Column("clock", 5, FULL, lambda device: (whole(device.get("clock")), "")),
     Column("flags", 5, COMPACT, lambda device: (device.flags, "warn"), left=True),
     Column("state", 18, 0, lambda device: device.state, left=True),
+    Column("job", 10, FULL, lambda device: (device.job, ""), left=True),
+    Column("user", 8, FULL, lambda device: (device.user, ""), left=True),
 )
+IF_ANY: Final = ("tensor", "clock", "job", "user")
+"""Columns that are shown only if some device has a value."""
 FIGURE_CELLS: Final = {"utilization": 4, "memory": 8}
 """Cells of the number beside a bar."""
 
@@ -82,8 +86,8 @@ FIGURE_CELLS: Final = {"utilization": 4, "memory": 8}
 def table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
     """Return the title and the rows of the accelerators."""
     columns = [column for column in COLUMNS if width >= column.columns]
-    columns = [column for column in columns if column.title not in ("tensor", "clock") or
-               any(device.get(column.title) is not None for device in devices)]  # fmt: skip
+    columns = [column for column in columns if column.title not in IF_ANY or
+               any(column.cell(device)[0] not in ("", "-") for device in devices)]  # fmt: skip
     graph = (width - 100) // 3 if width >= WIDE else 0
     fixed = (
         sum(column.width or FIGURE_CELLS[column.title] + 1 for column in columns)
@@ -119,8 +123,15 @@ def _last(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def matches(word: str, device: Device) -> bool:
-    """Tell whether `word` is in a number, a model, a state or a user of the device."""
-    texts = (device.label, device.model, device.state[0], *(p.user for p in device.processes or ()))
+    """Tell whether `word` is in a number, a model, a state, a job or a user of the device."""
+    texts = (
+        device.label,
+        device.model,
+        device.state[0],
+        device.job,
+        device.user,
+        *(p.user for p in device.processes or ()),
+    )
     return not word or any(word.lower() in text.lower() for text in texts)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agent.collector import Collector, DeviceProcess
-from agent.commands.top.machine import Process, device_of
+from agent.collector import Collector, DeviceActivity, DeviceProcess
+from agent.commands.top.machine import Key, Process, device_of
 from agent.config.instances import build_collectors, build_processors
 from agent.config.options import Config
 from agent.datapoint import Datapoint, Dimensions, Level
+from agent.owner import JobFacts
 from agent.pipeline.build import build_sources
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.window import Window
@@ -37,13 +38,14 @@ class Frame(NamedTuple):
     processes: list[Process] | None = None
     models: Mapping[Dimensions, str] = {}
     troubles: tuple[str, ...] = ()
+    holders: Mapping[Key, Mapping[str, Any]] = {}
 
 
 class Watched(Collector):
     """A collector that is asked for models and processes, too, on its own thread."""
 
     def __init__(self, inner: Collector) -> None:
-        self._inner, self.metrics = inner, inner.metrics
+        self._inner, self.metrics, self.follows = inner, inner.metrics, getattr(inner, "follows", False)
         self.device_processes: list[DeviceProcess] | None = None
         self.device_models: Mapping[Dimensions, str] = {}
 
@@ -58,6 +60,26 @@ class Watched(Collector):
         found = getattr(self._inner, "processes", lambda: None)()
         self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
         yield from self._inner.collect(at)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes of this tick."""
+        return self.device_processes
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Ask for the activity."""
+        return getattr(self._inner, "activity", tuple)()
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Ask for the names of the devices."""
+        return getattr(self._inner, "names", dict)()
+
+    def facts(self) -> Iterable[object]:
+        """Ask for other facts."""
+        return getattr(self._inner, "facts", tuple)()
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Pass on what other collectors listed."""
+        self._inner.follow(pids)
 
     def close(self) -> None:
         """Close the collector."""
@@ -156,16 +178,29 @@ class Live:
         while not self._stop.is_set():
             at = time.time_ns()
             points = self._window.add(pipeline.gather(at), at)
-            self.frames.put(Frame(at, points, self._processes(), self._models(), tuple(self._troubles(pipeline))))
+            troubles = tuple(self._troubles(pipeline))
+            processes, holders = self._processes(pipeline), dict(self._holders(pipeline))
+            self.frames.put(Frame(at, points, processes, self._models(), troubles, holders))
             self._wake()
             due = max(due + pause, time.monotonic())
             pause = self._interval
             self._stop.wait(due - time.monotonic())
 
-    def _processes(self) -> list[Process] | None:
+    def _processes(self, pipeline: Pipeline) -> list[Process] | None:
         lists = [one.device_processes for one in self._watched.values()]
         known = [found for found in lists if found is not None]
-        return self._users.named(one for found in known for one in found) if known else None
+        if not known:
+            return None
+        facts = (one for derivation in pipeline.derivations for one in getattr(derivation.processor, "facts", ()))
+        jobs = {pid: owner.job for one in facts if isinstance(one, JobFacts) for pid, owner in one.owners.items()}
+        rows = self._users.named(one for found in known for one in found)
+        return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
+
+    def _holders(self, pipeline: Pipeline) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+        for derivation in pipeline.derivations:
+            if derivation.needs_facts:
+                for device in derivation.processor.answer().get("devices", ()):
+                    yield tuple(device["place"].items()), device
 
     def _models(self) -> dict[Dimensions, str]:
         return {dims: model for one in self._watched.values() for dims, model in one.device_models.items()}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from agent.commands.figures import FIGURES
 from agent.commands.top.trend import Trend
 from agent.datapoint import Datapoint, Dimensions, Kind
+from agent.logs.text import duration
 
 PARTS: Final = {"gpu": "mig", "neuron_device": "neuron_core", "ipu": "", "tpu": ""}
 """Dimension that names a device -> dimension that names a part of it."""
@@ -58,6 +59,7 @@ class Process(NamedTuple):
     cpu: float | None
     """Percent of a core."""
     command: str
+    job: str = ""
 
 
 @lru_cache(maxsize=20_000)
@@ -116,6 +118,8 @@ class Device:
         self.has_parts = False
         self.processes: list[Process] | None = None
         """Those that its driver lists; None if it lists none of any device."""
+        self.holder: Mapping[str, Any] = {}
+        """Who holds it, and what it does: a device of the answer of the processor `jobs`."""
         self.history: deque[float | None] = deque(maxlen=SHORT_HISTORY)
         """Utilization."""
         self._throttles: dict[str, int] = {}
@@ -194,8 +198,27 @@ class Device:
             return f"no answer for {self.silent:.0f} s", "bad"
         if errors:
             return errors, "bad"
+        if self.job:
+            return self._held()
         idle = self.processes == [] and not self.has_parts and not self.get("utilization")
         return ("no process" if idle else ""), "dim"
+
+    @property
+    def job(self) -> str:
+        """The jobs that hold it."""
+        return ",".join(self.holder.get("jobs", ()))
+
+    @property
+    def user(self) -> str:
+        """The users of these jobs."""
+        return ",".join(self.holder.get("users", ()))
+
+    def _held(self) -> tuple[str, str]:
+        """Return what the device does for its jobs, since when it is held for nothing, or why it is stalled."""
+        state, cause, since = (self.holder.get(key) for key in ("state", "cause", "seconds_since_kernel"))
+        if state == "held":
+            return f"held {duration(since, 1)}" if since else "held", "warn"
+        return f"{state}: {cause}" if state == "stalled" and cause not in ("", "other") else f"{state}", "dim"
 
 
 class Machine:
@@ -225,8 +248,14 @@ class Machine:
             known = self._devices[key] = Device(key, whole)
         return known
 
-    def take(self, points: Iterable[Datapoint], at: int, processes: Iterable[Process] | None = None) -> None:
-        """Take the readings of the tick at `at`, and the processes of the accelerators if their drivers list them."""
+    def take(
+        self,
+        points: Iterable[Datapoint],
+        at: int,
+        processes: Iterable[Process] | None = None,
+        holders: Mapping[Key, Mapping[str, Any]] = {},
+    ) -> None:
+        """Take the readings of the tick at `at`, the processes of the accelerators if known, and who holds these."""
         self.gap, self.now = (at - self.now) / 1e9 if self.now else self.gap, at
         for point in points:
             if key := device_of(point.dims):
@@ -239,6 +268,7 @@ class Machine:
             by_device.setdefault(process.device, []).append(process)
         for device in self._devices.values():
             device.processes = None if processes is None else by_device.get(device.key, [])
+            device.holder = holders.get(device.key, {})
             device.end_tick(at, self.gap)
         self._remember(at)
 

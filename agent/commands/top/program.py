@@ -164,7 +164,7 @@ class Top:
         for dims, model in frame.models.items():
             if key := device_of(dims):
                 self.machine.device(key).model = model
-        self.machine.take(frame.points, frame.at, frame.processes)
+        self.machine.take(frame.points, frame.at, frame.processes, frame.holders)
         self._troubles = frame.troubles
 
     def _write(self) -> str:
@@ -184,7 +184,7 @@ class Top:
         devices = []
         for one in machine.devices:
             figures = {name: value for name in FIGURES if (value := one.get(name)) is not None}
-            texts = {"model": one.model, "flags": one.flags, "state": one.state[0]}
+            texts = {"model": one.model, "flags": one.flags, "state": one.state[0], "job": one.job, "user": one.user}
             processes = [snapshot_of(process) for process in one.processes or ()]
             devices.append(
                 {**dict(one.key), **{k: v for k, v in texts.items() if v}, **figures, "processes": processes}

@@ -137,7 +137,8 @@ def _processes(machine: Machine, view: View) -> list[Line]:
         return []
     word = view.filter.lower()
     found = [(device, one) for device in machine.devices for one in device.processes or ()
-             if word in f"{device.label} {device.model} {one.user} {one.command} {one.pid}".lower()]  # fmt: skip
+             if word in " ".join((device.label, device.model, one.user, one.job, f"{one.pid}", one.command)).lower()
+             ]  # fmt: skip
     if not found:
         return []
     if SORTS[view.sort] != "number":
@@ -145,9 +146,8 @@ def _processes(machine: Machine, view: View) -> list[Line]:
         found.sort(key=lambda pair: -((pair[1].memory if by_memory else pair[1].share) or 0))
     if view.reverse:
         found.reverse()
-    lines: list[Line] = [
-        [(f"{'#':>4}  {'PID':>8}  {'user':10}  {'memory':>7}  {'share':>5}  {'CPU':>5}  command", "head")]
-    ]
+    title = f"{'#':>4}  {'PID':>8}  {'user':10}  {'job':10}  {'memory':>7}  {'share':>5}  {'CPU':>5}  command"
+    lines: list[Line] = [[(title, "head")]]
     lines += [_process(device, one) for device, one in found]
     return lines
 
@@ -156,7 +156,7 @@ def _process(device: Device, one: Process) -> Line:
     memory = "-" if one.memory is None else scaled(one.memory, 1024)
     figures = f"{memory:>7}  {whole(one.share):>5}  {whole(one.cpu):>5}"
     return [
-        (f"{device.label:>4}", "label"), (f"  {one.pid:8}  {one.user[:10]:10}  {figures}  ", ""),
+        (f"{device.label:>4}", "label"), (f"  {one.pid:8}  {one.user[:10]:10}  {one.job[:10]:10}  {figures}  ", ""),
         (one.command, ""),
     ]  # fmt: skip
 

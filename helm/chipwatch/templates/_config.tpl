@@ -24,6 +24,11 @@
 {{- if $v.hostMounts.proc }}{{ $_ := set $own "proc" "/host/proc" }}{{ end -}}
 {{- if $v.hostMounts.sys }}{{ $_ := set $own "sys" "/host/sys" }}{{ end -}}
 {{- if $v.hostMounts.root }}{{ $_ := set $own "root" "/host/root" }}{{ end -}}
+{{- if $v.jobs.enabled -}}
+{{- $table := dict "logs" "/host/log" -}}
+{{- if $v.jobs.podResources }}{{ $_ := set $table "kubelet" "/host/pod-resources/kubelet.sock" }}{{ end -}}
+{{- $_ := set $own "collectors" (dict "jobs" $table) -}}
+{{- end -}}
 {{- else -}}
 {{- $_ := set $own "collector" (list "openmetrics") -}}
 {{- $_ := set $own "collectors" (dict "openmetrics" (dict "endpoints" $v.deployment.endpoints)) -}}
@@ -39,6 +44,12 @@
 {{- $table := dict "resource" (ternary $v.google.resource "auto" $agent) -}}
 {{- with $v.google.project }}{{ $_ := set $table "project" . }}{{ end -}}
 {{- $_ := set $sinks "google" $table -}}
+{{- end -}}
+{{- if has "prometheus" $v.sinks -}}
+{{- $table := dict "listen" (printf "0.0.0.0:%s" (include "chipwatch.whole" $v.prometheus.port)) -}}
+{{- if $v.prometheus.webConfigSecret }}{{ $_ := set $table "web_config_file" "/etc/chipwatch-web/web-config.yml" }}{{ end -}}
+{{- if $v.prometheus.machineLabels }}{{ $_ := set $table "machine_labels" true }}{{ end -}}
+{{- $_ := set $sinks "prometheus" $table -}}
 {{- end -}}
 {{- if $sinks }}{{ $_ := set $own "sinks" $sinks }}{{ end -}}
 {{- $given := deepCopy $v.config -}}

@@ -28,7 +28,7 @@ imagePullSecrets:
 securityContext:
   {{- toYaml $v.podSecurityContext | nindent 2 }}
 {{- if $agent }}
-{{- if $v.hostPID }}
+{{- if or $v.hostPID $v.jobs.enabled }}
 hostPID: true
 {{- end }}
 {{- if $v.hostNetwork }}
@@ -95,11 +95,14 @@ command: [agent]
 args:
   {{- toYaml (concat (list (ternary "check" "run" (default false .check))) $own.extraArgs) | nindent 2 }}
 securityContext:
-  {{- if and $agent $v.privileged }}
-  {{- toYaml (merge (dict "privileged" true) (omit $v.securityContext "allowPrivilegeEscalation")) | nindent 2 }}
-  {{- else }}
-  {{- toYaml $v.securityContext | nindent 2 }}
+  {{- $rights := $v.securityContext }}
+  {{- if and $agent $v.jobs.podResources }}
+  {{- $rights = merge (dict "runAsNonRoot" false "runAsUser" 0 "runAsGroup" 0) $rights }}
   {{- end }}
+  {{- if and $agent $v.privileged }}
+  {{- $rights = merge (dict "privileged" true) (omit $rights "allowPrivilegeEscalation") }}
+  {{- end }}
+  {{- toYaml $rights | nindent 2 }}
 env:
   - {name: CHIPWATCH_CONFIG, value: /etc/chipwatch/chipwatch.toml}
   - {name: K8S_CLUSTER_NAME, value: {{ $v.clusterName | quote }}}
@@ -128,13 +131,14 @@ envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $health := eq $v.probes.type "http" }}
-{{- if and (or $health $v.podMonitor.enabled) (not .check) }}
+{{- $scraped := has "prometheus" $v.sinks }}
+{{- if and (or $health $scraped) (not .check) }}
 ports:
   {{- if $health }}
   - {name: health, containerPort: {{ include "chipwatch.whole" $v.probes.port }}, protocol: TCP}
   {{- end }}
-  {{- if $v.podMonitor.enabled }}
-  - {name: metrics, containerPort: {{ include "chipwatch.whole" (default 0 $v.podMonitor.port) }}, protocol: TCP}
+  {{- if $scraped }}
+  - {name: metrics, containerPort: {{ include "chipwatch.whole" $v.prometheus.port }}, protocol: TCP}
   {{- end }}
 {{- end }}
 {{- if not (or .check (eq $v.probes.type "none")) }}
@@ -151,6 +155,9 @@ volumeMounts:
   - {name: config, mountPath: /etc/chipwatch, readOnly: true}
   - {name: spool, mountPath: /var/lib/chipwatch}
   - {name: tmp, mountPath: /tmp}
+  {{- if $v.prometheus.webConfigSecret }}
+  - {name: web, mountPath: /etc/chipwatch-web, readOnly: true}
+  {{- end }}
   {{- if $agent }}
   {{- range $name := list "proc" "sys" "root" }}
   {{- if index $v.hostMounts $name }}
@@ -159,6 +166,13 @@ volumeMounts:
   {{- end }}
   {{- if $v.hostMounts.kmsg }}
   - {name: kmsg, mountPath: /dev/kmsg, readOnly: true}
+  {{- end }}
+  {{- if $v.jobs.enabled }}
+  - {name: pods, mountPath: /host/log/pods, readOnly: true}
+  - {name: containers, mountPath: /host/log/containers, readOnly: true}
+  {{- if $v.jobs.podResources }}
+  - {name: pod-resources, mountPath: /host/pod-resources, readOnly: true}
+  {{- end }}
   {{- end }}
   {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
   - {name: neuron, mountPath: /opt/aws/neuron, readOnly: true}
@@ -205,6 +219,10 @@ exec:
   {{- end }}
 - name: tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- with $v.prometheus.webConfigSecret }}
+- name: web
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- if $agent }}
 {{- range $name, $path := dict "proc" "/proc" "sys" "/sys" "root" "/" }}
 {{- if index $v.hostMounts $name }}
@@ -215,6 +233,16 @@ exec:
 {{- if $v.hostMounts.kmsg }}
 - name: kmsg
   hostPath: {path: /dev/kmsg, type: CharDevice}
+{{- end }}
+{{- if $v.jobs.enabled }}
+{{- range $name, $path := dict "pods" "/var/log/pods" "containers" "/var/log/containers" }}
+- name: {{ $name }}
+  hostPath: {path: {{ $path }}, type: DirectoryOrCreate}
+{{- end }}
+{{- if $v.jobs.podResources }}
+- name: pod-resources
+  hostPath: {path: /var/lib/kubelet/pod-resources, type: Directory}
+{{- end }}
 {{- end }}
 {{- if and $v.neuron.enabled $v.neuron.toolsHostPath }}
 - name: neuron
@@ -242,7 +270,7 @@ user and to nobody else. Root without CAP_FOWNER and CAP_DAC_OVERRIDE changes an
 takes the folder first.
 */}}
 {{- define "chipwatch.prepare" -}}
-{{- $user := include "chipwatch.whole" (default 65532 .Values.podSecurityContext.runAsUser) -}}
+{{- $user := include "chipwatch.whole" (ternary 0 (default 65532 .Values.podSecurityContext.runAsUser) .Values.jobs.podResources) -}}
 - name: prepare
   image: {{ include "chipwatch.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}

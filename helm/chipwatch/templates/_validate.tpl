@@ -14,10 +14,10 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" "daemonSet.enabled, deployment.enabled: both are false, so nothing would run" -}}
 {{- end -}}
 {{- if not (concat $v.sinks $v.extraSinks) -}}
-{{- include "chipwatch.refuse" "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, stdout" -}}
+{{- include "chipwatch.refuse" "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, prometheus, stdout" -}}
 {{- end -}}
 {{- range $v.extraSinks -}}
-{{- if has . (list "cloudwatch" "google" "stdout") -}}
+{{- if has . (list "cloudwatch" "google" "prometheus" "stdout") -}}
 {{- include "chipwatch.refuse" (printf "extraSinks: %s is no sink of a plugin; name it in sinks" .) -}}
 {{- end -}}
 {{- end -}}
@@ -29,8 +29,8 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "cloudwatch.%s: the sink cloudwatch is not among sinks" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.probes.type "exec") (not $v.extraSinks) (eq (join "," $v.sinks) "stdout") -}}
-{{- include "chipwatch.refuse" "probes.type: exec reads the heartbeat beside the spool, and the sink stdout keeps none; choose http or none" -}}
+{{- if and (eq $v.probes.type "exec") (not $v.extraSinks) (not (without $v.sinks "prometheus" "stdout")) -}}
+{{- include "chipwatch.refuse" (printf "probes.type: exec reads the heartbeat beside the spool, and the sink %s keeps none; choose http or none" (join ", " $v.sinks)) -}}
 {{- end -}}
 {{- $tables := default dict $v.config.sinks -}}
 {{- range $name, $_ := $tables -}}
@@ -38,10 +38,10 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "config.sinks.%s: this sink is not among sinks or extraSinks" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $path := list "cloudwatch.namespace" "cloudwatch.region" "cloudwatch.endpoint_url" "google.project" "google.resource" -}}
+{{- range $path := list "cloudwatch.namespace" "cloudwatch.region" "cloudwatch.endpoint_url" "google.project" "google.resource" "prometheus.listen" "prometheus.web_config_file" "prometheus.machine_labels" -}}
 {{- $parts := splitList "." $path -}}
 {{- if hasKey (default dict (index $tables (first $parts))) (last $parts) -}}
-{{- include "chipwatch.refuse" (printf "config.sinks.%s: the value %s says this; do not give it twice" $path (replace "endpoint_url" "endpointUrl" $path)) -}}
+{{- include "chipwatch.refuse" (printf "config.sinks.%s: the value %s says this; do not give it twice" $path ($path | replace "endpoint_url" "endpointUrl" | replace "listen" "port" | replace "web_config_file" "webConfigSecret" | replace "machine_labels" "machineLabels")) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (hasKey $v.podSecurityContext "runAsUser") $v.podSecurityContext.runAsNonRoot -}}
@@ -53,7 +53,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" "securityContext.privileged: the value privileged says this" -}}
 {{- end -}}
 {{- range $volume := $v.extraVolumes -}}
-{{- if has $volume.name (list "config" "spool" "tmp" "proc" "sys" "root" "kmsg" "neuron" "nvidia") -}}
+{{- if has $volume.name (list "config" "spool" "tmp" "web" "proc" "sys" "root" "kmsg" "neuron" "nvidia") -}}
 {{- include "chipwatch.refuse" (printf "extraVolumes: the name %s is taken by a volume of this chart" $volume.name) -}}
 {{- end -}}
 {{- end -}}
@@ -62,11 +62,11 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) -}}
 {{- include "chipwatch.refuse" "serviceAccount.annotations: serviceAccount.create is false, so nothing would carry them" -}}
 {{- end -}}
-{{- if $v.podMonitor.enabled -}}
-{{- if not (has "prometheus" $v.extraSinks) -}}
-{{- include "chipwatch.refuse" "podMonitor.enabled: no sink serves metrics to Prometheus; set extraSinks: [prometheus] and config.sinks.prometheus.listen to 0.0.0.0:PORT" -}}
-{{- else if not (hasKey $v.podMonitor "port") -}}
-{{- include "chipwatch.refuse" "podMonitor.port: required with podMonitor.enabled: where the sink prometheus listens" -}}
+{{- if not (has "prometheus" $v.sinks) -}}
+{{- range $key, $wanted := dict "podMonitor.enabled" $v.podMonitor.enabled "prometheus.service.enabled" $v.prometheus.service.enabled "prometheus.webConfigSecret" $v.prometheus.webConfigSecret -}}
+{{- if $wanted -}}
+{{- include "chipwatch.refuse" (printf "%s: the sink prometheus is not among sinks" $key) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -76,11 +76,17 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and $v.networkPolicy.enabled $v.hostNetwork -}}
 {{- include "chipwatch.refuse" "networkPolicy.enabled: a policy does not bind pods with hostNetwork; turn one of them off" -}}
 {{- end -}}
+{{- if and $v.jobs.podResources (not $v.jobs.enabled) -}}
+{{- include "chipwatch.refuse" "jobs.podResources: takes jobs.enabled too" -}}
+{{- end -}}
 {{- if and (hasKey $v "hostUsers") (not (default false $v.hostUsers)) -}}
 {{- range $key := list "hostPID" "hostNetwork" "privileged" -}}
 {{- if index $v $key -}}
 {{- include "chipwatch.refuse" (printf "hostUsers: false excludes %s" $key) -}}
 {{- end -}}
+{{- end -}}
+{{- if $v.jobs.enabled -}}
+{{- include "chipwatch.refuse" "hostUsers: false excludes jobs.enabled" -}}
 {{- end -}}
 {{- range $key := list "proc" "sys" -}}
 {{- if index $v.hostMounts $key -}}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.cpu import CORE, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
+from agent.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
 from agent.datapoint import Dimensions, Level
 from agent.errors import Unavailable
 
@@ -95,6 +95,20 @@ def test_a_captured_file_gives_the_shares_since_boot(host, opened):
     total0 = 44490 + 19 + 21045 + 1087069 + 220 + 1 + 3410
     assert found["cpu.core.utilization", "0"] == 100 * (44490 + 19 + 21045 + 1 + 3410) / total0
     assert sum(name == "cpu.core.utilization" for name, *_ in found) == 8
+
+
+def test_the_seconds_of_each_cpu_by_mode_are_counters_that_never_fall(host):
+    (host / "stat").write_text(stat("cpu  200 0 0 0 50 0 0 0", "cpu0 150 2 0 0 50 0 0 0", "cpu1 50 0 0 0 0 0 0 0"))
+    collector = CpuCollector(CpuCollector.Config(proc=host, core_times=True))
+    collector.level = Level.ALL
+    collector.open()
+    first = {tuple(p.dims.values()): p for p in collector.collect(at=7) if p.metric is CORE_TIME}
+    assert (first["0", "user"].value, first["0", "nice"].value, first["1", "user"].value) == (1.5, 0.02, 0.5)
+    assert len(first) == 16
+    (host / "stat").write_text(stat("cpu  200 0 0 0 50 0 0 0", "cpu0 160 2 0 0 40 0 0 0", "cpu1 50 0 0 0 0 0 0 0"))
+    then = {tuple(p.dims.values()): p.value for p in collector.collect(at=8) if p.metric is CORE_TIME}
+    assert (then["0", "user"], then["0", "iowait"]) == (1.6, 0.5)
+    collector.close()
 
 
 def test_level_basic_yields_one_point_and_detailed_no_cores(host, opened):
@@ -222,7 +236,7 @@ def spin(seconds: float) -> None:
 
 @LINUX
 def test_the_share_of_this_machine_agrees_with_psutil():
-    collector = CpuCollector(CpuCollector.Config())
+    collector = CpuCollector(CpuCollector.Config(core_times=True))
     collector.open()
     psutil.cpu_percent()
     spin(0.5)
@@ -236,7 +250,7 @@ def test_the_share_of_this_machine_agrees_with_psutil():
 
 def test_psutil_yields_the_same_metrics(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    collector = CpuCollector(CpuCollector.Config())
+    collector = CpuCollector(CpuCollector.Config(core_times=True))
     collector.open()
     assert collector.describe() == f"{psutil.cpu_count()} CPU{'s' * (psutil.cpu_count() != 1)}, psutil"
     psutil.cpu_percent()

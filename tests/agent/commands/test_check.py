@@ -117,9 +117,8 @@ def checked(others, tmp_path):
     )
 
     def run(*collectors, sink=("stdout",), **options):
-        config = load(
-            None, {"collector": [*collectors], "sink": [*sink], "spool": str(tmp_path), "format": "json", **options}, {}
-        )
+        given = {"collector": [*collectors], "sink": [*sink], "spool": str(tmp_path), "format": "json"}
+        config = load(None, {"no_processor": ["jobs"], **given, **options}, {})
         lines = list(check(config, {}))
         return [(fit, re.sub(" +", " ", line)) for fit, line in lines if not line.startswith("identity")]
 
@@ -134,6 +133,10 @@ def test_what_is_there_is_told_with_its_series_and_what_it_found(checked):
         (True, "collector well ok 1 series: 3 things"),
         (True, "sink stdout ok standard output, json"),
     ]
+
+
+def test_a_processor_is_told_with_its_series_and_what_it_found(checked):
+    assert (True, "processor jobs ok 0 series: no accelerator") in checked("well", no_processor=[])
 
 
 def test_what_was_asked_for_and_is_absent_is_a_fault_and_says_what_is_missing(checked):

@@ -15,6 +15,7 @@ from agent.commands.summary import TAKEN, Summary
 from agent.commands.wrapped import WrappedCommand
 from agent.datapoint import Datapoint, Dimensions, counter, gauge
 from agent.host import gpu_metrics
+from agent.processors.jobs.metrics import IDLE
 from agent.spool.ledger import Ledger
 from tests.golden.update import GOLDEN
 
@@ -34,7 +35,7 @@ class Pipeline:
                 self.ledger, self.apart = ledger, 0
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
-        self.listeners = []
+        self.listeners, self.derivations = [], []
 
     def tick(self, second, *points):
         at = START + second * SECOND
@@ -133,6 +134,35 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
         "    0            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
         "    1            67 %  100 %     61.2 GiB  1.00 kWh  0:00:12 thermal",
     ]
+
+
+class Priced:
+    """A processor of jobs that knows the price of a GPU."""
+
+    needs_facts = True
+
+    @property
+    def processor(self):
+        return self
+
+    def answer(self):
+        return {"dollars_per_hour": 3.0}
+
+
+def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ended):
+    pipeline.derivations = [Priced()]
+    summary = Summary()
+    summary.listen(pipeline)
+    of = {cause: Dimensions(gpu="0", cause=cause) for cause in ("data", "other")}
+    for second in (0, 600):
+        pipeline.tick(
+            second, GPU.utilization.point(0, 50, Dimensions(gpu="0")),
+            IDLE.point(0, 0.4 * second, of["data"], start_time=START), IDLE.point(0, 0.2 * second, of["other"], start_time=START),
+        )  # fmt: skip
+    ended.seconds = 600.0
+    lines = [*summary.lines(ended)]
+    assert any(line.endswith("data 0:04:00, other 0:02:00") for line in lines)
+    assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
 
 
 def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline, summary, ended):

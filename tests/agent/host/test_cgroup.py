@@ -303,3 +303,19 @@ def test_a_path_that_is_too_long_for_a_folder_is_no_place(tmp_path):
     (tmp_path / "self/cgroup").write_text(f"0::/{'a' * 5000}\n")
     (tmp_path / "self/mountinfo").write_text("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
     assert find(tmp_path, tmp_path).places == {}
+
+
+def test_v2_a_sibling_of_a_namespace_deep_below_the_mount_is_found_by_its_name(machine, tmp_path):
+    host = tmp_path / "host/sys/fs/cgroup"
+    pods = host / "kubepods.slice/kubepods-burstable.slice"
+    (pods / "kubepods-burstable-podb.slice/cri-containerd-2.scope").mkdir(parents=True)
+    (pods / "kubepods-burstable-poda.slice/cri-containerd-1.scope").mkdir(parents=True)
+    machine.group("")
+    outside = f"31 23 0:26 /../../../.. {host} ro - cgroup2 cgroup2 rw\n"
+    path = "/../../kubepods-burstable-podb.slice/cri-containerd-2.scope"
+    machine.process(f"0::{path}\n", V2_MOUNT.format(root="/") + outside)
+    expected = pods / "kubepods-burstable-podb.slice/cri-containerd-2.scope"
+    assert machine.find().places[""].chain[0] == expected
+    assert cgroup.at(machine.proc, machine.sys, path).places[""].chain[0] == expected
+    assert cgroup.at(machine.proc, machine.sys, path.replace("podb", "pod[a-z]")).places == {}
+    assert cgroup.at(machine.proc, machine.sys, "/../..").places == {}

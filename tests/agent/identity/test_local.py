@@ -2,7 +2,9 @@ import os
 
 import pytest
 
-from agent.identity.local import KUBERNETES, Kubernetes, Slurm, Static
+from agent.identity.local import KUBERNETES, Kubernetes, Process, Slurm, Static
+from agent.identity.resolver import Identity, sources
+from agent.owner import Owner
 
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.100.0.1", "HOSTNAME": "chipwatch-x7k2p"}
 ALL = list(KUBERNETES)
@@ -19,6 +21,38 @@ def test_a_job_has_its_id_and_rank():
     answer = Slurm({"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}).ask(["slurm_job"])
     assert answer.words == {"slurm_job": ("4711", "SLURM_JOB_ID"), "slurm_rank": ("0", "SLURM_PROCID")}
     assert answer.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (
+            Owner("slurm", "4711", step="0", user="ada", partition="h100"),
+            {"slurm_job": "4711", "slurm_step": "0", "slurm_partition": "h100", "user": "ada"},
+        ),
+        (
+            Owner("kubernetes", "train-0", namespace="team", pod="train-0", container="main"),
+            {"k8s_namespace": "team", "k8s_pod": "train-0", "k8s_container": "main"},
+        ),
+        (Owner("kubernetes", "4415fd05", container="713a77a26fe2"), {}),
+        (Owner("ecs", "5a0d5ced", container="38fac3e9"), {"ecs_task": "5a0d5ced"}),
+        (Owner("docker", "713a77a26fe2", user="ada", container="713a77a26fe2"), {"user": "ada"}),
+        (Owner("unit", "jupyter.service", user="root", unit="jupyter.service"), {"user": "root"}),
+        (Owner("user", "ada", user="ada"), {"user": "ada"}),
+    ],
+)
+def test_the_watched_process_tells_the_job_that_it_belongs_to(owner, words):
+    answer = Process(owner).ask(["slurm_job", "hostname"])
+    assert {word: found.value for word, found in answer.words.items()} == words
+    assert answer.trouble == ("" if "slurm_job" in words else "its cgroup does not tell slurm_job")
+
+
+def test_the_watched_process_wins_over_the_environment_of_the_agent():
+    among = sources({"SLURM_JOB_ID": "1", "SLURM_PROCID": "3"}, owner=Owner("slurm", "2", user="ada"))
+    identity = Identity(["slurm_job", "slurm_rank", "user"], {}, among)
+    identity.start()
+    assert dict(identity.known()) == {"slurm_job": "2", "slurm_rank": "3", "user": "ada"}
+    identity.close()
 
 
 def test_outside_a_job_the_message_names_the_unset_variables():

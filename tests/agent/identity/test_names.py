@@ -19,5 +19,5 @@ def test_dimensions_read_from_variables_are_in_the_table():
 
 def test_the_flags_of_each_name_are_set():
     assert {"instance_id", "hostname", "ecs_task", "k8s_node", "k8s_pod", "slurm_rank", "run_id"} == PER_HOST
-    assert {"ecs_task", "k8s_pod", "slurm_job", "run_id"} == PASSING
+    assert {"ecs_task", "k8s_pod", "slurm_job", "slurm_step", "run_id"} == PASSING
     assert ({"autoscaling_group"}, {"neuron_runtime_tag"}) == (LATE, OF_POINTS)

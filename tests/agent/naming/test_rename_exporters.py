@@ -61,7 +61,7 @@ def names(profile, table):
 
 def test_every_field_of_dcgm_is_one_that_its_exporter_has():
     assert {*names("dcgm", DCGM)} <= FIELDS | OTHERS
-    assert len({*names("dcgm", DCGM)} & FIELDS) == 28
+    assert len({*names("dcgm", DCGM)} & FIELDS) == 33
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,14 @@ def test_the_last_xid_comes_beside_the_counts():
     assert tick(5, ("0", "79", 2), ("0", "31", 2), ("1", "48", 1)) == [(*name, "0", 79), (*name, "1", 48)]
 
 
+def test_bytes_of_pcie_are_a_rate_as_theirs_and_a_counter_as_ours():
+    metric = counter("gpu.pcie.sent", "By", "X.", dims=("gpu",))
+    copy, dims = copier("dcgm"), Dimensions(gpu="0")
+    assert copy([metric.point(5 * S, 100, dims, start_time=1)]) == []
+    (one,) = copy([Datapoint(metric, 700, dims, 7 * S, 1, 5 * S, None, 600.0)])
+    assert (one.metric.name, one.metric.kind, one.value) == ("DCGM_FI_PROF_PCIE_TX_BYTES", Kind.GAUGE, 300)
+
+
 @pytest.mark.parametrize("profile", ["dcgm", "node"])
 def test_the_page_for_prometheus_has_these_names_unchanged(profile):
     rename, page = renamer(profile), Page()
@@ -190,4 +198,5 @@ def test_the_page_on_names_has_a_row_for_each():
     for ours, name in {**DCGM, **NODE}.items():
         assert f"| `{ours}` | `{name.template}` |" in text
     assert "DCGM_FI_DEV_XID_ERRORS" in text
-    assert [*DCGM_COPIES] == ["gpu.xid"]
+    for copy in DCGM_COPIES.values():
+        assert f"`{copy.name.template}`" in text

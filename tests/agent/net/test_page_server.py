@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import struct
 import threading
 import time
 
@@ -156,6 +157,38 @@ def test_a_client_that_never_stops_sending_keeps_nobody_waiting(serve, flood):
             assert asked(port, b"GET /other HTTP/1.0\r\n\r\n").endswith(b"GET /other -\n")
         with contextlib.suppress(OSError):
             busy.shutdown(socket.SHUT_RDWR)
+
+
+def test_answers_that_take_long_let_others_pass_and_all_are_given(serve):
+    gate, begun = threading.Semaphore(0), threading.Semaphore(0)
+
+    def slow():
+        begun.release()
+        gate.acquire()
+        return Response(200, b"slow\n")
+
+    port = serve(lambda request: slow if request.path == "/slow" else hello(request))
+    with contextlib.ExitStack() as opened:
+        waiting = [opened.enter_context(connect(port)) for _ in range(5)]
+        for sock in waiting:
+            sock.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+        for _ in waiting:
+            begun.acquire()
+            with connect(port) as other:  # comes while a slow answer is made, and before the next one
+                other.sendall(b"GET /other HTTP/1.0\r\n\r\n")
+                gate.release()
+                assert rest(other).endswith(b"GET /other -\n")
+        assert [rest(sock)[-5:] for sock in waiting] == [b"slow\n"] * 5
+
+
+def test_a_slow_answer_that_nobody_waits_for_any_more_harms_nobody(serve):
+    port = serve(lambda request: (lambda: Response(200, b"slow\n")) if request.path == "/slow" else hello(request))
+    for _ in range(20):
+        with connect(port) as gone:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gone.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+    assert asked(port, b"HEAD /slow HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\n")
+    assert asked(port, b"GET http://h:1/metrics?x=://y HTTP/1.0\r\n\r\n").endswith(b"GET /metrics -\n")
 
 
 def repeat(goes_on):

@@ -38,6 +38,8 @@ def build(folder: Path) -> Path:
         "SIZE_SAMPLE": ctypes.sizeof(pynvml.c_nvmlProcessUtilizationSample_t),
         "SIZE_EVENT": ctypes.sizeof(pynvml.c_nvmlEventData_t),
         "SIZE_METRIC": ctypes.sizeof(pynvml.c_nvmlGpmMetric_t),
+        "SIZE_ATTRIBUTES": ctypes.sizeof(pynvml.c_nvmlDeviceAttributes),
+        "SIZE_SHARE": ctypes.sizeof(pynvml.c_nvmlSample_t),
         "SIZE_SUPPORT": ctypes.sizeof(pynvml.c_nvmlGpmSupport_t),
         "SIZE_TEMPERATURE": ctypes.sizeof(pynvml.c_nvmlTemperature_v1_t),
         "OFFSET_METRICS": pynvml.c_nvmlGpmMetricsGet_t.metrics.offset,
@@ -116,6 +118,10 @@ class Loaded(Driver):
         """Write the table and have it read."""
         self.write()
         self._library.fakeLoad()
+
+    def let_pass(self, seconds: float) -> None:
+        """Move the driver's clock, and what follows from it: kernels, samples, counters that grow."""
+        self._library.fakePass(ctypes.c_double(seconds))
 
     def calls(self, function: str) -> int:
         """Return how often a function was called since this was asked last."""

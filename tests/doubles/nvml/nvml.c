@@ -9,6 +9,9 @@
  *     !15       the error of that code
  *     hang      a call that never returns
  *
+ *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
+ *                        samples, GPM and the utilization tell follows from it, unless they have lines of their own
+ *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
  * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15.
  *
@@ -36,6 +39,8 @@ typedef struct { uint pid; ull memory; uint gi, ci; } Process;
 typedef struct { uint pid; ull stamp; uint sm, mem, enc, dec; } Sample;
 typedef struct { void *device; ull type, data; uint gi, ci; } Event;
 typedef struct { uint id; int code; double value; char *names[3]; } Metric;
+typedef struct { uint processors, copiers, decoders, encoders, jpegs, flows, slices, compute; ull megabytes; } Attributes;
+typedef struct { ull stamp; Value value; } Share;
 typedef struct { uint version, many; void *first, *second; Metric metrics[1]; } Metrics;
 typedef struct { uint version, supported; } Support;
 typedef struct { uint version, sensor; int temperature; } Temperature;
@@ -49,6 +54,8 @@ SAME(Process, SIZE_PROCESS);
 SAME(Sample, SIZE_SAMPLE);
 SAME(Event, SIZE_EVENT);
 SAME(Metric, SIZE_METRIC);
+SAME(Attributes, SIZE_ATTRIBUTES);
+SAME(Share, SIZE_SHARE);
 SAME(Support, SIZE_SUPPORT);
 SAME(Temperature, SIZE_TEMPERATURE);
 _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike nvidia-ml-py: Metrics");
@@ -66,6 +73,7 @@ static Slot table[SLOTS];
 static Device devices[GPUS][1 + MIGS];
 static char *events;
 static struct timespec begun;
+static double skipped;
 static pid_t opener;
 
 static Slot *slot(const char *key)
@@ -145,11 +153,18 @@ static int text(const char *key, const char **value)
     return **value == '!' ? atoi(*value + 1) : OK;
 }
 
+
+/* Lets time pass: for tests that need hours of it. */
+void fakePass(double seconds)
+{
+    skipped += seconds;
+}
+
 static double now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)(time.tv_sec - begun.tv_sec) + (double)(time.tv_nsec - begun.tv_nsec) / 1e9;
+    return (double)(time.tv_sec - begun.tv_sec) + (double)(time.tv_nsec - begun.tv_nsec) / 1e9 + skipped;
 }
 
 static double parse(const char *value)
@@ -182,6 +197,28 @@ static int number(const Device *device, const char *what, double *found)
     return code;
 }
 
+/* Share of the time from `from` to `to` in which a kernel of the device ran, by its schedule. */
+static int worked(const Device *device, double from, double to, double *share)
+{
+    const char *value;
+    double on, every, first = 0, until = 1e18, total = 0;
+    int code = ask(device, "kernels", &value);
+    if (code)
+        return code;
+    if (sscanf(value, "%lf/%lf+%lf;%lf", &on, &every, &first, &until) < 3)
+        sscanf(value, "%lf/%lf;%lf", &on, &every, &until);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        double at = sign < 0 ? from : to;
+        at = (at < until ? at : until) - first;
+        if (at > 0) {
+            double rest = at - every * (double)(long long)(at / every);
+            total += sign * (on * (double)(long long)(at / every) + (rest < on ? rest : on));
+        }
+    }
+    *share = to > from ? total / (to - from) : 0;
+    return OK;
+}
+
 #define ENTER count(__func__)
 #define EXPORT __attribute__((visibility("default")))
 #define UINT_OF(function, what)                                                                                        \
@@ -212,6 +249,7 @@ int nvmlInitWithFlags(uint flags)
     const char *value;
     (void)flags;
     ENTER;
+    skipped = 0;
     fakeLoad();
     int code = text("init", &value);
     if (code && code != UNSUPPORTED)
@@ -282,15 +320,69 @@ UINT_OF(nvmlDeviceGetFanSpeed, "fan")
 UINT_OF(nvmlDeviceGetMaxMigDeviceCount, "migs")
 UINT_OF(nvmlDeviceGetGpuInstanceId, "gi")
 
+#define PERIOD (1 / 6.0) /* seconds of a sample */
+#define BUFFER 120      /* samples that the driver keeps */
+
 int nvmlDeviceGetUtilizationRates(const Device *device, Utilization *found)
 {
-    double gpu, memory;
+    double gpu, memory, share;
     ENTER;
     int code = number(device, "utilization.gpu", &gpu);
+    if (!code && !worked(device, now() - PERIOD, now(), &share))
+        gpu = 100 * share + 0.5;
     if (!code)
         code = number(device, "utilization.memory", &memory);
     if (!code)
         *found = (Utilization){(uint)gpu, (uint)memory};
+    return code;
+}
+
+/* Samples of the utilization since `since` (microseconds), for a device that has a schedule: 0.kernels. */
+int nvmlDeviceGetSamples(const Device *device, int kind, ull since, int *type, uint *many, Share *found)
+{
+    double share;
+    ENTER;
+    const char *value;
+    int code = kind == 1 ? worked(device, 0, 1, &share) : UNSUPPORTED;
+    if (!code && (code = ask(device, "samples.utilization", &value)) == UNSUPPORTED) /* ...=!3: it has none */
+        code = value ? UNSUPPORTED : OK;
+    if (code)
+        return code;
+    long long last = (long long)(now() / PERIOD), first = last - BUFFER + 1;
+    uint room = found ? *many : 0;
+    *many = 0;
+    *type = 1;
+    for (long long n = first < 1 ? 1 : first; n <= last; n++) {
+        ull stamp = (ull)((double)n * PERIOD * 1e6);
+        if (stamp <= since)
+            continue;
+        if (*many < room) {
+            worked(device, (double)(n - 1) * PERIOD, (double)n * PERIOD, &share);
+            found[*many].stamp = stamp;
+            found[*many].value.ui = (uint)(100 * share + 0.5);
+        }
+        ++*many;
+    }
+    return *many ? OK : NOT_FOUND;
+}
+
+int nvmlDeviceGetAttributes_v2(const Device *device, Attributes *found)
+{
+    double slices;
+    ENTER;
+    int code = number(device, "slices", &slices);
+    if (!code)
+        *found = (Attributes){.slices = (uint)slices, .compute = (uint)slices};
+    return code;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(const Device *device, ull *found)
+{
+    double reasons;
+    ENTER;
+    int code = number(device, "reasons", &reasons);
+    if (!code)
+        *found = (ull)reasons;
     return code;
 }
 
@@ -509,7 +601,7 @@ int nvmlGpmQueryDeviceSupport(const Device *device, Support *found)
     return code;
 }
 
-typedef struct { const Device *device; ull order; } Snapshot;
+typedef struct { const Device *device; ull order; double at; } Snapshot;
 
 int nvmlGpmSampleAlloc(Snapshot **found)
 {
@@ -532,7 +624,7 @@ static int take(const Device *device, Snapshot *snapshot)
     int code = ask(device, "gpm.sample", &value);
     if (code && code != UNSUPPORTED)
         return code;
-    *snapshot = (Snapshot){device, ++order};
+    *snapshot = (Snapshot){device, ++order, now()};
     return OK;
 }
 
@@ -564,6 +656,10 @@ int nvmlGpmMetricsGet(Metrics *asked)
         Metric *metric = &asked->metrics[n];
         snprintf(what, sizeof what, "gpm.%u", metric->id);
         metric->code = number(second->device, what, &value);
+        if (metric->id == 1 && metric->code == UNSUPPORTED) {
+            metric->code = worked(second->device, first->at, second->at, &value);
+            value *= 100;
+        }
         if (!metric->code)
             metric->value = value;
     }

@@ -15,7 +15,7 @@ from agent.config.load import ConfigError, convert
 from agent.datapoint import Dimensions, counter, gauge
 from agent.errors import Refused
 from sinks.prometheus import PrometheusSink
-from sinks.prometheus.answer import FIRST_AGE, MIN_AGE, Answers, accepts_gzip, chosen
+from sinks.prometheus.answer import FIRST_AGE, MIN_AGE, TEXT, Answers, accepts_gzip, chosen
 from sinks.prometheus.page import Format
 
 LONG = 20.0
@@ -30,6 +30,8 @@ NEW = (
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
 """What Prometheus 3 sends."""
+ESCAPINGS = ("allow-utf-8", "underscores", "dots", "values", '"; charset=x', "")
+"""The schemes of https://prometheus.io/docs/instrumenting/escaping_schemes/, and what is none."""
 
 
 @pytest.fixture
@@ -85,28 +87,30 @@ def test_a_page_that_no_tick_renews_is_not_served_for_ever(sink, monkeypatch):
     assert statuses == [200, 503] * 3
 
 
+OPENMETRICS = (Format.OPENMETRICS, "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores")
+PLAIN, ESCAPED = (Format.TEXT, TEXT), (Format.TEXT, "text/plain; version=1.0.0; charset=utf-8; escaping=underscores")
+
+
 @pytest.mark.parametrize(
-    ("accept", "form", "escaping"),
+    ("accept", "answer"),
     [
-        ("", Format.TEXT, False),
-        ("*/*", Format.TEXT, False),
-        ("text/html,*/*;q=0.8", Format.TEXT, False),
-        (OLD, Format.OPENMETRICS, False),
-        (NEW, Format.OPENMETRICS, True),
-        ("application/openmetrics-text", Format.OPENMETRICS, False),
-        ("application/openmetrics-text; version=2.0.0, text/plain; q=0.1", Format.TEXT, False),
-        ("application/openmetrics-text;version=1.0.0;q=0.1,text/plain;version=0.0.4;q=0.9", Format.TEXT, False),
-        ("application/openmetrics-text;version=1.0.0;q=0, */*", Format.TEXT, False),
-        (
-            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;q=1,text/plain;q=0.3",
-            Format.TEXT,
-            False,
-        ),
-        (";;;q=,,=;q=x", Format.TEXT, False),
+        ("", PLAIN),
+        ("*/*", PLAIN),
+        ("text/html,*/*;q=0.8", PLAIN),
+        (OLD, OPENMETRICS),
+        (NEW, OPENMETRICS),
+        *((f"application/openmetrics-text;version=1.0.0;escaping={of}", OPENMETRICS) for of in ESCAPINGS),
+        *((f"text/plain;version=1.0.0;escaping={of};q=0.6,*/*;q=0.1", ESCAPED) for of in ESCAPINGS),
+        ("application/openmetrics-text", OPENMETRICS),
+        ("application/openmetrics-text; version=2.0.0, text/plain; q=0.1", PLAIN),
+        ("application/openmetrics-text;version=1.0.0;q=0.1,text/plain;version=0.0.4;q=0.9", PLAIN),
+        ("application/openmetrics-text;version=1.0.0;q=0, */*", PLAIN),
+        ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;q=1,text/plain;q=0.3", PLAIN),
+        (";;;q=,,=;q=x", PLAIN),
     ],
 )
-def test_the_format_is_the_one_that_the_reader_prefers(accept, form, escaping):
-    assert chosen(accept) == (form, escaping)
+def test_the_format_is_the_one_that_the_reader_prefers(accept, answer):
+    assert chosen(accept) == answer
 
 
 @pytest.mark.parametrize(

@@ -198,19 +198,19 @@ variable "agent_version" {
 }
 
 variable "extras" {
-  description = "What is installed with it: cloudwatch, google, tpu, all."
+  description = "What is installed with it: cloudwatch, google, prometheus (for its web_config_file), tpu, all."
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
 
   validation {
-    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "tpu", "all"])) == 0
-    error_message = "extras: cloudwatch, google, tpu and all."
+    condition     = length(setsubtract(var.extras, ["cloudwatch", "google", "prometheus", "tpu", "all"])) == 0
+    error_message = "extras: cloudwatch, google, prometheus, tpu and all."
   }
 }
 
 variable "sinks" {
-  description = "Where the agent sends."
+  description = "Where the agent sends; with prometheus it is scraped where [sinks.prometheus] in config says, and only on the instance unless that has listen."
   type        = list(string)
   default     = ["cloudwatch"]
   nullable    = false
@@ -240,8 +240,8 @@ variable "dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.dimensions) > 0 && alltrue([for word in var.dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]."
+    condition     = length(var.dimensions) > 0 && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 

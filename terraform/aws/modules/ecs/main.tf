@@ -26,7 +26,7 @@ locals {
   environment = merge(
     {
       AWS_REGION          = local.region
-      CHIPWATCH_SINK      = "cloudwatch"
+      CHIPWATCH_SINK      = var.prometheus_port == null ? "cloudwatch" : "cloudwatch,prometheus"
       CHIPWATCH_NAMESPACE = var.namespace
       CHIPWATCH_SPOOL     = local.spool
 
@@ -34,6 +34,7 @@ locals {
       CHIPWATCH_NO_COLLECTOR = "container"
     },
     local.level,
+    var.prometheus_port == null ? {} : { CHIPWATCH_SINKS__PROMETHEUS__LISTEN = "0.0.0.0:${var.prometheus_port}" },
     # The driver's library shows the GPUs; taking none of them leaves all to the training.
     var.accelerator == "nvidia" ? { NVIDIA_VISIBLE_DEVICES = "all", NVIDIA_DRIVER_CAPABILITIES = "utility" } : {},
   )

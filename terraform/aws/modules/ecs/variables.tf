@@ -230,8 +230,8 @@ variable "daemon_dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.daemon_dimensions) > 0 && alltrue([for word in var.daemon_dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "daemon_dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]."
+    condition     = length(var.daemon_dimensions) > 0 && length(setsubtract(var.daemon_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "daemon_dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 
@@ -242,8 +242,8 @@ variable "sidecar_dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.sidecar_dimensions) > 0 && alltrue([for word in var.sidecar_dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, as in [\"ecs_task_family\", \"ecs_task\"]."
+    condition     = length(var.sidecar_dimensions) > 0 && length(setsubtract(var.sidecar_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, as in [\"ecs_task_family\", \"ecs_task\"]. The words are those of `agent help run`."
   }
 }
 
@@ -268,6 +268,17 @@ variable "level" {
   validation {
     condition     = contains(["basic", "detailed", "all"], var.level)
     error_message = "level: basic, detailed or all."
+  }
+}
+
+variable "prometheus_port" {
+  description = "Port on which Prometheus scrapes the agent, besides what CloudWatch gets: the instance's of the daemon, the task's of the sidecar. Their security group decides who reaches it. Nothing listens unless set."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.prometheus_port == null || (coalesce(var.prometheus_port, 0) >= 1024 && coalesce(var.prometheus_port, 0) <= 65535)
+    error_message = "prometheus_port: 1024 to 65535; the agent is not root."
   }
 }
 

@@ -10,13 +10,14 @@ locals {
     [for key, value in { interval = var.agent.interval, window = var.agent.window } : "${key} = ${value}" if value != null],
     [for key, value in var.agent.dims : "dims.${key} = ${jsonencode(value)}"],
     [for key, value in { prefix = var.agent.metric_prefix, resource = var.agent.resource } : "sinks.google.${key} = ${jsonencode(value)}" if value != null],
+    var.agent.prometheus_port == null ? [] : ["sinks.prometheus.listen = \"0.0.0.0:${var.agent.prometheus_port}\""],
     var.agent.config == "" ? [] : [chomp(var.agent.config)],
   ))
 
   script = templatefile("${local.files}/install.sh.tftpl", {
     version      = var.agent.version
     extras       = join(",", var.agent.extras)
-    sink         = "google"
+    sink         = var.agent.prometheus_port == null ? "google" : "google,prometheus"
     namespace    = ""
     region       = ""
     common_dims  = join(",", var.agent.common_dims)

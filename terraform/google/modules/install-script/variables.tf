@@ -1,22 +1,23 @@
 variable "agent" {
-  description = "What is installed, and how it is configured. version, extras (google; tpu on machines with TPUs); level, common_dims, further dims, interval and window in seconds; project to send to (the machine's own), metric_prefix and resource of [sinks.google]; config: further TOML, keys before tables; wheelhouse: gs://BUCKET/PREFIX or /PATH, what `make dist` made, with sums_sha256 of its SHA256SUMS, and no index is asked; or constraints with wheel_sha256, and every file of an index (index_url, else what pip is set up for) is held to its hash. One of the two is required."
+  description = "What is installed, and how it is configured. version, extras (google; tpu on machines with TPUs; prometheus for its web_config_file); level, common_dims, further dims, interval and window in seconds; project to send to (the machine's own), metric_prefix and resource of [sinks.google]; prometheus_port, on which Prometheus scrapes the machine too (the firewall decides who reaches it); config: further TOML, keys before tables; wheelhouse: gs://BUCKET/PREFIX or /PATH, what `make dist` made, with sums_sha256 of its SHA256SUMS, and no index is asked; or constraints with wheel_sha256, and every file of an index (index_url, else what pip is set up for) is held to its hash. One of the two is required."
   type = object({
-    version       = string
-    extras        = optional(list(string), ["google"])
-    level         = optional(string, "basic")
-    common_dims   = optional(list(string), [])
-    dims          = optional(map(string), {})
-    interval      = optional(number)
-    window        = optional(number)
-    project       = optional(string)
-    metric_prefix = optional(string)
-    resource      = optional(string)
-    config        = optional(string, "")
-    wheelhouse    = optional(string, "")
-    sums_sha256   = optional(string, "")
-    index_url     = optional(string, "")
-    constraints   = optional(string, "")
-    wheel_sha256  = optional(string, "")
+    version         = string
+    extras          = optional(list(string), ["google"])
+    level           = optional(string, "basic")
+    common_dims     = optional(list(string), [])
+    dims            = optional(map(string), {})
+    interval        = optional(number)
+    window          = optional(number)
+    project         = optional(string)
+    metric_prefix   = optional(string)
+    resource        = optional(string)
+    prometheus_port = optional(number)
+    config          = optional(string, "")
+    wheelhouse      = optional(string, "")
+    sums_sha256     = optional(string, "")
+    index_url       = optional(string, "")
+    constraints     = optional(string, "")
+    wheel_sha256    = optional(string, "")
   })
   nullable = false
 
@@ -31,8 +32,8 @@ variable "agent" {
   }
 
   validation {
-    condition     = length(setsubtract(var.agent.extras, ["cloudwatch", "google", "tpu", "all"])) == 0
-    error_message = "agent: extras are google, tpu, cloudwatch or all."
+    condition     = length(setsubtract(var.agent.extras, ["cloudwatch", "google", "prometheus", "tpu", "all"])) == 0
+    error_message = "agent: extras are google, prometheus, tpu, cloudwatch or all."
   }
 
   validation {
@@ -41,8 +42,8 @@ variable "agent" {
   }
 
   validation {
-    condition     = alltrue([for word in var.agent.common_dims : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "agent: common_dims are words, as in [\"hostname\", \"instance_type\"]."
+    condition     = length(setsubtract(var.agent.common_dims, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "agent: common_dims are words of `agent help run`, as in [\"hostname\", \"instance_type\"]."
   }
 
   validation {
@@ -88,6 +89,11 @@ variable "agent" {
   validation {
     condition     = (var.agent.metric_prefix == null && var.agent.resource == null) || !can(regex("(?m)^\\s*\\[\\s*sinks\\.google\\s*\\]", var.agent.config))
     error_message = "agent: config has a table [sinks.google]; put prefix and resource there too, instead of metric_prefix and resource."
+  }
+
+  validation {
+    condition     = var.agent.prometheus_port == null || (coalesce(var.agent.prometheus_port, 0) >= 1024 && coalesce(var.agent.prometheus_port, 0) <= 65535)
+    error_message = "agent: prometheus_port is 1024 to 65535; the agent is not root."
   }
 
   validation {

@@ -128,22 +128,23 @@ variable "skip_await_rollout" {
 variable "agent" {
   description = "What is installed, and how it is configured: see modules/install-script."
   type = object({
-    version       = string
-    extras        = optional(list(string), ["google"])
-    level         = optional(string, "basic")
-    common_dims   = optional(list(string), [])
-    dims          = optional(map(string), {})
-    interval      = optional(number)
-    window        = optional(number)
-    project       = optional(string)
-    metric_prefix = optional(string)
-    resource      = optional(string)
-    config        = optional(string, "")
-    wheelhouse    = optional(string, "")
-    sums_sha256   = optional(string, "")
-    index_url     = optional(string, "")
-    constraints   = optional(string, "")
-    wheel_sha256  = optional(string, "")
+    version         = string
+    extras          = optional(list(string), ["google"])
+    level           = optional(string, "basic")
+    common_dims     = optional(list(string), [])
+    dims            = optional(map(string), {})
+    interval        = optional(number)
+    window          = optional(number)
+    project         = optional(string)
+    metric_prefix   = optional(string)
+    resource        = optional(string)
+    prometheus_port = optional(number)
+    config          = optional(string, "")
+    wheelhouse      = optional(string, "")
+    sums_sha256     = optional(string, "")
+    index_url       = optional(string, "")
+    constraints     = optional(string, "")
+    wheel_sha256    = optional(string, "")
   })
   nullable = false
 }

@@ -329,3 +329,29 @@ def test_the_cards_of_this_machine_are_those_that_the_pci_bus_lists():
     if not listed:
         with pytest.raises(Unavailable):
             AmdCollector(AmdCollector.Config(root=Path("/nonexistent"), path="/nonexistent")).open()
+
+
+def test_the_processes_that_compute_are_listed_by_kfd(machine):
+    for index in 1, 2:
+        machine.card(index)
+    for node, number, location in (1, 4711, 1 << 8), (2, 4712, 2 << 8):
+        machine.put(f"class/kfd/kfd/topology/nodes/{node}/gpu_id", number)
+        machine.put(f"class/kfd/kfd/topology/nodes/{node}/properties", f"location_id {location}\ndomain 0")
+    machine.put("class/kfd/kfd/topology/nodes/0/gpu_id", 0)
+    machine.put("class/kfd/kfd/proc/10/vram_4711", 5 * 2**20)
+    machine.put("class/kfd/kfd/proc/10/vram_4712", 0)
+    machine.put("class/kfd/kfd/proc/11/vram_4712", 7 * 2**20)
+    collector = machine.collector()
+    collector.open()
+    found = {(one.pid, one.dims["gpu"], one.memory) for one in collector.processes()}
+    assert found == {(10, "1", 5 * 2**20), (11, "2", 7 * 2**20)}
+    assert {name: dims["gpu"] for name, dims in collector.names().items()} == {
+        "0000:01:00.0": "1", "0": "1", "0000:02:00.0": "2", "1": "2"
+    }  # fmt: skip
+
+
+def test_without_kfd_no_process_is_known(machine):
+    machine.card(1)
+    collector = machine.collector()
+    collector.open()
+    assert collector.processes() is None

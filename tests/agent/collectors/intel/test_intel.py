@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.collectors.intel import IntelCollector
 from agent.collectors.intel.card import Card
 from agent.collectors.intel.xpu_smi import parse_discovery, parse_dump
-from agent.datapoint import Level
+from agent.datapoint import Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
 from agent.testing import check_collector
@@ -310,3 +310,19 @@ def test_impossible_values_of_xpu_smi_are_absent(machine, cell):
     assert len(readings) == 4
     assert list(card.points(7, dict(readings))) == []
     card.close()
+
+
+def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machine):
+    machine.xe(3)
+    machine.process(1, "pos: 0\n")
+    machine.process(10, I915.format(render=0))
+    machine.process(11, I915.format(render=0))  # inherited the client: it counts once
+    collector = machine.collector()
+    assert [(one.dims["gpu"], one.memory) for one in collector.processes()] == [("3", 2**20)]
+    dims = Dimensions(gpu="3")
+    assert collector.names() == {"0000:03:00.0": dims, "card3": dims, "0": dims}
+
+
+def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):
+    machine.xe(3)
+    assert machine.collector().processes() is None

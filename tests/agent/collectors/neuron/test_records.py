@@ -831,3 +831,21 @@ def test_a_very_long_period_keeps_values_for_three_hours_at_most():
     feed.tick(record(period=1e12))
     feed.now += 3 * 3600
     assert feed.tick() == {}
+
+
+def test_a_runtime_is_a_process_on_the_cores_that_it_uses():
+    feed = Feed()
+    assert feed.records.processes(0.0) is None
+    feed.tick(*lines("inf1_four_containers_same_tag"))
+    found = feed.records.processes(float(feed.now))
+    assert sorted((*one.dims.values(), one.memory) for one in found) == [
+        (core, "0", sizes) for core, sizes in zip("0123", sorted(one.memory for one in found), strict=True)
+    ]
+    assert len({one.pid for one in found}) == 4
+    assert feed.records.processes(feed.now + 60.0) is None, "they are as old as the record"
+
+
+def test_a_machine_without_runtimes_has_no_process():
+    feed = Feed()
+    feed.tick(*lines("trn1_zero_runtimes_first_record")[:1])
+    assert feed.records.processes(float(feed.now)) == []

@@ -310,3 +310,15 @@ def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
     told.gpus[0]["lost"] = 1
     told.tell()
     assert {one.dims["gpu"] for one in collector.processes()} == {"1"}
+
+
+def test_gpus_and_instances_have_the_names_that_schedulers_use(driver, watch):
+    driver("h100_mig")
+    names = watch().collector.names()
+    whole, first = Dimensions(gpu="0"), Dimensions(gpu="0", mig="0")
+    assert names["0"] == names["nvidia0"] == whole
+    assert {name.partition("-")[0] for name, dims in names.items() if dims == whole} >= {"GPU"}
+    assert sorted(name for name, dims in names.items() if dims == first) == sorted(
+        name for name in names if name in {"0.1", "0.2", "0.0"} or name.startswith("MIG") if names[name] == first
+    )
+    assert len([name for name, dims in names.items() if dims == first]) == 2

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
 from agent.collectors.tpu.message import decode, encode
-from agent.datapoint import Level
+from agent.datapoint import Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.testing import check_collector
 
@@ -589,3 +589,20 @@ def test_the_utilization_of_a_full_memory_is_at_most_100():
     full = 449491064789.28864  # 100 * full / full is a little more than 100
     found = {name: {0: full} for name in (runtime.USED, runtime.TOTAL)}
     assert {m.name: v for m, _, v in readings(found, 1, [])}["tpu.memory.utilization"] == 100
+
+
+def test_the_processes_that_have_a_chip_open_are_on_its_devices(host, tmp_path):
+    proc = tmp_path / "proc"
+    for pid, file in (1, "/dev/null"), (10, "/dev/accel1"), (11, "/dev/vfio/3"), (12, "/dev/accelerated"):
+        (proc / f"{pid}/fd").mkdir(parents=True)
+        (proc / f"{pid}/fd/5").symlink_to(file)
+    for n in range(2):
+        plug(host, f"0000:00:1{n}.0", "0x1ae0", "0x0027", "0x004f")
+    collector = TpuCollector(TpuCollector.Config(sys=host, proc=proc))
+    collector._chips, collector._dims = (
+        find_chips(host / "bus/pci/devices"),
+        {index: Dimensions(tpu=str(index)) for index in range(4)},
+    )
+    found = sorted((one.pid, one.dims["tpu"]) for one in collector.processes())
+    assert found == [(10, "2"), (10, "3"), *((11, str(index)) for index in range(4))]
+    assert collector.names()["tpu2"] == Dimensions(tpu="2")

@@ -174,7 +174,7 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google"),
+        (["--cloud", "azure"], "--cloud: no dashboards for 'azure'; choose from: cloudwatch, google, grafana"),
         (["--cloud", "cloudwatch", "--for", "cpu"], "no AWS region, and each graph needs one: set --region or AWS_REGION"),
         (["--cloud", "google", "--for", "gup"], "--for gup: no such collector or family; did you mean gpu?"),
         (["--cloud", "google", "--for", ","], "--for ,: expected words separated by commas; see agent dashboard --help"),

@@ -51,6 +51,7 @@ run "sidecar_alone" {
     sidecar_launch_type   = "EC2"
     accelerator           = "neuron"
     neuron_devices        = 16
+    prometheus_port       = 9465
     secrets = {
       CHIPWATCH_LEVEL  = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level"
       CHIPWATCH_RUN_ID = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:run-AbCdEf:id::"
@@ -60,6 +61,14 @@ run "sidecar_alone" {
   assert {
     condition     = length(aws_ecs_task_definition.daemon) + length(aws_ecs_service.daemon) + length(aws_iam_role.execution) + length(aws_cloudwatch_log_group.this) == 0
     error_message = "Nothing is created for a sidecar."
+  }
+
+  assert {
+    condition = { for pair in output.sidecar_container_definition.environment : pair.name => pair.value if length(regexall("SINK", pair.name)) > 0 } == {
+      CHIPWATCH_SINK                      = "cloudwatch,prometheus"
+      CHIPWATCH_SINKS__PROMETHEUS__LISTEN = "0.0.0.0:9465"
+    }
+    error_message = "Prometheus finds it on the port."
   }
 
   assert {
@@ -110,6 +119,7 @@ run "refuses_what_is_malformed" {
     sidecar_dimensions   = ["Task"]
     sidecar_launch_type  = "EXTERNAL"
     level                = "more"
+    prometheus_port      = 80
     environment          = { interval = "10" }
     secrets              = { CHIPWATCH_LEVEL = "/chipwatch/level" }
     secrets_kms_key_arns = ["alias/mine"]
@@ -121,7 +131,7 @@ run "refuses_what_is_malformed" {
   expect_failures = [
     var.name, var.path, var.permissions_boundary, var.region, var.image, var.repository_arns, var.accelerator, var.neuron_devices, var.cpu_architecture,
     var.cpu, var.memory, var.memory_reservation, var.task_role_arn, var.execution_role_arn, var.cluster_arn, var.namespace, var.daemon_dimensions,
-    var.sidecar_dimensions, var.sidecar_launch_type, var.level, var.environment, var.secrets, var.secrets_kms_key_arns, var.log_group_name,
+    var.sidecar_dimensions, var.sidecar_launch_type, var.level, var.prometheus_port, var.environment, var.secrets, var.secrets_kms_key_arns, var.log_group_name,
     var.log_retention_days, var.log_kms_key_arn,
   ]
 }

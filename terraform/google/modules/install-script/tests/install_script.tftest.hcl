@@ -21,19 +21,20 @@ run "all_that_can_be_said" {
 
   variables {
     agent = {
-      version       = "1.2.3rc1"
-      extras        = ["google", "tpu"]
-      level         = "detailed"
-      common_dims   = ["hostname", "instance_type"]
-      dims          = { team = "a \"b\" \\ c", stage = "prod" }
-      interval      = 2.5
-      window        = 30
-      project       = "other-project"
-      metric_prefix = "custom.googleapis.com/ours/"
-      resource      = "gce_instance"
-      config        = "log_level = \"info\"\n\n[collectors.disk]\npaths = [\"/\", \"/data\"]\n"
-      wheelhouse    = "gs://wheels/chipwatch/1.2.3/"
-      sums_sha256   = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+      version         = "1.2.3rc1"
+      extras          = ["google", "tpu"]
+      level           = "detailed"
+      common_dims     = ["hostname", "instance_type"]
+      dims            = { team = "a \"b\" \\ c", stage = "prod" }
+      interval        = 2.5
+      window          = 30
+      project         = "other-project"
+      metric_prefix   = "custom.googleapis.com/ours/"
+      resource        = "gce_instance"
+      prometheus_port = 9465
+      config          = "log_level = \"info\"\n\n[collectors.disk]\npaths = [\"/\", \"/data\"]\n"
+      wheelhouse      = "gs://wheels/chipwatch/1.2.3/"
+      sums_sha256     = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
     }
   }
 
@@ -43,7 +44,7 @@ run "all_that_can_be_said" {
   }
 
   assert {
-    condition     = strcontains(output.script, "\nproject = \"other-project\"\ninterval = 2.5\nwindow = 30\ndims.stage = \"prod\"\ndims.team = \"a \\\"b\\\" \\\\ c\"\nsinks.google.prefix = \"custom.googleapis.com/ours/\"\nsinks.google.resource = \"gce_instance\"\nlog_level = \"info\"\n\n[collectors.disk]\npaths = [\"/\", \"/data\"]\nEND_OF_CONFIG\n")
+    condition     = strcontains(output.script, "\nproject = \"other-project\"\ninterval = 2.5\nwindow = 30\ndims.stage = \"prod\"\ndims.team = \"a \\\"b\\\" \\\\ c\"\nsinks.google.prefix = \"custom.googleapis.com/ours/\"\nsinks.google.resource = \"gce_instance\"\nsinks.prometheus.listen = \"0.0.0.0:9465\"\nlog_level = \"info\"\n\n[collectors.disk]\npaths = [\"/\", \"/data\"]\nEND_OF_CONFIG\n")
     error_message = "Keys come before your tables."
   }
 }
@@ -173,6 +174,16 @@ run "refuses_a_prefix_of_google" {
 
   variables {
     agent = { version = "0.1.0", metric_prefix = "compute.googleapis.com/x/", wheelhouse = "/wheels" }
+  }
+
+  expect_failures = [var.agent]
+}
+
+run "refuses_a_port_of_root" {
+  command = plan
+
+  variables {
+    agent = { version = "0.1.0", prometheus_port = 80, wheelhouse = "/wheels" }
   }
 
   expect_failures = [var.agent]

@@ -1,0 +1,59 @@
+"""Which processes have device files open, for accelerators whose drivers list no processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+REFRESH: Final = 60.0
+"""Seconds between two looks at all processes; between these only those are read that are new or known to have one."""
+MAX_FILES: Final = 4096
+"""Open files of a process that are read; a training process has a few hundred."""
+
+
+class OpenDevices:
+    """Finds the processes that have device files open; the files of other users are seen by root only."""
+
+    def __init__(self, proc: Path, pattern: str) -> None:
+        """Look for device files whose whole path matches `pattern`."""
+        self._proc, self._pattern = proc, re.compile(pattern)
+        self._known: set[int] = set()
+        self._seen: set[int] = set()
+        self._due = float("-inf")
+
+    def by_process(self) -> dict[int, set[str]] | None:
+        """Return the device files of each process that has one, None without the right to see those of others."""
+        try:
+            os.listdir(self._proc / "1/fd")  # noqa: PTH208  # faster than a Path for each
+            listed = {int(name) for name in os.listdir(self._proc) if name.isdecimal()}  # noqa: PTH208  # the same
+        except OSError:
+            return None
+        now = time.monotonic()
+        if now >= self._due:
+            self._due, self._seen = now + REFRESH, set()
+        found = self._read(self._known & listed | listed - self._seen)
+        self._known, self._seen = set(found), listed
+        return found
+
+    def _read(self, pids: Collection[int]) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for pid in pids:
+            if files := {file for file in self._files(pid) if self._pattern.fullmatch(file)}:
+                found[pid] = files
+        return found
+
+    def _files(self, pid: int) -> Iterator[str]:
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208  # faster than a Path for each
+        except OSError:
+            return  # it has ended
+        for name in names:
+            try:
+                yield os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may be no path
+            except OSError:
+                continue

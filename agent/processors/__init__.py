@@ -1,0 +1,1 @@
+"""Processors that come with the agent."""

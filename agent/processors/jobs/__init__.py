@@ -1,0 +1,288 @@
+"""Charges the time of accelerators to jobs, by state, and tells why accelerators are idle; see docs/jobs.md."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from agent.datapoint import Datapoint, Dimensions, Metric
+from agent.owner import Allocation, JobFacts, Owner
+from agent.processor import Processor
+from agent.processors.jobs.accounting import SECOND, Key
+from agent.processors.jobs.answer import by_number, of_device, of_job
+from agent.processors.jobs.causes import COMPUTE
+from agent.processors.jobs.device import Device, Held, Place, Use, place_of
+from agent.processors.jobs.evidence import Evidences
+from agent.processors.jobs.ledger import OTHER, Account, Ledger
+from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, IDLE, IMBALANCE, MEMORY
+
+UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
+"""Metrics of a device that tell a share of the last moments, where nothing better is known."""
+MISSED: Final = 3
+"""Readings in a row that a device misses, while others answer, until it counts as lost."""
+HOUR: Final = 3600
+FELL_OFF: Final = "79"
+"""The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
+NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
+Values = Mapping[str, float]
+
+
+class JobsProcessor(Processor):
+    """Who holds which accelerator, what it does for its job, and why it is idle."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What is told of jobs, and what an accelerator costs."""
+
+        max_jobs: int = 64
+        """Jobs that have series of their own at one time; others are added up as the job `other`."""
+        dimensions: tuple[Literal["user"], ...] = ()
+        """Dimensions of each job in addition to job, partition and namespace: user."""
+        dollars_per_hour: float | None = None
+        """Price of one accelerator for an hour; with it jobs have a cost."""
+        interval: float = 5.0
+        """Seconds between two ticks; set by --interval."""
+
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, IDLE, BUSY)
+    needs_facts = True
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        if config.dollars_per_hour is None:
+            self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
+        self._interval = round(config.interval * SECOND)
+        self._lock = threading.Lock()
+        """Held while a tick changes what `answer` and `saved` read."""
+        self._devices: dict[Place, Device] = {}
+        self._ledger = Ledger(config.max_jobs)
+        self._evidences = Evidences()
+        self._jobs: JobFacts | None = None
+        self._fallen: dict[Place, float] = {}
+        """Count of Xid 79 by GPU."""
+        self._before = 0
+        """Time of the tick before this one (ns since the epoch)."""
+        self._starts: dict[tuple[Place, str], int] = {}
+
+    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
+        """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
+        with self._lock:
+            return [*self._derive(tick, at)]
+
+    def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
+        readings = sorted((one for one in self.facts if isinstance(one, DeviceFacts)), key=lambda one: one.moment)
+        for facts in self.facts:
+            if isinstance(facts, JobFacts):
+                self._jobs = facts
+                self._evidences.take(facts)
+        self._before = self._before or at
+        values, fallen = self._values(tick) if readings else ({}, set())
+        answered: set[Place] = set()
+        for reading in readings:
+            answered |= self._take(reading, values, fallen, at)
+        if answered:
+            self._miss(answered, readings[-1].moment, at)
+        held = {key for device in self._devices.values() for key in device.held}
+        ended = self._ledger.end(held if len(held) <= self._config.max_jobs else held | {OTHER.key}, at)
+        yield from self._of_jobs(ended, at)
+        yield from self._of_devices(at)
+        self._before = at
+
+    def _values(self, tick: Sequence[Datapoint]) -> tuple[dict[Place, dict[str, float]], set[Place]]:
+        """Return the needed values of each device, and the GPUs that have fallen off the bus in this tick."""
+        values: dict[Place, dict[str, float]] = {}
+        fallen = set()
+        for point in tick:
+            name = point.metric.name
+            if name in NEEDED and (place := place_of(point.dims)):
+                values.setdefault(place, {})[name] = point.value
+            elif name == "gpu.xid" and point.dims.get("xid") == FELL_OFF:
+                place = place_of(point.dims)
+                if point.value > self._fallen.get(place, 0):
+                    fallen.add(place)
+                self._fallen[place] = point.value
+        return values, fallen
+
+    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
+        """Charge what one collector found; return which devices it answered for."""
+        jobs = self._jobs
+        processes: dict[Place, list[DeviceProcess]] = {}
+        for process in reading.processes or ():
+            processes.setdefault(place_of(process.dims), []).append(process)
+        given: dict[Place, list[Allocation]] = {}
+        for one in jobs.allocations if jobs else ():
+            if (dims := reading.names.get(one.device)) is not None:
+                given.setdefault(place_of(dims), []).append(one)
+        alive = {use.owner.key for use in jobs.uses} if jobs else set()
+        answered = set()
+        for activity in reading.activity or _from_points(reading, values):
+            place = place_of(activity.dims)
+            answered.add(place)
+            device = self._devices.get(place) or self._devices.setdefault(place, Device(activity.dims))
+            places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
+            mine = [process for one in places for process in processes.get(one, ())]
+            use = Use(
+                None if reading.processes is None else mine,
+                jobs.owners if jobs else {},
+                [allocation for one in places for allocation in given.get(one, ())],
+                alive, reading.moment, at,
+            )  # fmt: skip
+            known = values.get(place, {})
+            self._charge(device, activity._replace(lost=activity.lost or place in fallen), use, known, at)
+            self._note_memory(device, known)
+        return answered
+
+    def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
+        """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
+        before, last = device.held, device.last
+        evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
+        charged = device.take(activity, use, evidence, self._interval, values)
+        elapsed = use.moment - last.moment if last else 0
+        energy = activity.energy
+        if energy is None and "gpu.power" in values:
+            energy = values["gpu.power"] * elapsed / SECOND
+        self._book({**before, **device.held}, charged, device, energy / elapsed if energy and elapsed else 0.0, at)
+
+    def _book(
+        self,
+        held: Mapping[Key, Held],
+        charged: Mapping[Key, Mapping[str, int]],
+        device: Device,
+        watts: float,
+        at: int,
+    ) -> None:
+        """Add charges to the accounts; `watts` are joules a nanosecond."""
+        for key, one in held.items():
+            account = self._ledger.account(one.owner, at)
+            states = charged.get(key, {})
+            account.charge(states, device.slices, self._before)
+            account.energy += watts * sum(states.values())
+
+    def _note_memory(self, device: Device, values: Values) -> None:
+        for held in device.held.values():
+            used = held.memory if held.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
+            account = self._ledger.account(held.owner, self._before)
+            account.memory = max(account.memory, used or 0.0)
+
+    def _miss(self, answered: set[Place], moment: int, at: int) -> None:
+        """Charge a device as lost that misses readings while others answer; forget a part that is no longer there."""
+        wholes = {place[:1] for place in answered}
+        for place in self._devices.keys() - answered:
+            device = self._devices[place]
+            device.missed += 1
+            if place[:1] in wholes:  # it was made into instances, or they were made anew
+                del self._devices[place]
+            elif device.missed >= MISSED and device.last:
+                self._book(device.held, device.lose(moment, self._interval), device, 0.0, at)
+
+    def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
+        """Yield the families of the jobs that hold a device, and the last values of those that ended."""
+        found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
+        for device in self._devices.values():
+            for held in device.held.values():
+                account = self._ledger.account(held.owner, at)
+                _, gpus, work = found.setdefault(id(account), (account, {}, []))
+                gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
+                if device.work is not None and account.owner is not OTHER:
+                    work.append(device.work)
+        for account, gpus, work in found.values():
+            yield from self._family(account, gpus, work, at)
+
+    def _family(
+        self, account: Account, gpus: Mapping[str, float], work: Sequence[float], at: int
+    ) -> Iterator[Datapoint]:
+        """Yield the series of a job; `gpus` by source, `work` of each."""
+        dims, price = _dims_of(account.owner, "user" in self._config.dimensions), self._config.dollars_per_hour
+        for source, count in gpus.items():
+            yield GPUS.point(at, count, _with(dims, "source", source))
+        for state, spent in account.times.items():
+            yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=account.starts[state])
+        if len(work) > 1:
+            yield IMBALANCE.point(at, 100 * (max(work) - min(work)), dims)
+        if account.memory:
+            yield MEMORY.point(at, account.memory, dims)
+        if account.times:
+            start = min(account.starts.values())
+            yield ENERGY.point(at, account.energy, dims, start_time=start)
+            if price is not None:
+                hours = sum(account.times.values()) / SECOND / HOUR
+                yield COST.point(at, hours * price, dims, start_time=start)
+
+    def _of_devices(self, at: int) -> Iterator[Datapoint]:
+        for place, device in self._devices.items():
+            if place[0][0] != "gpu":
+                continue
+            for metric, key, spent in ((IDLE, "cause", device.idle), (BUSY, "kind", device.busy)):
+                for what, time_spent in spent.items():
+                    start = self._starts.setdefault((place, what), self._before)
+                    yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
+
+    def saved(self) -> bytes:
+        """Return the ledger as JSON."""
+        with self._lock:
+            return self._ledger.saved()
+
+    def restore(self, saved: bytes) -> None:
+        """Take the ledger of an earlier process; raise ValueError."""
+        self._ledger.restore(saved)
+
+    def describe(self) -> str:
+        """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
+        with self._lock:
+            held = {key for device in self._devices.values() for key in device.held}
+            parts = [f"{len(held)} jobs on {len(self._devices)} accelerators"] if self._devices else ["no accelerator"]
+            if bases := sorted({device.basis for device in self._devices.values() if device.basis}):
+                parts.append(f"utilization by {' and '.join(bases)}")
+            charged, allocated = self._sums()
+            if allocated:
+                parts.append(f"{charged:.3f} s charged of {allocated:.3f} s allocated")
+            parts += [f"{what} unknown: {why}" for what, why in (self._jobs.missing.items() if self._jobs else ())]
+        return "; ".join(parts)
+
+    def answer(self) -> Mapping[str, Any]:
+        """Return who holds which device now, and what each job was charged since it began."""
+        with self._lock:
+            charged, allocated = self._sums()
+            devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
+            return {
+                "at": self._before / SECOND,
+                "dollars_per_hour": self._config.dollars_per_hour,
+                "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
+                "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
+                "missing": dict(self._jobs.missing) if self._jobs else {},
+                "charged_seconds": charged,
+                "allocated_seconds": allocated,
+            }
+
+    def _holding(self, device: Device) -> list[Account]:
+        return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
+
+    def _sums(self) -> tuple[float, float]:
+        """Return the seconds charged to jobs and those in which devices were held, which are equal."""
+        ledger = self._ledger
+        charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
+        return charged / SECOND, sum(device.allocated for device in self._devices.values()) / SECOND
+
+
+@lru_cache(maxsize=1000)
+def _dims_of(owner: Owner, with_user: bool) -> Dimensions:  # noqa: FBT001  # a key of the cache
+    return owner.dims(user=with_user)
+
+
+@lru_cache(maxsize=10_000)
+def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
+    return dims | {key: value}
+
+
+def _from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
+    """Yield the activity of the devices of a collector that tells none, by the utilization in their points."""
+    named = {place_of(dims) for dims in reading.names.values()} | {
+        place_of(one.dims) for one in reading.processes or ()
+    }
+    for place, known in values.items():
+        percent = next((known[name] for name in UTILIZATIONS if name in known), None)
+        if percent is not None and (place in named or place[:1] in named):
+            yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")

@@ -1,0 +1,120 @@
+"""How the time of a device is spread over jobs and states: pure functions, times in ns of the monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+LOST, THROTTLED, BUSY, STALLED, HELD = "lost", "throttled", "busy", "stalled", "held"
+UNKNOWN, UNSEEN = "unknown", "unseen"
+STATES: Final = (BUSY, STALLED, HELD, THROTTLED, LOST, UNKNOWN, UNSEEN)
+SECOND: Final = 1_000_000_000
+HELD_AFTER: Final = 60 * SECOND
+"""Time without a kernel after which a process holds a device: checkpoints and evaluations pause for less."""
+MOST_INTERVALS: Final = 2
+"""Intervals that one reading speaks for: one that is late by more was suspended or hung."""
+
+Key = tuple[str, str, str]
+"""What identifies a job: `Owner.key`."""
+
+
+class Holding(NamedTuple):
+    """A job on a device."""
+
+    since: int
+    """When its process began, or when it was first seen."""
+    present: bool = True
+    """Whether a process of it is on the device."""
+    blind: bool = False
+    """Its processes cannot be known."""
+    ran: int | None = None
+    """When a kernel last ran while a process of it was there, at first when that came; None without one."""
+
+
+class Reading(NamedTuple):
+    """What is known of a device, or of a part of it, at one moment."""
+
+    moment: int
+    holders: Mapping[Key, Holding]
+    active: float | None = None
+    """Share of the time since the last reading in which a kernel ran, or None."""
+    idle: int = 0
+    """Time since the last kernel, if one ran since the last reading."""
+    throttled: float = 0.0
+    lost: bool = False
+
+
+def following(before: Reading | None, now: Reading) -> Reading:
+    """Return `now` with what `before` knew of its holders: since when, and when a kernel last ran."""
+    holders = {}
+    for key, holding in now.holders.items():
+        known = before.holders.get(key) if before else None
+        ran = now.moment if holding.present else None
+        if holding.present and now.active:
+            ran = now.moment - now.idle
+        elif known and known.ran is not None:
+            ran = known.ran
+        holders[key] = holding._replace(since=known.since if known else min(holding.since, now.moment), ran=ran)
+    return now._replace(holders=holders)
+
+
+def charges(before: Reading, now: Reading, interval: int) -> dict[Key, dict[str, int]]:
+    """
+    Return the time from `before` to `now` by job and state; readings are due each `interval`.
+
+    A device that n jobs hold is charged to each by an nth. A job that came counts from its start. If nobody known held
+    the device between the one that left and the one that came, that time is unseen, of the one that left.
+    """
+    begun, ended = before.moment, now.moment
+    known = begun if now.lost else max(begun, ended - MOST_INTERVALS * interval)
+    starts = {
+        key: begun if key in before.holders else min(max(one.since, begun), ended) for key, one in now.holders.items()
+    }
+    left = [key for key in before.holders if key not in now.holders] if starts else []
+    edges = sorted({begun, known, ended, *starts.values()})
+    found: dict[Key, dict[str, int]] = {}
+    for start, end in pairwise(edges):
+        holders = [key for key, since in starts.items() if since <= start]
+        for key, share in _split(end - start, holders or left):
+            is_seen = holders and end > known
+            spent = _spread(share, now, now.holders[key], start, end) if is_seen else {UNSEEN: share}
+            states = found.setdefault(key, {})
+            for state, time in spent.items():
+                if time:
+                    states[state] = states.get(state, 0) + time
+    return found
+
+
+def allocated(before: Reading, now: Reading) -> int:
+    """Return the time from `before` to `now` in which the device was held: what `charges` must sum to."""
+    if not now.holders:
+        return 0
+    first = before.moment if before.holders else min(one.since for one in now.holders.values())
+    return now.moment - min(max(first, before.moment), now.moment)
+
+
+def _split(time: int, keys: Sequence[Key]) -> list[tuple[Key, int]]:
+    """Return equal shares of a time, which sum to it."""
+    if not keys:
+        return []
+    share, rest = divmod(time, len(keys))
+    return [(key, share + (n < rest)) for n, key in enumerate(keys)]
+
+
+def _spread(time: int, now: Reading, holding: Holding, start: int, end: int) -> dict[str, int]:
+    """Return a job's time between two moments by state."""
+    if now.lost:
+        return {LOST: time}
+    if now.active is None:
+        return {UNKNOWN: time}
+    worked = round(time * now.active)
+    throttled, idle = round(worked * now.throttled), time - worked
+    spent = {THROTTLED: throttled, BUSY: worked - throttled}
+    if holding.blind:
+        return {**spent, UNKNOWN: idle}
+    recent = 0.0
+    if holding.present and holding.ran is not None:
+        recent = min(1.0, max(0.0, (holding.ran + HELD_AFTER - start) / (end - start)))
+    stalled = round(idle * recent)
+    return {**spent, STALLED: stalled, HELD: idle - stalled}

@@ -1,0 +1,73 @@
+"""`agent jobs`: a running agent with a fake driver and real processes tells who holds what."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver and /proc are those of Linux")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Return the environment of a machine with two GPUs, one of which two child processes use."""
+    root = tmp_path / "root"
+    (root / "dev").mkdir(parents=True)
+    (root / "dev/nvidiactl").touch()
+    (root / "etc").symlink_to("/etc")
+    try:
+        library = build(tmp_path)
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+    children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    driver = Driver(tmp_path, "h100", 2)
+    driver.gpus[0] |= {"kernels": "1/1", "processes": ",".join(f"{child.pid}:1000000000" for child in children)}
+    driver.gpus[1] |= {"kernels": "0/1", "processes": None}
+    driver.write()
+    yield {"LD_LIBRARY_PATH": str(library.parent), VARIABLE: str(driver.path), "CHIPWATCH_ROOT": str(root)}
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent, machine, until, tmp_path):
+    state, more = str(tmp_path / "state"), {"CHIPWATCH_PROCESSORS__JOBS__DOLLARS_PER_HOUR": "3600"}
+    more["CHIPWATCH_SINKS__STDOUT__PATH"] = str(tmp_path / "points.jsonl")
+    words = ("--collector", "nvidia,jobs", "--interval", "0.2", "--spool", state)
+
+    def asked():
+        done = agent.run("jobs", "--json", "--spool", state)
+        told = json.loads(done.stdout) if done.returncode == 0 else {"jobs": []}
+        return told if any(sum(job["seconds"].values()) > 1 for job in told["jobs"]) else None
+
+    running = agent.start(*words, env=machine | more)
+    told = until(asked)
+    (job,) = told["jobs"]
+    assert job["user"] == getpass.getuser()
+    assert job["seconds"]["busy"] == pytest.approx(sum(job["seconds"].values()), rel=0.2)
+    assert job["memory_max"] == 2e9
+    assert job["cost"] == pytest.approx(sum(job["seconds"].values()))
+    assert [device["state"] for device in told["devices"]] == ["busy", "free"]
+    assert told["charged_seconds"] == pytest.approx(told["allocated_seconds"], abs=1e-3)
+    head, row, free = agent.run("jobs", "--spool", state).stdout.splitlines()
+    assert head.split()[:4] == ["JOB", "USER", "GPUS", "SINCE"]
+    assert row.endswith("0 busy")
+    assert free.endswith("1 free")
+    running.stop()
+    before = sum(job["seconds"].values())
+    again = agent.start(*words, env=machine | more)
+    (job,) = until(asked)["jobs"]
+    again.stop()
+    assert sum(job["seconds"].values()) > before
+
+
+def test_without_a_running_agent_it_says_so(agent, tmp_path):
+    done = agent.run("jobs", "--spool", str(tmp_path))
+    assert done.returncode == 1
+    assert "no agent answers" in done.stderr

@@ -1,0 +1,36 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.commands.wanted import owner_of_watched
+from agent.config.options import Config
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are found on Linux only")
+
+
+@pytest.fixture
+def proc(tmp_path):
+    folder = tmp_path / "proc/41"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text("41 (python) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 4 0 500 1000 25 0\n")
+    (folder / "status").write_text("Uid:\t1000\t1000\t1000\t1000\n")
+    (folder / "cgroup").write_text("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n")
+    return tmp_path / "proc"
+
+
+def test_the_process_that_is_watched_tells_the_job(proc):
+    owner = owner_of_watched(Config(pid=41, proc=proc, root=proc.parent))
+    assert (owner.kind, owner.job, owner.step, owner.user) == ("slurm", "7", "0", "1000")
+
+
+def test_a_command_runs_in_the_job_of_this_process_wherever_the_hosts_proc_is(proc):
+    owner = owner_of_watched(Config(proc=proc, root=Path("/")), wrapped=True)
+    assert owner == owner_of_watched(Config(pid=os.getpid()))
+    assert owner.user or owner.container
+
+
+def test_without_a_watched_process_or_after_its_end_there_is_no_owner(proc):
+    assert owner_of_watched(Config(proc=proc)) is None
+    assert owner_of_watched(Config(pid=42, proc=proc)) is None

@@ -1,0 +1,252 @@
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent import futures
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.host import kubelet
+from agent.host.allocations import MAX_JOBS, Allocations
+from agent.host.kubelet import Device, Kubelet, KubeletFailed
+
+
+def field(number: int, *parts: bytes | str) -> bytes:
+    """Encode messages or texts of one field, each shorter than 16 kB."""
+    data = b""
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        length = bytes([len(content) & 127 | 128, len(content) >> 7]) if len(content) > 127 else bytes([len(content)])
+        data += bytes([number << 3 | 2]) + length + content
+    return data
+
+
+def pod(namespace: str, name: str, container: str, resource: str, *devices: str) -> bytes:
+    """Encode a PodResources of one container with one resource."""
+    topology = field(3, field(1, b"\x08\x00"))
+    inner = field(1, container) + field(2, field(1, resource) + field(2, *devices) + topology)
+    return field(1, field(1, name) + field(2, namespace) + field(3, inner))
+
+
+@pytest.fixture
+def mapping(tmp_path):
+    folder = tmp_path / "run/slurm/dcgm-job-mapping"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def found(allocations: Allocations) -> list[tuple[str, str]]:
+    return [(one.device, one.owner.job) for one in allocations.read()]
+
+
+def test_a_mapping_file_names_the_jobs_of_a_gpu_and_of_an_instance(tmp_path, mapping):
+    (mapping / "0").write_text("41337\n41340\n")
+    (mapping / "1.3").write_text("41337\n")
+    (mapping / "2-5").write_text("41338\n")
+    (mapping / "GPU-5a1b").write_text("41339")
+    (mapping / "3").write_text("")
+    (mapping / "4").write_text("0\n")
+    allocations = Allocations(tmp_path, None, None, {})
+    assert found(allocations) == [
+        ("0", "41337"), ("0", "41340"), ("1.3", "41337"), ("2.5", "41338"), ("GPU-5a1b", "41339")
+    ]  # fmt: skip
+    assert allocations.source == str(mapping)
+    assert {(one.source, one.owner.kind) for one in allocations.read()} == {("mapping", "slurm")}
+
+
+def test_what_is_no_mapping_file_is_left_out(tmp_path, mapping):
+    for name in ("0.lock", "README", ".0.swp", "99999"):
+        (mapping / name).write_text("41337\n")
+    (mapping / "1").mkdir()
+    os.mkfifo(mapping / "6")
+    (mapping / "2").write_bytes(b"\xff\xfe 41337 ../../etc\n" + b"9" * 100)
+    (mapping / "3").write_text("\n".join(map(str, range(1, 10_000))))
+    (mapping / "4").symlink_to(tmp_path / "missing")
+    (mapping / "5").write_text("5" * (1 << 20))
+    devices = [device for device, _ in found(Allocations(tmp_path, None, None, {}))]
+    assert devices == ["2"] + ["3"] * MAX_JOBS
+
+
+def test_a_mapping_that_changes_is_read_anew(tmp_path, mapping):
+    allocations = Allocations(tmp_path, None, None, {})
+    assert found(allocations) == []
+    (mapping / "0").write_text("7\n")
+    assert found(allocations) == [("0", "7")]
+    (mapping / "0").unlink()
+    assert found(allocations) == []
+    assert allocations.source == str(mapping), "an empty folder says that no device is given to a job"
+
+
+def test_the_variable_of_dcgm_exporter_and_the_option_win_over_the_known_folders(tmp_path, mapping):
+    (mapping / "0").write_text("7\n")
+    other, third = tmp_path / "other", tmp_path / "third"
+    for folder, job in (other, "8"), (third, "9"):
+        folder.mkdir()
+        (folder / "0").write_text(job)
+    env = {"DCGM_HPC_JOB_MAPPING_DIR": str(other)}
+    assert found(Allocations(tmp_path, None, None, env)) == [("0", "8")]
+    assert found(Allocations(tmp_path, third, None, env)) == [("0", "9")]
+
+
+def test_without_any_source_nothing_is_known(tmp_path):
+    allocations = Allocations(tmp_path, None, None, {})
+    assert (found(allocations), allocations.source, allocations.missing) == ([], "", {})
+
+
+class Server:
+    """A gRPC server on a Unix socket that answers List like the kubelet."""
+
+    def __init__(self, path, answer):
+        import grpc
+
+        self.answer, self.delay, self.calls = answer, threading.Event(), 0
+        self.delay.set()
+        handler = grpc.unary_unary_rpc_method_handler(self._list)
+        self._server = grpc.server(futures.ThreadPoolExecutor(2))
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})]
+        )
+        assert self._server.add_insecure_port(f"unix:{path}")
+        self._server.start()
+
+    def _list(self, request, context):
+        assert request == b""
+        self.calls += 1
+        self.delay.wait(20)
+        return self.answer
+
+    def stop(self):
+        self.delay.set()
+        self._server.stop(None).wait()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    servers = []
+
+    def start(answer, path=tmp_path / "kubelet.sock"):
+        servers.append(Server(path, answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def test_the_kubelet_names_the_pod_of_each_device(tmp_path, serve):
+    serve(
+        pod("team-a", "train-0", "main", "nvidia.com/gpu", "GPU-5a", "GPU-6b")
+        + pod("team-b", "serve", "web", "nvidia.com/gpu", "GPU-7c::1")
+        + pod("team-b", "serve-2", "web", "nvidia.com/gpu", "GPU-7c::0")
+        + pod("team-c", "slice", "main", "nvidia.com/mig-1g.10gb", "MIG-8d")
+        + pod("team-d", "neuron", "main", "aws.amazon.com/neuroncore", "3")
+        + pod("team-e", "net", "main", "vpc.amazonaws.com/efa", "0")
+    )
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    got = [(one.device, one.owner.namespace, one.owner.pod, one.owner.container) for one in allocations.read()]
+    assert got == [
+        ("GPU-5a", "team-a", "train-0", "main"), ("GPU-6b", "team-a", "train-0", "main"),
+        ("GPU-7c", "team-b", "serve", "web"), ("GPU-7c", "team-b", "serve-2", "web"),
+        ("MIG-8d", "team-c", "slice", "main"), ("core3", "team-d", "neuron", "main"),
+    ]  # fmt: skip
+    assert allocations.source == str(tmp_path / "kubelet.sock")
+    assert {(one.source, one.owner.kind, one.owner.job == one.owner.pod) for one in allocations.read()} == {
+        ("kubelet", "kubernetes", True)
+    }
+    allocations.close()
+
+
+def test_the_kubelet_is_asked_where_nobody_writes_into_the_mapping_folder(tmp_path, serve):
+    folder = tmp_path / "var/lib/dcgm-exporter/job-mapping"
+    folder.mkdir(parents=True)
+    serve(pod("team-a", "train-0", "main", "nvidia.com/gpu", "GPU-5a"))
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [("GPU-5a", "train-0")]
+    (folder / "0").write_text("7\n")
+    assert found(allocations) == [("0", "7")]
+    assert allocations.source == str(folder)
+    allocations.close()
+
+
+def test_a_device_of_dynamic_allocation_has_its_drivers_name(tmp_path, serve):
+    claim = field(2, "my-claim") + field(4, field(2, "gpu.nvidia.com") + field(3, "node-1") + field(4, "gpu-2"))
+    serve(field(1, field(1, "train") + field(2, "team") + field(3, field(1, "main") + field(5, claim))))
+    source = Kubelet(tmp_path / "kubelet.sock")
+    assert list(source.devices()) == [Device("team", "train", "main", "gpu.nvidia.com", "gpu-2")]
+    source.close()
+
+
+def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve, monkeypatch):
+    monkeypatch.setattr(kubelet, "TIMEOUT", 0.2)
+    server = serve(b"")
+    server.delay.clear()
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert allocations.read() == []
+    assert "DEADLINE_EXCEEDED" in allocations.missing["kubelet"]
+    server.delay.set()
+    server.answer = pod("a", "b", "c", "nvidia.com/gpu", "GPU-1")
+    monkeypatch.setattr(kubelet, "TIMEOUT", 20.0)
+    assert [one.device for one in allocations.read()] == ["GPU-1"]
+    assert allocations.missing == {}
+    allocations.close()
+
+
+def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
+    path = tmp_path / "kubelet.sock"
+    first = serve(pod("a", "b", "c", "nvidia.com/gpu", "GPU-1"))
+    allocations = Allocations(tmp_path, None, path, {})
+    assert len(allocations.read()) == 1
+    first.stop()
+    path.unlink(missing_ok=True)
+    assert (allocations.read(), allocations.source) == ([], "")
+    serve(pod("a", "b2", "c", "nvidia.com/gpu", "GPU-1"))
+    assert [one.owner.pod for one in allocations.read()] == ["b2"]
+    allocations.close()
+
+
+@given(st.binary(max_size=200))
+def test_any_answer_is_read_or_refused(data):
+    with suppress(ValueError):
+        assert all(isinstance(device, Device) for device in kubelet.decode(data))
+
+
+@pytest.mark.parametrize(
+    "answer", [b"\x0a\x05abc", b"\x0a\x02\xff\xff", field(1, field(3, field(1, b"\xff\xfe"))), b"\x08" + b"\xff" * 12]
+)
+def test_an_answer_that_is_malformed_is_told(tmp_path, serve, answer):
+    serve(answer)
+    source = Kubelet(tmp_path / "kubelet.sock")
+    with pytest.raises(KubeletFailed, match=r"kubelet\.sock"):
+        list(source.devices())
+    source.close()
+
+
+def test_an_answer_above_the_limit_is_refused(tmp_path, serve, monkeypatch):
+    monkeypatch.setattr(kubelet, "MAX_BYTES", 1000)
+    serve(pod("a", "b", "c", "nvidia.com/gpu", *("GPU-1",) * 500))
+    source = Kubelet(tmp_path / "kubelet.sock")
+    with pytest.raises(KubeletFailed, match="RESOURCE_EXHAUSTED"):
+        list(source.devices())
+    source.close()
+
+
+def test_a_socket_that_nobody_serves_is_told(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "kubelet.sock"))  # and closed at the end, as a killed kubelet leaves it
+    source = Kubelet(tmp_path / "kubelet.sock")
+    with pytest.raises(KubeletFailed, match="UNAVAILABLE"):
+        list(source.devices())
+
+
+def test_grpc_is_loaded_only_where_there_is_a_socket(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from agent.host.allocations import Allocations\n"
+        f"assert Allocations(Path({str(tmp_path)!r}), None, None, {{}}).read() == []\n"
+        "print('grpc' in sys.modules)"
+    )
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert asked.stdout.strip() == "False", asked.stderr

@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.host.open_devices import OpenDevices
+
+
+@pytest.fixture
+def proc(tmp_path):
+    folder(tmp_path, 1, "/dev/null")
+    return tmp_path
+
+
+def folder(proc, pid, *files):
+    place = proc / str(pid) / "fd"
+    place.mkdir(parents=True, exist_ok=True)
+    for n, file in enumerate(files, len([*place.iterdir()])):
+        (place / str(n)).symlink_to(file)
+
+
+def test_only_whole_names_of_devices_count(proc):
+    folder(proc, 10, "/dev/accel0", "/dev/accel12", "/dev/accel0x", "socket:[1]", "/tmp/dev/accel3")
+    folder(proc, 11, "/dev/accel")
+    assert OpenDevices(proc, r"/dev/accel\d+").by_process() == {10: {"/dev/accel0", "/dev/accel12"}}
+
+
+def test_a_process_that_opens_a_device_late_is_found_in_the_next_look_at_all(proc):
+    devices = OpenDevices(proc, "/dev/accel0")
+    folder(proc, 10, "/dev/null")
+    assert devices.by_process() == {}
+    folder(proc, 10, "/dev/accel0")
+    folder(proc, 11, "/dev/accel0")
+    assert set(devices.by_process()) == {11}, "new processes are looked at at once"
+    devices._due = 0
+    assert set(devices.by_process()) == {10, 11}
+
+
+def test_without_the_right_to_see_the_first_process_nothing_is_known(tmp_path):
+    assert OpenDevices(tmp_path, "/dev/accel0").by_process() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root and /proc")
+def test_a_real_process_is_found_while_it_has_the_file_open():
+    with Path("/dev/full").open("wb") as full, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=full) as child:
+        devices = OpenDevices(Path("/proc"), "/dev/full")
+        assert devices.by_process()[child.pid] == {"/dev/full"}
+        assert devices.by_process()[os.getpid()] == {"/dev/full"}
+        child.kill()
+        child.wait()
+        assert child.pid not in devices.by_process()

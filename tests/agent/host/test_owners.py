@@ -1,0 +1,305 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.host import owners
+from agent.host.owners import Owners, parse
+
+CASES = json.loads((Path(__file__).parents[2] / "fixtures/owners.json").read_text())
+POD = "4415fd05-2c0f-4533-909b-f2180dca8d7c"
+CONTAINER = "713a77a26fe2a38ebebd5709604a048c3d380db1eb16aa43aca0b2499e54733c"
+KUBE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice"
+STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 {began} 1000 25 0\n"
+SLURM_JOB = "/system.slice/slurmstepd.scope/job_7/step_batch/user/task_special"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["from"])
+def test_a_cgroup_path_names_its_job(case):
+    found = parse(case["cgroup"].split(":", 2)[2])
+    if case["kind"] is None:
+        assert found is None
+        return
+    expected = {key: case.get(key, "") for key in ("kind", "job", "step", "user", "container")}
+    assert {key: getattr(found, key) for key in expected} == expected
+    assert found.cgroup == case["at"]
+
+
+@given(st.text(max_size=300))
+def test_any_path_is_parsed(path):
+    found = parse(path)
+    assert found is None or (found.kind in owners.KINDS and found.job and path.startswith(found.cgroup))
+
+
+class Host:
+    """The files of a machine in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.proc = folder, folder / "proc"
+        self.write("proc/stat", "btime 1700000000\n")
+        self.write("proc/2/stat", "2 (kthreadd) S 0 0\n")
+        self.write("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n")
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def process(self, pid: int, cgroup: str, *, uid: int = 1000, began: int = 500, state: str = "S", **environ: str):
+        self.write(f"proc/{pid}/stat", STAT.format(pid=pid, began=began, state=state))
+        self.write(f"proc/{pid}/status", f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        self.write(f"proc/{pid}/cgroup", f"0::{cgroup}\n")
+        self.write(f"proc/{pid}/environ", "".join(f"{name}={value}\0" for name, value in environ.items()))
+
+    def owners(self) -> Owners:
+        return Owners(self.proc, self.folder, self.folder / "var/log")
+
+
+def owner_of(found: Owners, pid: int):
+    process = found.of_drivers([pid]).get(pid)
+    return process and process.owner
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path)
+
+
+def test_a_process_of_slurm_has_its_users_name_its_partition_and_its_start(host):
+    host.process(41, SLURM_JOB, began=1000, SLURM_JOB_PARTITION="h100", SLURM_JOB_GPUS="2,3", SECRET="x")
+    found = host.owners()
+    owner = owner_of(found, 41)
+    assert (owner.kind, owner.job, owner.step, owner.user, owner.partition) == ("slurm", "7", "batch", "ada", "h100")
+    assert owner.since == 1_700_000_000 * 10**9 + 1000 * 10**9 // os.sysconf("SC_CLK_TCK")
+    assert found.process(41).devices == {"2", "3"}
+    assert found.missing == {}
+    assert "x" not in repr(found.process(41))[50:] or "SECRET" not in repr(found.process(41))
+
+
+def test_a_step_does_not_have_the_gpus_that_it_inherits_from_the_jobs_first_node(host):
+    inherited = SLURM_JOB.replace("batch", "0")
+    host.process(41, inherited, SLURM_JOB_GPUS="0,1")
+    host.process(42, inherited, SLURM_JOB_GPUS="0,1", SLURM_STEP_GPUS="4")
+    assert [host.owners().process(pid).devices for pid in (41, 42)] == [frozenset(), {"4"}]
+
+
+def test_a_user_who_is_not_in_the_password_file_is_a_number_until_it_changes(host):
+    host.process(41, SLURM_JOB, uid=1001)
+    found = host.owners()
+    assert owner_of(found, 41).user == "1001"
+    host.write("etc/passwd", "grace:x:1001:1001::/home/grace:/bin/sh\n")
+    host.process(42, SLURM_JOB, uid=1001)
+    assert owner_of(found, 42).user == "grace"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "uid", "expected"),
+    [
+        ("/user.slice/user-1000.slice/session-3.scope", 1000, ("user", "ada", "ada")),
+        ("/", 0, ("user", "root", "root")),
+        ("/system.slice/jupyterhub.service", 0, ("unit", "jupyterhub.service", "root")),
+        (f"/docker/{CONTAINER}", 1000, ("docker", CONTAINER[:12], "ada")),
+        (f"/docker/{CONTAINER}", 0, ("docker", CONTAINER[:12], "")),
+        (f"{KUBE}/cri-containerd-{CONTAINER}.scope", 1000, ("kubernetes", POD, "")),
+    ],
+)
+def test_who_owns_a_process_without_slurm(host, cgroup, uid, expected):
+    host.process(41, cgroup, uid=uid)
+    owner = owner_of(host.owners(), 41)
+    assert (owner.kind, owner.job, owner.user) == expected
+
+
+def test_a_pod_is_named_by_the_hosts_log_folder(host):
+    host.process(41, f"{KUBE}/cri-containerd-{CONTAINER}.scope", NVIDIA_VISIBLE_DEVICES="GPU-5a, all ,void")
+    found = host.owners()
+    assert owner_of(found, 41).job == POD
+    assert "mount the host's /var/log" in found.missing["pods"]
+    host.write(f"var/log/pods/team-a_train-0_{POD}/main/0.log", "")
+    host.write(f"var/log/containers/train-0_team-a_main-{CONTAINER}.log", "")
+    found = host.owners()
+    owner = owner_of(found, 41)
+    assert (owner.namespace, owner.pod, owner.container, owner.job) == ("team-a", "train-0", "main", "train-0")
+    assert dict(owner.dims()) == {"job": "train-0", "namespace": "team-a"}
+    assert found.process(41).devices == {"GPU-5a"}
+    assert found.missing == {}
+
+
+def test_a_pod_that_comes_later_is_looked_up_once(host):
+    host.write(f"var/log/pods/team-a_train-0_{POD}/main/0.log", "")
+    host.process(41, f"{KUBE}/cri-containerd-{CONTAINER}.scope")
+    found = host.owners()
+    assert owner_of(found, 41).pod == "train-0"
+    later = POD.replace("4415", "5526")
+    host.write(f"var/log/pods/team-b_serve_{later}/main/0.log", "")
+    host.process(42, f"{KUBE}/cri-containerd-{CONTAINER}.scope".replace("4415", "5526").replace("713a", "813a"))
+    assert dict(owner_of(found, 42).dims()) == {"job": "serve", "namespace": "team-b"}
+
+
+def test_a_pid_that_is_used_again_has_another_owner(host):
+    host.process(41, SLURM_JOB)
+    found = host.owners()
+    assert owner_of(found, 41).job == "7"
+    (host.proc / "41").rename(host.proc / "gone")
+    assert owner_of(found, 41) is None
+    host.process(41, SLURM_JOB.replace("job_7", "job_8"))
+    assert owner_of(found, 41).job == "8"
+    (host.proc / "41").rename(host.proc / "gone2")  # and without a tick in between
+    host.process(41, SLURM_JOB.replace("job_7", "job_9"))
+    assert owner_of(found, 41).job == "9"
+
+
+def test_a_process_that_still_runs_is_read_once(host):
+    host.process(41, SLURM_JOB)
+    found = host.owners()
+    first = owner_of(found, 41)
+    host.write("proc/41/cgroup", "0::/\n")
+    assert owner_of(found, 41) is first
+
+
+def test_the_most_important_kind_of_several_hierarchies_counts(host):
+    host.process(41, "/")
+    lines = f"4:memory:/docker/{CONTAINER}\n3:cpu:/slurm/uid_1000/job_9/step_0/task_0\n0::/system.slice/a.service\n"
+    host.write("proc/41/cgroup", lines)
+    assert owner_of(host.owners(), 41).job == "9"
+
+
+def test_pids_of_drivers_have_no_owner_where_proc_is_not_the_machines(host):
+    host.process(41, SLURM_JOB)
+    host.write("proc/2/stat", "2 (sh) S 1 1\n")
+    found = host.owners()
+    assert owner_of(found, 41) is None
+    assert "hostPID" in found.missing["pids"]
+    assert found.process(41).owner.job == "7", "a process of this /proc itself is known"
+
+
+def test_a_proc_that_hides_the_processes_of_others_is_told(host):
+    host.process(41, SLURM_JOB)
+    found = host.owners()
+    assert set(found.of_drivers([41, 42])) == {41}
+    assert "hidepid" in found.missing["processes"]
+    host.process(1, "/init.scope", uid=0)
+    ended = host.owners()
+    ended.of_drivers([41, 42])
+    assert ended.missing == {}
+
+
+def test_no_more_processes_are_kept_than_the_limit(host, monkeypatch):
+    monkeypatch.setattr(owners, "MAX_PROCESSES", 3)
+    found = host.owners()
+    for pid in range(41, 51):
+        host.process(pid, SLURM_JOB)
+        assert owner_of(found, pid)
+    assert len(found._known) == 3
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@LINUX
+def test_a_real_child_that_ends_is_forgotten():
+    found = Owners(Path("/proc"), Path("/"), Path("/var/log"))
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert found.process(child.pid).owner.user
+    finally:
+        child.kill()
+        child.wait()
+    assert found.process(child.pid) is None
+
+
+@LINUX
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to change the user")
+def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_said_so():
+    child = subprocess.Popen(["sleep", "60"], env={"SLURM_JOB_PARTITION": "h100", "PATH": os.environ["PATH"]})
+    with job_cgroup() as folder:
+        if folder is None:
+            child.kill()
+            child.wait()
+            pytest.skip("no cgroup can be made here")
+        (folder / "cgroup.procs").write_text(str(child.pid))
+        program = (
+            "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            f"found = Owners(Path('/proc'), Path('/'), Path('/var/log')); owner = found.process({child.pid}).owner\n"
+            "print(owner.kind, owner.job, owner.partition or '-', 'CAP_SYS_PTRACE' in found.missing.get('environment', ''))"
+        )
+        try:
+            asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+            own = Owners(Path("/proc"), Path("/"), Path("/var/log")).process(child.pid).owner
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+    assert asked.stdout.split() == ["slurm", folder.parents[2].name.removeprefix("job_"), "-", "True"], asked.stderr
+    assert (own.kind, own.partition, own.step) == ("slurm", "h100", "0")
+
+
+NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+def can_unshare():
+    return shutil.which("unshare") and subprocess.run([*NAMESPACE, "true"], check=False).returncode == 0
+
+
+UNSHARE = pytest.mark.skipif(sys.platform != "linux" or not can_unshare(), reason="needs the right to a PID namespace")
+
+
+@UNSHARE
+def test_in_another_pid_namespace_the_pids_of_drivers_have_no_owner():
+    program = (
+        "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+        "found = Owners(Path('/proc'), Path('/'), Path('/var/log'))\n"
+        "print(os.getpid(), found.of_drivers([1]), bool(found.process(1)), *found.missing)"
+    )
+    asked = subprocess.run([*NAMESPACE, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == ["1", "{}", "True", "pids"], asked.stderr
+
+
+@UNSHARE
+def test_a_process_in_another_pid_namespace_has_an_owner_by_its_pid_on_the_machine():
+    with subprocess.Popen([*NAMESPACE, "sleep", "60"]) as outer:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        deadline = time.monotonic() + 60
+        while not children.read_text().split() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        inner = int(children.read_text().split()[0])
+        numbers = Path(f"/proc/{inner}/status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+        process = Owners(Path("/proc"), Path("/"), Path("/var/log")).process(inner)
+        os.kill(inner, signal.SIGKILL)
+    assert numbers[-1] == "1"
+    assert process.owner.user
+
+
+@contextmanager
+def job_cgroup():
+    """Yield the folder of a task of a Slurm job in a real cgroup, or None where none can be made."""
+    points = [
+        line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line
+    ]
+    number = str(uuid.uuid4().int % 10**9)
+    for point in points:
+        top = Path(point) / f"chipwatch-test-{number}"
+        task = top / f"system.slice/slurmstepd.scope/job_{number}/step_0/user/task_0"
+        try:
+            task.mkdir(parents=True)
+        except OSError:
+            continue
+        try:
+            yield task
+        finally:
+            folder = task
+            while folder != top.parent:
+                with suppress(OSError):
+                    folder.rmdir()
+                folder = folder.parent
+        return
+    yield None

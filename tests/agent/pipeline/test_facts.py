@@ -1,0 +1,159 @@
+"""Facts: what collectors give to processors beside their points, and who is asked when."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from agent.collector import Collector, DeviceActivity, DeviceFacts, DeviceProcess
+from agent.datapoint import Dimensions, Level, gauge
+from agent.pipeline.clock import Pipeline
+from agent.pipeline.sampler import MOST_FACTS, Derivation, Sampler
+from agent.processor import Processor
+
+METRIC = gauge("test.value", "1", "A value.")
+GPU = Dimensions(gpu="0")
+
+
+class Devices(Collector):
+    """A collector of accelerators that lists processes."""
+
+    metrics = (METRIC,)
+
+    def __init__(self, processes=(), fails=False):
+        self.listed, self.fails, self.asked = processes, fails, 0
+
+    def open(self):
+        pass
+
+    def collect(self, at):
+        yield METRIC.point(at, 1.0)
+
+    def processes(self):
+        self.asked += 1
+        if self.fails:
+            raise OSError("the driver is gone")
+        return (DeviceProcess(GPU, pid) for pid in self.listed)
+
+    def names(self):
+        return {"0": GPU}
+
+    def activity(self):
+        return [DeviceActivity(GPU, 0.5)]
+
+
+class Follower(Devices):
+    """A collector that reads about the pids of the others."""
+
+    follows = True
+
+    def follow(self, pids):
+        self.listed = sorted(pids)
+
+    def processes(self):
+        return None
+
+    def activity(self):
+        return ()
+
+    def facts(self):
+        return [tuple(self.listed)]
+
+
+class Old:
+    """A plugin that is older than all optional methods."""
+
+    metrics = (METRIC,)
+    level = Level.ALL
+
+    def open(self):
+        pass
+
+    def collect(self, at):
+        yield METRIC.point(at, 2.0)
+
+    def describe(self):
+        return ""
+
+    def identity(self):
+        return {}
+
+    def close(self):
+        pass
+
+
+class Wants(Processor):
+    """Keeps the facts of each tick."""
+
+    needs_facts = True
+
+    def __init__(self):
+        self.seen = []
+
+    def derive(self, tick, at):
+        self.seen.append([*self.facts])
+        return ()
+
+
+class WantsNone(Processor):
+    """Needs no facts."""
+
+    def derive(self, tick, at):
+        return ()
+
+
+@pytest.fixture
+def gather():
+    """Return what gathers once from collectors for a processor."""
+    pipelines = []
+
+    def run(collectors, processor):
+        readings = queue.SimpleQueue()
+        samplers = [Sampler(f"c{n}", one, Level.ALL, readings) for n, one in enumerate(collectors)]
+        pipeline = Pipeline(samplers, (), readings, interval=1.0, derivations=[Derivation("p", processor, Level.ALL)])
+        pipelines.append(pipeline)
+        pipeline.start()
+        return pipeline.gather(7, 10.0)
+
+    yield run
+    for pipeline in pipelines:
+        pipeline.close(0)
+
+
+def test_a_processor_that_needs_facts_gets_those_of_this_tick(gather):
+    wants = Wants()
+    gather([Devices([10, 11])], wants)
+    ((facts,),) = wants.seen
+    assert isinstance(facts, DeviceFacts)
+    assert [one.pid for one in facts.processes] == [10, 11]
+    assert facts.names == {"0": GPU}
+    assert facts.activity == [DeviceActivity(GPU, 0.5)]
+
+
+def test_a_follower_gets_the_pids_that_the_others_listed_in_the_same_tick(gather):
+    wants = Wants()
+    points = gather([Follower(), Devices([12, 11]), Devices([13])], wants)
+    assert (11, 12, 13) in wants.seen[0]
+    assert len(points) == 3
+
+
+def test_without_a_processor_that_needs_them_nobody_is_asked(gather):
+    devices, follower = Devices([10]), Follower([99])
+    points = gather([devices, follower], WantsNone())
+    assert devices.asked == 0
+    assert follower.listed == [99]
+    assert len(points) == 2
+
+
+def test_a_driver_that_fails_to_list_processes_costs_no_point(gather):
+    wants = Wants()
+    points = gather([Devices(fails=True), Old()], wants)
+    assert sorted(point.value for point in points) == [1.0, 2.0]
+    assert wants.seen == [[]]
+
+
+def test_an_endless_list_of_processes_is_cut(gather):
+    wants = Wants()
+    gather([Devices(iter(range(10**12)))], wants)
+    assert len(wants.seen[0][0].processes) == MOST_FACTS

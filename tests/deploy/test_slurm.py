@@ -1,0 +1,145 @@
+"""The kit for Slurm: its scripts run with the environment that slurmd gives them, which has no PATH."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.host.allocations import FOLDERS, Allocations
+from tests.deploy import tools
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slurmd runs on Linux")
+KIT = Path(__file__).parents[2] / "slurm"
+
+
+def slurmd(script: str, folder: Path, job: str, gpus: str | None = None, **more: str) -> subprocess.Popen[str]:
+    """Start a script as slurmd does: as a program, with these variables and no others (prolog_epilog.html)."""
+    environ = {
+        "SLURM_JOB_ID": job, "SLURM_JOBID": job, "SLURM_JOB_UID": "1000", "SLURM_JOB_USER": "ada", "SLURM_UID": "1000",
+        "SLURM_JOB_PARTITION": "h100", "SLURM_CLUSTER_NAME": "test", "SLURMD_NODENAME": "node-1", "SLURM_CONF": "/etc/slurm/slurm.conf",
+        "SLURM_SCRIPT_CONTEXT": f"{script}_slurmd", "DCGM_HPC_JOB_MAPPING_DIR": str(folder), "CHIPWATCH_PROC": str(folder.parent / "proc"),
+    }  # fmt: skip
+    if gpus is not None:
+        environ["SLURM_JOB_GPUS"] = gpus
+    return subprocess.Popen(
+        [KIT / f"{script}.sh"], env=environ | more, cwd="/", text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def run(*arguments, **more) -> None:
+    with slurmd(*arguments, **more) as started:
+        output, _ = started.communicate(timeout=60)
+    assert (started.returncode, output) == (0, "")
+
+
+def mapped(folder: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in Allocations(folder.parent, folder, None, {}).read():
+        found.setdefault(one.device, []).append(one.owner.job)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "slurm/dcgm-job-mapping"
+
+
+def test_what_the_prolog_writes_is_what_the_agent_reads_and_the_epilog_removes(folder):
+    run("prolog", folder, "41337", "0,1,3")
+    run("prolog", folder, "41340", "4-6")
+    assert mapped(folder) == {"0": ["41337"], "1": ["41337"], "3": ["41337"], **{key: ["41340"] for key in "456"}}
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("[0-9]*")} == {0o644}
+    run("epilog", folder, "41337")
+    assert mapped(folder) == {key: ["41340"] for key in "456"}
+    run("epilog", folder, "41340")
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_jobs_that_share_a_gpu_each_have_a_line(folder):
+    for job in ("41337", "4133", "1337"):
+        run("prolog", folder, job, "2")
+    run("prolog", folder, "4133", "2")
+    assert mapped(folder) == {"2": ["41337", "4133", "1337"]}
+    run("epilog", folder, "4133", "2")
+    assert mapped(folder) == {"2": ["41337", "1337"]}
+
+
+def test_prologs_and_epilogs_at_the_same_time_lose_no_line(folder):
+    run("prolog", folder, "999", "0")
+    jobs = [str(number) for number in range(1, 13)]
+    for script in ("prolog", "epilog"):
+        started = [slurmd(script, folder, job, "0,1") for job in jobs]
+        for one in started:
+            with one:
+                assert one.communicate(timeout=120)[0] == ""
+        expected = {"0": {"999", *jobs}, "1": {*jobs}} if script == "prolog" else {"0": {"999"}}
+        assert {device: {*found} for device, found in mapped(folder).items()} == expected
+
+
+@pytest.mark.parametrize(
+    "gpus", [None, "", "N/A", "0;reboot", "../../etc/passwd", "-1", "1-", "1-2-3", "$(touch /tmp/x)"]
+)
+def test_a_job_without_gpus_or_with_odd_ones_writes_nothing(folder, gpus):
+    run("prolog", folder, "7", gpus)
+    assert mapped(folder) == {}
+    run("epilog", folder, "7", gpus)
+
+
+@pytest.mark.parametrize("job", ["", "abc", "7 8", "../7", "."])
+def test_without_a_job_nothing_is_written(folder, job):
+    run("prolog", folder, job, "0")
+    run("epilog", folder, job)
+    assert not folder.exists()
+
+
+def test_with_mig_nothing_is_written(folder):
+    (folder.parent / "proc/driver/nvidia/capabilities/gpu0/mig/gi1").mkdir(parents=True)
+    run("prolog", folder, "7", "0")
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_does_not_drain_the_node(tmp_path):
+    (tmp_path / "file").write_text("")
+    with slurmd("prolog", tmp_path / "file/folder", "7", "0") as started:
+        started.communicate(timeout=60)
+    assert started.returncode == 0
+
+
+def test_the_default_folder_is_one_that_the_agent_knows():
+    for script in ("prolog", "epilog"):
+        assert f":-/{FOLDERS[0]}}}" in (KIT / f"{script}.sh").read_text()
+
+
+def test_shellcheck_finds_nothing():
+    scripts = [*KIT.glob("*.sh"), KIT / "train.sbatch"]
+    assert len(scripts) == 3
+    found = subprocess.run([tools.shellcheck(), *scripts], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_the_batch_script_is_one_that_bash_and_the_agent_take():
+    from agent.commands.parser import parse
+    from agent.identity.names import WORDS
+
+    text = (KIT / "train.sbatch").read_text()
+    assert subprocess.run(["bash", "-n", KIT / "train.sbatch"], timeout=60, check=False).returncode == 0
+    line = text.partition("srun agent ")[2].replace("\\\n", " ")
+    given, command = parse(shlex.split(line))
+    assert {*given.common_dims[0].split(",")} <= {*WORDS}
+    assert command[0] == "torchrun"
+
+
+def test_the_drop_in_adds_the_one_right_that_the_agent_asks_for():
+    from agent.host.owners import PERMISSION
+
+    read = configparser.ConfigParser(strict=False)
+    read.optionxform = str
+    read.read(KIT / "chipwatch.service.d-slurm.conf")
+    assert {read["Service"]["CapabilityBoundingSet"], read["Service"]["AmbientCapabilities"]} == {"CAP_SYS_PTRACE"}
+    assert "CAP_SYS_PTRACE" in PERMISSION
