@@ -19,7 +19,7 @@ test: lint tools unit
 # The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
-	$(BIN)/pytest -n auto -m proof $(PYTEST_ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \

@@ -12,6 +12,7 @@ from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
 from agent.commands.dashboard.sent import Found, find
 from agent.config.load import load
+from agent.config.options import Config
 from agent.datapoint import Kind
 from agent.identity.names import NAMES
 from sinks.google import GoogleSink
@@ -144,8 +145,14 @@ def terraform_aws() -> dict[Path, str]:
             options = Options(cloud="cloudwatch", families=families, dims_as="${dims}", prefix="${prefix}", hosts=1)
             for kind, alarms in (("dashboards", False), ("alarms", True)):
                 path = TERRAFORM_AWS / kind / "generated" / level / f"{name}.json.tftpl"
-                made[path] = f"{make(load(None, flags, {}), replace(options, alarms=alarms)).text}\n"
+                config = without_jobs(load(None, flags, {}), name if not alarms else "gpu")
+                made[path] = f"{make(config, replace(options, alarms=alarms)).text}\n"
     return made
+
+
+def without_jobs(config: Config, family: str) -> Config:
+    """Return the configuration without jobs but for GPUs, as a dashboard of several families has them once."""
+    return config if family == "gpu" else replace(config, no_processor=("jobs",))
 
 
 def terraform_google() -> dict[Path, str]:
@@ -155,7 +162,7 @@ def terraform_google() -> dict[Path, str]:
         config = load(None, {"level": level}, {})
         options = Options(cloud="google", families=(family,), prefix="${prefix}", resources=("${resource}",))
         for kind, alarms in (("dashboards", False), ("alert-policies", True)):
-            text = make(config, replace(options, alarms=alarms)).text
+            text = make(config if alarms else without_jobs(config, family), replace(options, alarms=alarms)).text
             path = TERRAFORM_GOOGLE / "modules" / kind / "generated" / level / f"{family}.json.tftpl"
             made[path] = f"{text.replace(GoogleSink.Config().prefix, '${metric_prefix}')}\n"
         path = TERRAFORM_GOOGLE / "modules/alert-policies/generated" / level / f"{family}-metrics.json"

@@ -20,7 +20,7 @@ from agent.config.options import Config, LevelName
 from agent.datapoint import Datapoint, Dimensions, Kind
 from agent.identity.names import PER_HOST
 from agent.naming import rename
-from agent.pipeline.build import build_filter, check_includes, declared, faults, window_length
+from agent.pipeline.build import build_filter, check_includes, declared, faults, profile_of, window_length
 from agent.pipeline.window import Window
 from agent.sink import Sink
 
@@ -248,7 +248,7 @@ class _Planner:
     def _wanted(self, level: LevelName) -> list[Datapoint]:
         chosen = build_filter(replace(self._options, level=level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
-        copies = rename.copier(self._config.names)
+        copies = rename.copier(profile_of(self._sink, self._config))
         return [*wanted, *copies(wanted)] if copies else wanted
 
     def _admitted(self, wanted: Sequence[Datapoint]) -> int:

@@ -13,7 +13,7 @@ run "all_families" {
   }
 
   assert {
-    condition     = [for tile in jsondecode(output.json).mosaicLayout.tiles : tile.widget.text.content if can(tile.widget.text)] == ["## Host", "## GPU", "## Neuron", "## TPU"]
+    condition     = [for tile in jsondecode(output.json).mosaicLayout.tiles : tile.widget.text.content if can(tile.widget.text)] == ["## Host", "## Jobs", "## GPU", "## Neuron", "## TPU"]
     error_message = "The families stand one below the other."
   }
 }
