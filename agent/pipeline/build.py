@@ -257,9 +257,9 @@ def assemble(
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory. Collectors read the metrics of
-    level `least`, and of any higher level that a sink wants. The pipeline stops when the destination of every sink has
-    closed for good.
+    say of them. Points of durable sinks are kept in `folder`, without it in memory; collectors may keep their state
+    there. They read the metrics of level `least`, and of any higher level that a sink wants. The pipeline stops when
+    the destination of every sink has closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
@@ -272,6 +272,8 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
+    for collector in collectors.values():
+        collector.state = folder
     samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 

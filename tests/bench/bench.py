@@ -21,6 +21,7 @@ from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
 from tests.bench.google import google
 from tests.bench.jobs import eight_gpus_with_jobs
+from tests.bench.kernel import kernel_log
 from tests.bench.mlflow import mlflow
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
@@ -46,6 +47,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "make": make_run,
     "cloudwatch": cloudwatch,
     "google": google,
+    "kernel": kernel_log,
     "mlflow": mlflow,
     "neuron": neuron_records,
     "gpus": eight_gpus,

@@ -337,6 +337,15 @@ def test_privileged_pods_stay_non_root_and_do_not_contradict_themselves():
     assert security == {"privileged": True, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
+def test_the_kernels_log_is_mounted_only_where_it_was_asked_for():
+    pod = pod_of(render({"hostMounts": {"kmsg": True}, "privileged": True}))
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "kmsg"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "kmsg"]
+    assert volume["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
+    assert mount == {"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True}
+    assert "kmsg" not in str(pod_of(render({}))["volumes"])
+
+
 def test_the_volume_of_a_spool_holds_what_all_sinks_may_keep():
     for sinks, mebibytes in ((["cloudwatch"], 208), (["cloudwatch", "google"], 400)):
         pod = pod_of(render({"sinks": sinks}))
@@ -549,6 +558,7 @@ REFUSED = {
     "nvidia: {driverHostPath: /x}": "nvidia.driverHostPath: nvidia.enabled",
     "nvidia: {enabled: true, driverHostPath: /x}": "nvidia.driverHostPath: without",
     "{neuron: {enabled: true}, hostMounts: {sys: false}}": "neuron.enabled",
+    "hostMounts: {kmsg: true}": "hostMounts.kmsg: a container may open /dev/kmsg only with privileged",
     "dims: {k8s_node: x}": "dims.k8s_node",
     "sinks: [stdout]": "probes.type: exec",
     "daemonSet: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}": "maxSurge is not allowed",

@@ -53,7 +53,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" "securityContext.privileged: the value privileged says this" -}}
 {{- end -}}
 {{- range $volume := $v.extraVolumes -}}
-{{- if has $volume.name (list "config" "spool" "tmp" "web" "proc" "sys" "root" "neuron" "nvidia") -}}
+{{- if has $volume.name (list "config" "spool" "tmp" "web" "proc" "sys" "root" "kmsg" "neuron" "nvidia") -}}
 {{- include "chipwatch.refuse" (printf "extraVolumes: the name %s is taken by a volume of this chart" $volume.name) -}}
 {{- end -}}
 {{- end -}}
@@ -112,6 +112,9 @@ so a template that is not there, and has the message for its name, ends it there
 {{- end -}}
 {{- if and $v.nvidia.driverHostPath (not $v.privileged) -}}
 {{- include "chipwatch.refuse" "nvidia.driverHostPath: without a container runtime that hands out GPUs their device files need privileged" -}}
+{{- end -}}
+{{- if and $v.hostMounts.kmsg (not $v.privileged) -}}
+{{- include "chipwatch.refuse" "hostMounts.kmsg: a container may open /dev/kmsg only with privileged" -}}
 {{- end -}}
 {{- if and $v.neuron.enabled (not $v.hostMounts.sys) -}}
 {{- include "chipwatch.refuse" "neuron.enabled: the devices are looked for in the host's /sys; turn hostMounts.sys on" -}}
