@@ -19,7 +19,7 @@ test: lint tools unit
 # The heavier real parts, each in an environment of its own below .proof. One that cannot be had is skipped with its reason.
 proof: $(VENV)/dev.stamp tools
 	$(BIN)/python -m tests.proof.parts $(EXPECT_WORDS)
-	$(BIN)/pytest -n auto -m proof $(PYTEST_ARGS)
+	$(BIN)/pytest -n auto --dist loadgroup -m proof $(PYTEST_ARGS)
 
 # A developer's loop: the whole lint, the tests of changed files, and quick tests of each room.
 QUICK ?= $(addprefix tests/agent/,config logs net naming/test_rename.py naming/test_rename_cwagent.py pipeline/test_window.py \
@@ -87,7 +87,7 @@ constraints:
 	$(COMPILE) 3.11 --extra all pyproject.toml $(PINS)/build.in --output-file $(PINS)/constraints.txt
 	$(COMPILE) 3.11 --extra dev pyproject.toml $(PINS)/build.in --constraints $(PINS)/constraints.txt --output-file $(PINS)/constraints-dev.txt
 	$(COMPILE) 3.12 $(PINS)/tools-helm4.in --output-file $(PINS)/constraints-tools-helm4.txt
-	@set -e; for part in tools proof-wandb proof-mlflow proof-grafana; do \
+	@set -e; for part in tools proof-wandb proof-mlflow proof-otlp proof-grafana; do \
 	  $(COMPILE) 3.11 $(PINS)/$$part.in --output-file $(PINS)/constraints-$$part.txt; done
 
 # Wheel and sdist, the same bytes each time; and a folder for machines without an index, of all that EXTRAS needs, by hash:

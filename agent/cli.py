@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from agent.commands.parser import flags, parse
-from agent.errors import CommandError
+from agent.commands.verdict.callers import code_of_failure
+from agent.errors import CommandError, text_of
 from agent.logs.text import one_line
 from agent.version import __version__
 
@@ -35,27 +36,42 @@ class NotPrinted(Exception):
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit."""
     _open_standard_streams()
+    argv = sys.argv[1:] if argv is None else argv
+    failed = code_of_failure(argv)
     try:
-        given, command = parse(sys.argv[1:] if argv is None else argv)
+        given, command = parse(argv)
         code = COMMANDS[given.command](given) if given.command in COMMANDS else _with_config(given, command)
-    except CommandError as problem:
-        code = _report(problem, problem.code)
-    except KeyboardInterrupt:  # outside of a run, which handles the signal itself
-        code = INTERRUPTED
-    except NotPrinted as problem:
-        code = _report(f"standard output: {problem}", FAILED) if problem.args else OK
-    except (MemoryError, ImportError) as problem:
-        code = _report(f"{str(problem) or 'out of memory'}; raise the limit of memory (`ulimit -v`)", FAILED)
-    except RuntimeError as problem:
-        if "new thread" not in str(problem):
-            raise
-        code = _report(f"{problem}; raise the limit of memory or processes (`ulimit -v`, `ulimit -u`)", FAILED)
+    except BaseException as problem:
+        code = _ended_by(problem, for_good=failed is not None)
+        code = code if failed is None else failed
     if sys.stderr is not None:
         try:
             sys.stderr.flush()
         except OSError:
             _redirect_to_null(sys.stderr)
     sys.exit(code)
+
+
+def _ended_by(problem: BaseException, *, for_good: bool) -> int:
+    """
+    Say what ended the command, and return its exit code; raise what is a bug, unless `for_good`.
+
+    The interpreter ends by a bug with 1, which would be the exit code of a verdict.
+    """
+    match problem:
+        case CommandError():
+            return _report(problem, problem.code)
+        case KeyboardInterrupt():  # outside of a run, which handles the signal itself
+            return INTERRUPTED
+        case NotPrinted():
+            return _report(f"standard output: {problem}", FAILED) if problem.args else OK
+        case MemoryError() | ImportError():
+            return _report(f"{str(problem) or 'out of memory'}; raise the limit of memory (`ulimit -v`)", FAILED)
+        case RuntimeError() if "new thread" in str(problem):
+            return _report(f"{problem}; raise the limit of memory or processes (`ulimit -v`, `ulimit -u`)", FAILED)
+        case Exception() if for_good:
+            return _report(f"no verdict: {type(problem).__name__}: {text_of(problem)}", FAILED)
+    raise problem
 
 
 # -- standard streams -----------------------------------------------------------------------------------------------
@@ -117,6 +133,15 @@ def _status(given: argparse.Namespace) -> int:
     return _print(status.as_json(answer) if hasattr(given, "json") else status.as_text(answer))
 
 
+def _verdict(given: argparse.Namespace) -> int:
+    from agent.commands.verdict import command  # noqa: PLC0415
+
+    logging.disable(logging.ERROR)  # the verdict says what is wrong
+    text, code = command.run(given)
+    _print(text)
+    return code
+
+
 def _jobs(given: argparse.Namespace) -> int:
     from agent.commands import health, jobs, status  # noqa: PLC0415
 
@@ -149,6 +174,7 @@ def _completion(given: argparse.Namespace) -> int:
 COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "health": _health,
     "status": _status,
+    "verdict": _verdict,
     "jobs": _jobs,
     "list": _list,
     "sample-config": _sample_config,

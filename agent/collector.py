@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
@@ -78,6 +79,9 @@ class Collector(Protocol):
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
 
+    state: Path | None = None
+    """Folder for what has to survive a restart, once it is there; None: nothing is kept. Set before `open`."""
+
     def open(self) -> None:
         """Acquire handles; raise Unavailable("what is missing, where it looked")."""
 
@@ -105,6 +109,10 @@ class Collector(Protocol):
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes of all devices, None if the driver lists none; asked after `collect` if needed."""
         return None
+
+    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
+        """Return when a counter rose last (ns since the epoch) and what shows why, by its dimensions; for verdicts."""
+        return {}
 
     def names(self) -> Mapping[str, Dimensions]:
         """Return the dimensions of each device by the names that schedulers use: index, UUID, PCI address."""

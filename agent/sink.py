@@ -70,6 +70,8 @@ class Sink(Protocol):
     """
     uses_standard_output: bool = False
     """Whether it writes to standard output: then it cannot run beside a wrapped command, to which that belongs."""
+    names: str = "native"
+    """Naming profile of its points, unless the configuration has one."""
     is_scraped: bool = False
     """Whether others fetch the points from it: a run of a single reading (`--once`) ends before anyone could."""
     needs: Sequence[str] = ()
@@ -85,6 +87,15 @@ class Sink(Protocol):
 
     def open(self) -> None:
         """Connect; raise Retryable or Refused."""
+
+    def prepare(self, points: Sequence[Datapoint]) -> bool:
+        """
+        Look at the oldest points before they are written; return whether `state` must be saved before that.
+
+        So what the sink chooses for a point stands when the point comes again after this process was killed.
+        """
+        del points
+        return False
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.kept_state import KeptState
 from agent.commands.status import snapshot
+from agent.commands.verdict.history import History
 from agent.config.options import Config
 from agent.errors import ConfigError
 from agent.identity.resolver import Identity
@@ -46,10 +47,13 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         recent = Recent()
         logging.getLogger().addHandler(recent)
         open_now.callback(logging.getLogger().removeHandler, recent)
+        history = History(pipeline.samplers, time.time_ns(), interval)  # compared with the points' time
+        pipeline.listeners.append(history.take)
         answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
             **{one.name: one.processor.answer for one in pipeline.derivations if one.needs_facts},
+            "verdict": history.answer,
         }
         state = KeptState(folder, pipeline.derivations)
         open_now.callback(state.save)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from agent.commands.arguments import pair, price, seconds, whole, words
+from agent.commands.verdict.callers import CALLERS
 from agent.errors import ConfigError
 from agent.identity.names import WORDS
 from agent.logs.text import is_utf8
@@ -22,6 +23,7 @@ COMMANDS: Final = {
     "top": "show this machine, or a recording, on a full screen",
     "health": "check the running agent: exits with 0 (healthy) or 1",
     "status": "print what the running agent collects and delivers",
+    "verdict": "print whether this machine is fit for work, why not, and what to do",
     "jobs": "print which job holds which accelerator, and what it did with it, by the running agent",
     "list": "print the metrics of all collectors",
     "sample-config": "print a configuration file with every option",
@@ -61,7 +63,7 @@ OPTIONS: Final[Sequence[Row]] = (
     ("--high-resolution-metrics", "", "one point a second"),
     ("--stdin", "NAME", "read this collector's records from standard input: neuron"),
     ("--pid", "N", "read process N and its descendants"),
-    ("--names", "PROFILE", "naming profile: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node"),
+    ("--names", "PROFILE", "names: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node or otel"),
     ("--spool", "DIR", "folder for points that are not sent yet"),
     ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
     ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
@@ -91,6 +93,8 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         ("--hosts", "N", "hosts like this one (1)", {"type": whole(1_000_000), "default": 1}),
         ("--price-per-metric", "USD", "dollars a month (the list's, in tiers)", {"type": price, "default": None}),
         ("--price-per-1000-requests", "USD", "dollars (the list's)", {"type": price, "default": None}),
+        ("--price-per-gb", "USD", "dollars for a GB of points, where these are charged (the list's)",
+         {"type": price, "default": None}),
         ("--free-tier", "", "subtract an account's free tier", {"default": False}),
         ("--format", "FORM", "text or json; emf: text, about standard output in CloudWatch's embedded metric format",
          {"choices": ("text", "json", "emf")}),
@@ -127,6 +131,21 @@ OWN: Final[Mapping[str, Sequence[Row]]] = {
         CONFIG,
     ),
     "status": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
+    "verdict": (
+        ("--for", "CALLER", "whose exit codes and form: person, slurm, npd or nagios (person)",
+         {"dest": "caller", "choices": tuple(CALLERS), "default": "person"}),
+        ("--expect", "THING=N,...", "what there should be: gpus=8,rdma=8x400,neuron=16,tpus=4,nvme=8",
+         {"action": "store"}),
+        ("--expect-from", "WORD", "expect what a machine of this type has: instance_type",
+         {"choices": ("instance_type",)}),
+        ("--json", "", "print one JSON object"),
+        ("--timeout", "TIME", "end after this time, as unknown where something does not answer (2s)",
+         {"type": seconds}),
+        SPOOL, CONFIG,
+        ("--proc", "DIR", "where the host's /proc is mounted"),
+        ("--sys", "DIR", "where the host's /sys is mounted"),
+        ("--root", "DIR", "where the host's / is mounted"),
+    ),
     "jobs": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
     "list": (
         ("word", "WORD", "only metrics and collectors whose name has this word, or of this family", {"nargs": "?"}),

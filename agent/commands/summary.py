@@ -140,4 +140,6 @@ def _sent(route: Route, before: Ledger) -> str:
         "kept for another destination": apart,
     }
     more = "".join(f", {many:,} {word}" for word, many in others.items() if many)
+    if others["kept"] and route.worker.last_error:
+        more += f": {one_line(route.worker.last_error)}"
     return f"{route.name} {sent:,} of {owed:,} points{more}"

@@ -69,7 +69,7 @@ DCGM: Final[Mapping[str, Name]] = {
 }
 _XID_HELP: Final = "Code of the last Xid error that the driver reported."
 DCGM_COPIES: Final[Mapping[str, Copy]] = {
-    "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid"),
+    "gpu.xid": Copy(_field("DEV_XID_ERRORS")._replace(help=_XID_HELP), last_of="xid", drops=("action",)),
     "gpu.pcie.sent": Copy(_field("PROF_PCIE_TX_BYTES"), rate=True),
     "gpu.pcie.received": Copy(_field("PROF_PCIE_RX_BYTES"), rate=True),
     "gpu.nvlink.sent": Copy(_field("PROF_NVLINK_TX_BYTES"), rate=True),

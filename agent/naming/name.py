@@ -45,6 +45,8 @@ class Copy(NamedTuple):
     """Dimension over which to take the mean, one point for all devices; empty: no mean."""
     last_of: str = ""
     """Dimension whose value becomes the point's: that of the counter that rose last; empty: no such value."""
+    drops: tuple[str, ...] = ()
+    """Dimensions that depend on that one."""
     rate: bool = False
     """A gauge of the counter's increase a second."""
     limited: bool | None = None

@@ -201,7 +201,7 @@ class Copier:
             if copy.rate:
                 made += map(self._rename, _rates(point))
             elif over := copy.mean_over or copy.last_of:
-                rest = _without(point.dims, over)
+                rest = _without(point.dims, over, *copy.drops)
                 groups.setdefault((point.metric.name, rest, point.at), []).append(point)
             elif not copy.of_tree or point.at - self._used.get(point.dims, -IN_USE) < IN_USE:
                 made.append(self._rename(point))
@@ -221,7 +221,7 @@ class Copier:
             if point.value > before and point.dims[key].isdecimal():
                 self._last[series] = int(point.dims[key])
         metric = replace(
-            first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(of for of in first.metric.dims if of != key)
+            first.metric, kind=Kind.GAUGE, unit="1", dims=tuple(of for of in first.metric.dims if of in rest)
         )
         return metric.point(first.at, self._last.get(series, 0), rest)
 
@@ -242,8 +242,8 @@ class Copier:
 
 
 @lru_cache(1024)
-def _without(dims: Dimensions, key: str) -> Dimensions:
-    return Dimensions({k: word for k, word in dims.items() if k != key})
+def _without(dims: Dimensions, *keys: str) -> Dimensions:
+    return Dimensions({key: word for key, word in dims.items() if key not in keys})
 
 
 def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint:

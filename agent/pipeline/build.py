@@ -139,7 +139,8 @@ def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -
 def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
     """Return what the sink will never take of these metrics under this configuration, by its own rules."""
     wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
-    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=rename.renamer(config.names))]
+    renamer = rename.renamer(profile_of(sink, config))
+    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=renamer)]
 
 
 def duplicates(
@@ -176,6 +177,12 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
     if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
         exclude = (*exclude, "agent.*")
     return Filter(level_of(options.level or config.level), options.include, exclude)
+
+
+def profile_of(sink: Sink, config: Config) -> str:
+    """Return the naming profile of the points of `sink`: the configuration's, else its own."""
+    is_set = config.names != "native" or "names" in config.sources
+    return config.names if is_set else getattr(sink, "names", "native")
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:
@@ -219,7 +226,7 @@ def build_route(
         sink,
         spool,
         common=common,
-        rename=rename.renamer(config.names),
+        rename=rename.renamer(profile_of(sink, config)),
         flush=limits.flush if options.flush is None else options.flush,
         offset=delivery_offset(platform.node()),
         first_wait=FIRST_WAIT,
@@ -235,7 +242,7 @@ def build_route(
     )
     most = limits.max_series if options.max_series is None else options.max_series
     limit = CardinalityLimit(name, most) if most else None
-    chosen, copies = build_filter(options, limits, config), rename.copier(config.names)
+    chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
     return Route(chosen, window, spool, worker, common, limit=limit, copies=copies)
 
 
@@ -250,9 +257,9 @@ def assemble(
     Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
 
     `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
-    say of them. Points of durable sinks are kept in `folder`, without it in memory. Collectors read the metrics of
-    level `least`, and of any higher level that a sink wants. The pipeline stops when the destination of every sink has
-    closed for good.
+    say of them. Points of durable sinks are kept in `folder`, without it in memory; collectors may keep their state
+    there. They read the metrics of level `least`, and of any higher level that a sink wants. The pipeline stops when
+    the destination of every sink has closed for good.
     """
     _check_dims(config)
     born = time.time_ns()
@@ -265,6 +272,8 @@ def assemble(
             log.error("%s", refusal)
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
+    for collector in collectors.values():
+        collector.state = folder
     samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 

@@ -231,6 +231,8 @@ class Worker:
         points = self._complete(points, known if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
+        if self.sink.prepare(points):
+            self._save_state()
         self._batches.write_all(points)
         return True
 

@@ -98,14 +98,14 @@ def serve(folder: Path, answers: Answers, level: int = logging.INFO) -> StatusSe
         return None
 
 
-def ask(folder: Path, question: str) -> dict[str, Any]:
+def ask(folder: Path, question: str, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Return the answer of the agent whose state is in `folder`; raise NoAnswer."""
     path = folder / NAME
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + timeout
     body = b""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(TIMEOUT)
+            connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(question.encode() + b"\n")
             while part := connection.recv(1 << 16):

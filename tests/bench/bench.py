@@ -21,9 +21,12 @@ from tests.bench.command import last_window, make_run, start_and_stop, steady
 from tests.bench.figure import FULL, QUICK, CannotMeasure, Effort, Figure, Skipped
 from tests.bench.google import google
 from tests.bench.jobs import eight_gpus_with_jobs
+from tests.bench.kernel import kernel_log
+from tests.bench.mlflow import mlflow
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
+from tests.bench.otlp import otlp
 from tests.bench.prometheus import prometheus
 from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores, process_tree
@@ -44,6 +47,8 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "make": make_run,
     "cloudwatch": cloudwatch,
     "google": google,
+    "kernel": kernel_log,
+    "mlflow": mlflow,
     "neuron": neuron_records,
     "gpus": eight_gpus,
     "gpu-memory": gpu_memory,
@@ -51,6 +56,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "amd": eight_cards,
     "rdma": eight_ports,
     "openmetrics": large_page,
+    "otlp": otlp,
     "prometheus": prometheus,
 }
 

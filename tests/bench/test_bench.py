@@ -11,6 +11,7 @@ import pytest
 
 from tests.bench import bench
 from tests.bench.figure import CannotMeasure, Effort, Figure, Skipped, cpu_ms
+from tests.bench.kernel import kernel_log
 from tests.bench.reading import CORES, host_set, many_cores, proc_stat
 from tests.bench.series import many_series
 
@@ -39,6 +40,11 @@ def test_the_host_set_stays_cheap():
 @linux
 def test_a_machine_of_192_cores_stays_cheap():
     assert_within(many_cores(LEAST))
+
+
+@linux
+def test_ten_thousand_messages_of_the_kernel_stay_cheap():
+    assert_within(kernel_log(LEAST))
 
 
 @linux

@@ -239,7 +239,7 @@ def test_the_agent_takes_every_configuration(name, tmp_path):
     config = configuration.load(file, {}, {})
     validate(config)
     values = yaml.safe_load(CI[name].read_text())
-    assert list(config.sink) == values["sinks"]
+    assert list(config.sink) == [*values["sinks"], *values.get("extraSinks", [])]
     assert config.spool == Path("/var/lib/chipwatch")
 
 
@@ -337,6 +337,15 @@ def test_the_taints_of_accelerators_keep_no_agent_away():
 def test_privileged_pods_stay_non_root_and_do_not_contradict_themselves():
     security = pod_of(objects(of_file("eks-neuron")))["containers"][0]["securityContext"]
     assert security == {"privileged": True, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_the_kernels_log_is_mounted_only_where_it_was_asked_for():
+    pod = pod_of(render({"hostMounts": {"kmsg": True}, "privileged": True}))
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "kmsg"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "kmsg"]
+    assert volume["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
+    assert mount == {"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True}
+    assert "kmsg" not in str(pod_of(render({}))["volumes"])
 
 
 def test_the_volume_of_a_spool_holds_what_all_sinks_may_keep():
@@ -714,6 +723,7 @@ REFUSED = {
     "nvidia: {driverHostPath: /x}": "nvidia.driverHostPath: nvidia.enabled",
     "nvidia: {enabled: true, driverHostPath: /x}": "nvidia.driverHostPath: without",
     "{neuron: {enabled: true}, hostMounts: {sys: false}}": "neuron.enabled",
+    "hostMounts: {kmsg: true}": "hostMounts.kmsg: a container may open /dev/kmsg only with privileged",
     "dims: {k8s_node: x}": "dims.k8s_node",
     "sinks: [stdout]": "probes.type: exec",
     "daemonSet: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}": "maxSurge is not allowed",

@@ -12,6 +12,7 @@ import pynvml
 from agent.collectors.nvidia.device import Gpu
 from agent.collectors.nvidia.query import Lost, NvmlQuery
 from agent.datapoint import Datapoint, Dimensions, Metric
+from agent.host.xid import action_of
 
 XID: Final = pynvml.nvmlEventTypeXidCriticalError
 MAX_EVENTS: Final = 1000
@@ -58,7 +59,7 @@ class Xids:
         """Yield the count of each Xid that has occurred."""
         self.query.begin(now)
         for gpu, xid in self._take():
-            dims = gpu.dims | {"xid": str(xid)}
+            dims = gpu.dims | {"xid": str(xid), "action": action_of(xid)}
             # A new count was zero at the last reading.
             count, start_time = self._seen.get(dims, (0, at if self._last is None else self._last))
             self._seen[dims] = count + 1, start_time

@@ -82,7 +82,7 @@ class GpuMetrics(PartMetrics):
             "gpu.throttled", "s", "Time in which the clocks were reduced, by reason.", DETAILED, (*keys, "reason"))
         self.xid = counter(
             "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
-            (*keys, "xid"))
+            (*keys, "xid", "action"))
         self.rows_remapped = counter(
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.rows_failed = gauge(

@@ -233,7 +233,9 @@ class JobsProcessor(Processor):
         """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
         with self._lock:
             held = {key for device in self._devices.values() for key in device.held}
-            parts = [f"{len(held)} jobs on {len(self._devices)} accelerators"] if self._devices else ["no accelerator"]
+            parts = ["no accelerator"]
+            if self._devices:
+                parts = [f"jobs on accelerators: {len(held)}, accelerators: {len(self._devices)}"]
             if bases := sorted({device.basis for device in self._devices.values() if device.basis}):
                 parts.append(f"utilization by {' and '.join(bases)}")
             charged, allocated = self._sums()

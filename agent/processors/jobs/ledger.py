@@ -84,7 +84,7 @@ class Ledger:
 
     def holding(self) -> list[Account]:
         """Return the accounts of jobs that hold a device."""
-        return [self.accounts[key] for key in self._live]
+        return [self.accounts[key] for key in sorted(self._live)]
 
     def saved(self) -> bytes:
         """Return all accounts as JSON, with the times of this life added to those of earlier ones."""

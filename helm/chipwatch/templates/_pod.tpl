@@ -164,6 +164,9 @@ volumeMounts:
   - {name: {{ $name }}, mountPath: /host/{{ $name }}, readOnly: true{{ if eq $name "root" }}, mountPropagation: HostToContainer{{ end }}}
   {{- end }}
   {{- end }}
+  {{- if $v.hostMounts.kmsg }}
+  - {name: kmsg, mountPath: /dev/kmsg, readOnly: true}
+  {{- end }}
   {{- if $v.jobs.enabled }}
   - {name: pods, mountPath: /host/log/pods, readOnly: true}
   - {name: containers, mountPath: /host/log/containers, readOnly: true}
@@ -226,6 +229,10 @@ exec:
 - name: {{ $name }}
   hostPath: {path: {{ $path }}, type: Directory}
 {{- end }}
+{{- end }}
+{{- if $v.hostMounts.kmsg }}
+- name: kmsg
+  hostPath: {path: /dev/kmsg, type: CharDevice}
 {{- end }}
 {{- if $v.jobs.enabled }}
 {{- range $name, $path := dict "pods" "/var/log/pods" "containers" "/var/log/containers" }}

@@ -194,6 +194,9 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and $v.nvidia.driverHostPath (not $v.privileged) -}}
 {{- include "chipwatch.refuse" "nvidia.driverHostPath: without a container runtime that hands out GPUs their device files need privileged" -}}
 {{- end -}}
+{{- if and $v.hostMounts.kmsg (not $v.privileged) -}}
+{{- include "chipwatch.refuse" "hostMounts.kmsg: a container may open /dev/kmsg only with privileged" -}}
+{{- end -}}
 {{- if and $v.neuron.enabled (not $v.hostMounts.sys) -}}
 {{- include "chipwatch.refuse" "neuron.enabled: the devices are looked for in the host's /sys; turn hostMounts.sys on" -}}
 {{- end -}}

@@ -31,8 +31,8 @@ class Pipeline:
     def __init__(self, **ledgers):
         class Route:
             def __init__(self, name, ledger):
-                self.name, self.spool = name, self
-                self.ledger, self.apart = ledger, 0
+                self.name, self.spool, self.worker = name, self, self
+                self.ledger, self.apart, self.last_error = ledger, 0, None
 
         self.routes = [Route(name, ledger) for name, ledger in ledgers.items()]
         self.listeners, self.derivations = [], []
@@ -266,6 +266,17 @@ def test_what_each_sink_was_owed_in_this_run_and_what_came_of_it():
     assert [*summary.lines(command)][-1] == (
         "  sent      cloud 8,190 of 8,300 points, 50 rejected, 40 dropped, 20 kept; otlp 3 of 3 points"
     )
+
+
+def test_points_that_are_kept_have_the_reason_beside_them():
+    pipeline, summary = Pipeline(cloud=Ledger()), Summary()
+    summary.listen(pipeline)
+    pipeline.routes[0].ledger.add({"collected": 14})
+    pipeline.routes[0].ledger.spooled = 14
+    pipeline.routes[0].last_error = "no run: set MLFLOW_RUN_ID\n"
+    command = WrappedCommand(["true"])
+    command.code()
+    assert [*summary.lines(command)][-1] == "  sent      cloud 0 of 14 points, 14 kept: no run: set MLFLOW_RUN_ID"
 
 
 def test_points_for_another_destination_are_not_owed_to_this_one():

@@ -145,10 +145,16 @@ def test_a_reading_of_the_host_has_the_name_and_the_labels_of_node_exporter(ours
 
 def test_the_last_xid_comes_beside_the_counts():
     copy = copier("dcgm")
-    metric = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid"))
+    metric = counter("gpu.xid", "{error}", "X.", dims=("gpu", "xid", "action"))
+
+    def dims(gpu, xid):
+        return Dimensions(
+            gpu=gpu, xid=xid, action={"79": "restart_machine", "48": "see_workflow"}.get(xid, "restart_app")
+        )
 
     def tick(at, *counts):
-        made = copy([metric.point(at, n, Dimensions(gpu=gpu, xid=xid), start_time=1) for gpu, xid, n in counts])
+        made = copy([metric.point(at, n, dims(gpu, xid), start_time=1) for gpu, xid, n in counts])
+        assert all({*of.dims} == {*of.metric.dims} == {"gpu", "device"} for of in made)
         return [(of.metric.name, of.metric.kind, of.dims["gpu"], of.value) for of in made]
 
     name = ("DCGM_FI_DEV_XID_ERRORS", Kind.GAUGE)

@@ -11,13 +11,15 @@ from agent.config.convert import ConfigError
 from agent.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
 from agent.config.load import load
 from agent.config.options import Config, SinkOptions
-from agent.datapoint import Dimensions, Level
+from agent.datapoint import Dimensions, Level, gauge
+from agent.naming import rename
 from agent.pipeline.build import (
     assemble,
     build_filter,
     build_sources,
     duplicates,
     level_wanted,
+    profile_of,
     spool_path,
     validate,
     view,
@@ -25,6 +27,7 @@ from agent.pipeline.build import (
 )
 from agent.pipeline.self_metrics import SPOOL_BYTES
 from agent.sink import Limits, Sink
+from agent.testing import MemorySink
 
 LONG = 30.0
 
@@ -345,6 +348,17 @@ def test_the_machines_dimensions_and_the_naming_profile_reach_every_point(start,
     points = until(lambda: ran.sink("brief").points)
     assert {p.dims["host"] for p in points} == {"h"}
     assert {"memory_percent", "proc.memory.availableMB"} <= {p.metric.name for p in points}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [({}, "system/cpu_utilization_percentage"), ({"names": "native"}, "cpu.utilization"), ({"names": "cwagent"}, "cpu_usage_active")]
+)  # fmt: skip
+def test_a_sink_may_have_a_naming_profile_of_its_own_unless_the_user_sets_one(given, name):
+    sink = type("Own", (MemorySink,), {"names": "mlflow"})()
+    renamer = rename.renamer(profile_of(sink, load(None, given)))
+    metric = gauge("cpu.utilization", "%", "Busy share.")
+    point = metric.point(1, 5.0)
+    assert (renamer(point) if renamer else point).metric.name == name
 
 
 def test_nothing_is_sent_before_the_machine_is_known(start, until):

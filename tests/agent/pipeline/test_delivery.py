@@ -278,6 +278,28 @@ def test_points_of_an_earlier_life_keep_the_dimensions_they_were_measured_under(
     spool.close()
 
 
+def test_what_a_sink_chooses_for_its_points_is_saved_before_they_are_written(start, tmp_path):
+    class Chooses(Sink):
+        """Chooses something for its points, and fails once."""
+
+        def prepare(self, points):
+            self.chosen = ids(points)
+            return True
+
+        def state(self):
+            return repr(self.chosen).encode()
+
+        def write(self, batch):
+            saved.append((spool.recall(), ids(batch)))
+            return super().write(batch)
+
+    saved, sink, spool = [], Chooses(Retryable("no answer"), max_points=2), Spool("mem", tmp_path / "mem.db")
+    spool.append(points(range(3)))
+    idle(start(sink, spool=spool))
+    assert saved == [(b"[0, 1]", [0, 1]), (b"[0, 1]", [0, 1]), (b"[2]", [2])]
+    spool.close()
+
+
 def test_points_spooled_for_another_destination_are_not_sent(start, tmp_path):
     class Elsewhere(Sink):
         def destination(self):

@@ -162,8 +162,8 @@ variable "alarms" {
   }
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "job-gpu-held", "job-gpu-held-namespace", "job-gpu-held-partition", "job-gpu-imbalance", "job-gpu-imbalance-namespace", "job-gpu-imbalance-partition", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, job-gpu-held, job-gpu-held-namespace, job-gpu-held-partition, job-gpu-imbalance, job-gpu-imbalance-namespace, job-gpu-imbalance-partition, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-held-namespace", "job-gpu-held-partition", "job-gpu-imbalance", "job-gpu-imbalance-namespace", "job-gpu-imbalance-partition", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-held-namespace, job-gpu-held-partition, job-gpu-imbalance, job-gpu-imbalance-namespace, job-gpu-imbalance-partition, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
   }
 
   validation {

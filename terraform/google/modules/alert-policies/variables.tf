@@ -132,8 +132,8 @@ variable "alarms" {
   nullable = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "job-gpu-held", "job-gpu-imbalance", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, job-gpu-held, job-gpu-imbalance, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
   }
 
   validation {

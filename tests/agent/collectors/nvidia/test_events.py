@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from agent.commands.verdict.callers import DEGRADED, NOT_FIT
+from agent.commands.verdict.history import History
+from agent.commands.verdict.rules import reasons
 from agent.datapoint import Level
 from agent.pipeline.window import Window
 from tests.agent.collectors.nvidia.conftest import START
@@ -78,7 +83,7 @@ def test_the_xids_of_a_lost_gpu_are_reported(driver, watch):
     fake.machine["events"] = "0:79"
     fake.tell()
     read = watched.read()
-    assert read == {"gpu.state{gpu=0}": 0, "gpu.xid{gpu=0,xid=79}": 1}
+    assert read == {"gpu.state{gpu=0}": 0, "gpu.xid{action=restart_machine,gpu=0,xid=79}": 1}
 
 
 def test_a_lost_gpu_does_not_block_the_events_of_the_others(driver, watch):
@@ -115,3 +120,28 @@ def test_failing_events_are_one_problem(driver, watch):
     watched = watch(Level.BASIC)
     watched.read()
     assert watched.problems == ["Xid events: events: Unknown Error (NVML 999)"]
+
+
+@pytest.mark.parametrize(
+    ("xid", "action", "severity"),
+    [(79, "restart_machine", NOT_FIT), (95, "reset_gpu", NOT_FIT), (54, "check_hardware", NOT_FIT),
+     (48, "see_workflow", DEGRADED), (149, "see_workflow", DEGRADED), (78, "update_software", DEGRADED),
+     (45, "see_workflow", None), (13, "restart_app", None), (63, "ignore", None), (167, "none", None), (999, "none", None)],
+)  # fmt: skip
+def test_an_xid_has_nvidias_action_by_which_a_verdict_judges_it_for_an_hour(driver, watch, xid, action, severity):
+    fake = driver("h100", 2)
+    watched, recent = watch(Level.BASIC), History([], born=START)
+    watched.read()
+    recent.take(watched.points, watched.at)
+    fake.machine["events"] = f"1:{xid}"
+    fake.tell()
+    watched.read()
+    recent.take(watched.points, watched.at)
+    del fake.machine["events"]
+    fake.tell()
+    assert [p.dims["action"] for p in watched.points if p.metric.name == "gpu.xid"] == [action]
+    found = [(one.severity, one.about, one.says) for one in reasons(recent.series(watched.at))]
+    assert found == ([(severity, "gpu 1", f"had Xid {xid}")] if severity else [])
+    watched.read(3601)
+    recent.take(watched.points, watched.at)
+    assert reasons(recent.series(watched.at)) == []

@@ -76,7 +76,7 @@ def test_the_check_of_graphs_is_strict(document):
 def test_sections_follow_each_other_and_begin_with_a_heading(document):
     widgets = document("cloudwatch", ALL, families=("host", "gpu", "neuron", "tpu"))["widgets"]
     limits, *titles = [w["properties"]["markdown"] for w in widgets if w["type"] == "text"]
-    assert titles == ["## Host", "## GPU", "## Neuron", "## TPU"]
+    assert titles == ["## Host", "## Jobs", "## GPU", "## Neuron", "## TPU"]
     assert "A graph shows the 500 series with the highest values, a dashboard 2,500 metrics." in limits
 
 
@@ -119,7 +119,7 @@ def test_the_service_takes_every_alarm(cloudwatch, alarms):
 def test_every_alarm_there_is_stands_in_the_set_of_a_fleet_that_has_everything(alarms):
     found = alarms()
     assert set(found) >= set(KEYS)
-    assert {key.removesuffix("-mig") for key in found} == set(KEYS)
+    assert {re.sub("-(mig|partition|namespace)$", "", key) for key in found} == set(KEYS)
     assert [*found] == sorted(found)
 
 
@@ -227,6 +227,7 @@ def test_who_is_silent_is_not_guessed(made):
     assert board.notes == ("no alarm agent-silent: set how many machines should send: --hosts or --autoscaling-group",)
     board = made("cloudwatch", families=("neuron",), alarms=True, hosts=3)
     assert board.notes == (
+        "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
         "no alarm agent-silent: network.sent, which counts machines, is not sent; add host to --for",
     )
 
@@ -301,9 +302,13 @@ def test_where_names_hold_the_device_there_is_an_alarm_for_each(alarms):
 
 def test_an_alarm_that_cannot_be_is_left_out_and_said(made):
     board = made("cloudwatch", families=("nvidia", "network"), alarms=True, hosts=1)
-    assert board.notes == ("no alarm gpu-throttled: gpu.throttled is not sent",)
+    assert board.notes == (
+        "no alarm gpu-throttled: gpu.throttled is not sent",
+        "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
+    )
     board = made("cloudwatch", {"names": "neuron-prometheus"}, families=("neuron", "network"), alarms=True, hosts=1)
     assert board.notes == (
+        "no alarm job-gpu-imbalance: job.gpu.imbalance is not sent",
         "no alarm neuron-ecc-uncorrected: neuron.ecc.events is not sent with the dimension corrected",
     )
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from agent.collector import Collector
 from agent.commands.discovery import UNKNOWN, _stand_ins
 from agent.datapoint import Dimensions, Kind
-from agent.config.plugins import COLLECTORS, load
+from agent.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
-    metrics = sorted((m for name in NAMES for m in load(COLLECTORS, name).metrics), key=lambda m: m.level)
+    collected = [m for name in NAMES for m in load(COLLECTORS, name).metrics]
+    metrics = sorted([*collected, *load(PROCESSORS, "jobs").metrics], key=lambda m: m.level)
 
     @dataclass(frozen=True)
     class Config:
@@ -38,10 +39,18 @@ class All(Collector):
     def open(self):
         pass
 
+    def _points(self):
+        for metric in self.metrics:
+            if metric.name != "job.cost":  # which is sent only where a price is set
+                for point in _stand_ins(metric, 2):
+                    yield point
+                    for key in ("partition", "namespace") if "job" in point.dims else ():
+                        yield point._replace(dims=point.dims | {key: "x"})
+
     def collect(self, at):
         self.reads += 1
         done = set()
-        for point in (point for metric in self.metrics for point in _stand_ins(metric, 2)):
+        for point in self._points():
             key = (point.metric.name, point.dims)
             if key in done:
                 continue

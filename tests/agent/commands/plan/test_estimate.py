@@ -662,8 +662,10 @@ def test_a_plan_for_other_machines_reads_nothing_and_counts_each_device():
     made = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=4)
     (sink,) = made.sinks
     assert (made.families, made.devices, made.absent, made.failed) == (("nvidia",), 4, {}, {})
-    assert {*made.collectors} == {"nvidia", "agent"}
+    assert {*made.collectors} == {"nvidia", "jobs", "agent"}  # the processor jobs derives from its points
     assert sink.metrics["gpu.utilization"] == 4
+    assert sink.metrics["gpu.idle.time"] == 6 * 4
+    assert sink.metrics["job.gpu.time"] == 5
     assert not [name for name in sink.metrics if name.startswith(("fake.", "cpu.", "gpu.process."))]
     assert "gpu.process.memory.used" in whole(families=("nvidia",), pid=1, devices=4).sinks[0].metrics
     twice = whole(sink=["cloudwatch"], region="us-east-1", level="detailed", families=("nvidia",), devices=8).sinks[0]

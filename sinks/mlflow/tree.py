@@ -1,0 +1,104 @@
+"""What the processes that the agent watches say of their MLflow run: their environments, and the stores beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MAX_PROCESSES: Final = 1000
+"""Processes of the tree that are looked at."""
+MAX_ENVIRONMENT: Final = 1 << 20
+"""Bytes of an environment that are read; Linux allows 128 KiB for one variable."""
+MAX_STAT: Final = 4096
+PARENT: Final = 1
+STARTED: Final = 19
+"""Places of ppid and starttime among the fields of /proc/PID/stat after the name: proc_pid_stat(5)."""
+
+
+class Found(NamedTuple):
+    """What a process of the tree knows."""
+
+    env: Mapping[str, str]
+    folder: Path | None
+    """Its working directory; None where it may not be read."""
+
+
+def started(proc: Path, pid: int) -> str:
+    """Return when the process started, in clock ticks since boot, or "": with the pid it identifies the process."""
+    fields = _stat(proc / str(pid))
+    return fields[STARTED] if fields else ""
+
+
+def started_at(proc: Path, pid: int, now: int) -> int:
+    """Return when the process started (ms since the epoch), or 0; `now` is in ns."""
+    try:
+        up = float((proc / "uptime").read_text().split()[0])
+        return int(now / 1e6 - 1000 * (up - int(started(proc, pid)) / os.sysconf("SC_CLK_TCK")))
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def processes(proc: Path, pid: int) -> Iterator[Found]:
+    """Yield the process and its descendants, parents first."""
+    children: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError):
+        for folder in proc.iterdir():
+            if folder.name.isdecimal() and (fields := _stat(folder)):
+                children.setdefault(fields[PARENT], []).append(folder.name)
+    left = [str(pid)]
+    for _ in range(MAX_PROCESSES):
+        if not left:
+            return
+        left += children.get(left[0], ())
+        folder = proc / left.pop(0)
+        with contextlib.suppress(OSError):
+            yield Found(_environment(folder / "environ"), _link(folder / "cwd"))
+
+
+def _stat(folder: Path) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name; nothing where the process is gone."""
+    try:
+        with (folder / "stat").open("rb") as file:
+            fields = file.read(MAX_STAT).rpartition(b") ")[2].decode("ascii", "replace").split()
+    except OSError:
+        return []
+    return fields if len(fields) > STARTED else []
+
+
+def _environment(file: Path) -> dict[str, str]:
+    with file.open("rb") as opened:
+        text = opened.read(MAX_ENVIRONMENT).decode(errors="replace")
+    return {name: value for name, found, value in (pair.partition("=") for pair in text.split("\0")) if found}
+
+
+def _link(path: Path) -> Path | None:
+    try:
+        return path.readlink()
+    except OSError:
+        return None
+
+
+def store_in(folder: Path) -> str | None:
+    """Return the store that MLflow makes in the working directory where it is told of no server, or None."""
+    if (file := folder / "mlflow.db").is_file():
+        return f"sqlite:///{file}"
+    return f"file:{file}" if (file := folder / "mlruns").is_dir() else None
+
+
+def run_in(store: str, since: int) -> str | None:
+    """Return the newest run of a store in SQLite that is running and began after `since` (ms since the epoch)."""
+    if not store.startswith("sqlite:///"):
+        return None
+    query = "SELECT run_uuid FROM runs WHERE status = 'RUNNING' AND lifecycle_stage = 'active' AND start_time >= ?"
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{Path(store.removeprefix('sqlite:///')).as_uri()}?mode=ro", uri=True, timeout=1)
+        ) as db:
+            found = db.execute(f"{query} ORDER BY start_time DESC LIMIT 1", (since,)).fetchone()
+    except (sqlite3.Error, ValueError):
+        return None
+    return str(found[0]) if found else None

@@ -1,0 +1,311 @@
+"""Trouble that the kernel logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.kernel import KernelCollector
+from agent.collectors.kernel.log import KernelLog
+from agent.collectors.kernel.patterns import KINDS, kind_of
+from agent.datapoint import Level
+from agent.errors import Unavailable
+from agent.host.xid import ACTIONS, RESOLUTIONS, action_of
+from agent.pipeline.window import Window
+from agent.testing import check_collector
+from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, record
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
+AT = 1_800_000_000 * 10**9
+XID = "NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus."
+OOM = "Out of memory: Killed process 1234 (python3) total-vm:1kB"
+
+
+@pytest.fixture
+def pipe():
+    made = Pipe()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def proc(tmp_path):
+    folder = tmp_path / "proc"
+    (folder / "sys/kernel/random").mkdir(parents=True)
+    (folder / "sys/kernel/random/boot_id").write_text("boot-1\n")
+    (folder / "stat").write_text(f"btime {AT // 10**9 - 5000}\n")
+    return folder
+
+
+def opened(path, proc, state=None, level=Level.BASIC):
+    collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
+    collector.level, collector.state = level, state
+    collector.open()
+    return collector
+
+
+def counts(collector, at=AT):
+    return {p.dims["kind"]: p.value for p in collector.collect(at) if p.metric.name == "kernel.events"}
+
+
+@pytest.mark.parametrize(("kind", "message"), messages())
+def test_a_message_of_a_public_capture_has_its_kind(kind, message):
+    assert kind_of(message.encode()) == (None if kind == "-" else kind)
+
+
+def test_the_captures_have_every_kind():
+    assert {kind for kind, _ in messages()} - {"-"} == {*KINDS}
+
+
+def test_every_record_is_counted_once_by_kind(pipe, proc):
+    pipe.write(*(record(n, message) for n, (_, message) in enumerate(messages())))
+    collector = opened(pipe.path, proc)
+    expected = Counter(kind for kind, _ in messages() if kind != "-")
+    assert counts(collector) == expected
+    assert counts(collector) == expected
+    pipe.write(record(90, XID))
+    assert counts(collector)["xid"] == expected["xid"] + 1
+    collector.close()
+
+
+def test_what_programs_write_into_the_log_is_not_counted(pipe, proc):
+    pipe.write(record(0, XID, priority=(3 << 3) | 3), record(1, OOM))
+    assert counts(opened(pipe.path, proc)) == {"oom_kill": 1}
+
+
+def test_a_kind_without_an_event_is_zero_only_where_more_is_wanted(pipe, proc):
+    pipe.write(record(0, OOM))
+    assert counts(opened(pipe.path, proc, level=Level.DETAILED)) == dict.fromkeys(KINDS, 0) | {"oom_kill": 1}
+
+
+def test_an_event_before_the_start_is_no_increase_and_the_first_of_its_kind_after_it_is(pipe, proc):
+    pipe.write(record(0, OOM, age=100))
+    collector, window = opened(pipe.path, proc), Window(0, born=AT)
+
+    def increases(at):
+        return {p.dims["kind"]: p.increase for p in window.add([*collector.collect(at)], at) if "kind" in p.dims}
+
+    assert increases(AT + 1) == {"oom_kill": None}
+    pipe.write(record(1, XID))
+    assert increases(AT + 2) == {"oom_kill": 0, "xid": 1}
+
+
+def test_the_counts_begin_at_the_boot_while_its_first_message_is_there_else_now(pipe, proc):
+    pipe.write(record(0, OOM))
+    (point, _) = opened(pipe.path, proc).collect(AT)
+    assert point.start_time == AT - 5000 * 10**9
+    pipe.write(record(7, OOM))
+    (point, _) = opened(pipe.path, proc).collect(AT)
+    assert point.start_time == AT
+
+
+def test_the_last_message_of_a_kind_is_evidence_with_its_time(pipe, proc):
+    now = time.time_ns()
+    pipe.write(record(0, OOM, age=300), record(1, OOM.replace("1234", "77"), age=200))
+    collector = opened(pipe.path, proc)
+    counts(collector, now)
+    ((dims, (at, text)),) = collector.evidence().items()
+    assert (dict(dims), text) == ({"kind": "oom_kill"}, OOM.replace("1234", "77"))
+    assert abs(at - (now - 200 * 10**9)) < 60 * 10**9
+
+
+def test_numbers_that_are_missing_are_counted_as_lost(pipe, proc):
+    pipe.write(record(5, OOM), record(6, OOM), record(10, OOM))
+    collector = opened(pipe.path, proc, level=Level.DETAILED)
+    lost = [p.value for p in collector.collect(AT) if p.metric.name == "kernel.log.lost"]
+    assert lost == [3]
+
+
+def test_something_else_at_that_path_is_named(tmp_path):
+    (tmp_path / "kmsg").write_text("hello")
+    with pytest.raises(OSError, match="is not a log of the kernel"):
+        list(KernelLog(tmp_path / "kmsg").read())
+
+
+def test_a_log_that_is_not_there_or_closed_to_us_is_one_line_with_what_to_do(tmp_path):
+    with pytest.raises(Unavailable, match="kmsg: No such file or directory; in a container mount the host's"):
+        KernelCollector(KernelCollector.Config(path=tmp_path / "kmsg")).open()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+def test_a_restricted_log_names_the_capability():
+    script = (
+        "import os, sys; from pathlib import Path; from agent.collectors.kernel import KernelCollector\n"
+        "os.setuid(65534)\n"
+        "try: KernelCollector(KernelCollector.Config(path=Path(sys.argv[1]))).open()\n"
+        "except Exception as problem: print(type(problem).__name__, problem)"
+    )
+    folder = Path("/tmp") / f"chipwatch-test-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    try:
+        (folder / "kmsg").touch(0o600)
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder / "kmsg"], capture_output=True, text=True, check=True
+        )
+    finally:
+        (folder / "kmsg").unlink()
+        folder.rmdir()
+    assert done.stdout.startswith("Unavailable ")
+    assert "Permission denied: with kernel.dmesg_restrict = 1 a reader needs CAP_SYSLOG" in done.stdout
+
+
+# -- the compiled stand-in: overwritten records and restarts --------------------------------------------------------
+
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from agent.collectors.kernel import KernelCollector
+from agent.datapoint import Level
+path, proc, state = map(Path, sys.argv[1:])
+collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
+collector.state, collector.level = state, Level.DETAILED
+collector.open()
+for line in sys.stdin:
+    points = [*collector.collect(time.time_ns())]
+    told = {p.dims.get("kind", "lost"): p.value for p in points if p.value}
+    print(json.dumps({**told, "starts": sorted({p.start_time for p in points})}), flush=True)
+collector.close()
+"""
+
+
+class Reader:
+    """A process that reads the log of the stand-in each time that it is asked."""
+
+    def __init__(self, ring, proc, state):
+        command = [sys.executable, "-c", CHILD, ring.path, proc, state]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **ring.env}
+        )
+
+    def ask(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def counts(self):
+        told = self.ask()
+        del told["starts"]
+        return told
+
+    def end(self, *, killed=False):
+        if killed:
+            self.process.kill()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    try:
+        return build(tmp_path_factory.mktemp("kmsg"))
+    except CannotBuild as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def reader(library, proc, tmp_path):
+    """Start readers of one log and one state folder, one after the other."""
+    ring, state, started = Ring(library, tmp_path), tmp_path / "state", []
+    state.mkdir()
+
+    def start():
+        started.append(Reader(ring, proc, state))
+        return started[-1]
+
+    start.ring, start.state, start.proc = ring, state, proc
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.end(killed=True)
+
+
+def test_overwritten_records_are_counted_and_reading_goes_on(reader):
+    reader.ring.write(record(0, OOM), None, record(41, XID), None, None, record(50, OOM))
+    one = reader()
+    assert one.counts() == {"oom_kill": 2, "xid": 1, "lost": 40 + 8}
+    reader.ring.append(None, record(53, OOM))
+    assert one.counts() == {"oom_kill": 3, "xid": 1, "lost": 40 + 8 + 2}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restart_counts_no_record_twice_and_none_of_the_time_between_is_left_out(reader, killed):
+    reader.ring.write(record(0, OOM), record(1, XID))
+    first = reader()
+    before = first.ask()
+    assert (before["oom_kill"], before["xid"]) == (1, 1)
+    first.end(killed=killed)
+    reader.ring.append(record(2, OOM))
+    after = reader().ask()
+    assert (after["oom_kill"], after["xid"]) == (2, 1)
+    assert after["starts"] == before["starts"]
+
+
+def test_what_was_overwritten_while_no_agent_ran_is_lost_and_the_counts_stay(reader):
+    reader.ring.write(record(0, OOM), record(1, XID))
+    first = reader()
+    first.ask()
+    first.end()
+    reader.ring.write(record(7, OOM))
+    assert reader().counts() == {"oom_kill": 2, "xid": 1, "lost": 5}
+
+
+def test_after_a_reboot_everything_is_counted_anew(reader):
+    reader.ring.write(record(0, OOM), record(1, XID))
+    first = reader()
+    first.ask()
+    first.end()
+    (reader.proc / "sys/kernel/random/boot_id").write_text("boot-2\n")
+    reader.ring.write(record(0, OOM))
+    assert reader().counts() == {"oom_kill": 1}
+
+
+@pytest.mark.parametrize(
+    "rot", [b"", b"[]", b'{"boot": "boot-1"}', b'{"boot": 3', b"\xff", b'{"boot":"boot-1","counts":{"xid":[1]}}']
+)
+def test_a_rotten_state_is_as_none(reader, rot):
+    (reader.state / "kernel.json").write_bytes(rot)
+    reader.ring.write(record(0, OOM))
+    assert reader().counts() == {"oom_kill": 1}
+
+
+def test_the_state_is_for_its_owner_alone_and_in_a_folder_of_its_own_user(reader):
+    reader.ring.write(record(0, OOM))
+    one = reader()
+    one.ask()
+    one.end()
+    assert (reader.state / "kernel.json").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in reader.state.iterdir()] == ["kernel.json"]
+
+
+# -- this machine, and the contract ---------------------------------------------------------------------------------
+
+
+def test_this_kernels_log_is_read_where_it_may_be():
+    collector = KernelCollector(KernelCollector.Config())
+    try:
+        check_collector(collector)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    own = KernelLog(Path("/dev/kmsg"))
+    ours = len([*own.read()])
+    own.close()
+    shown = subprocess.run(["dmesg", "--raw", "--facility=kern"], capture_output=True, text=True, check=False).stdout
+    assert ours > 0
+    if shown:
+        assert abs(ours - len(shown.splitlines())) <= max(5, 0.02 * ours)  # lines may come between the two
+
+
+def test_every_code_of_nvidias_catalogue_has_one_row_and_a_known_action():
+    assert sorted(RESOLUTIONS) == [*range(1, 173)]
+    assert {action_of(code) for code in range(200)} == {*ACTIONS.values(), "none"}
+    expected = {79: "restart_machine", 151: "restart_machine", 95: "reset_gpu", 31: "restart_app", 63: "ignore",
+                48: "see_workflow", 149: "see_workflow", 54: "check_hardware", 78: "update_software", 167: "none"}  # fmt: skip
+    assert {code: action_of(code) for code in expected} == expected

@@ -1,0 +1,201 @@
+"""The table of conditions, and what an agent remembers for it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.commands.verdict import command, expect, report, rules
+from agent.commands.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
+from agent.commands.verdict.history import MAX_SERIES, STALE, WATCHED, History
+from agent.commands.verdict.instances import INSTANCES
+from agent.commands.verdict.rules import RULES, Seen
+from agent.config import plugins
+from agent.datapoint import Dimensions, Kind, Level, counter, gauge
+from agent.pipeline.sampler import Sampler
+
+S = 10**9
+AT = 1_800_000_000 * S
+NOWHERE = Path("/nonexistent")
+STATE = gauge("gpu.state", "1", "Works.", dims=("gpu",))
+DOWNED = counter("rdma.link.downed", "{event}", "Went down.", dims=("device", "port"))
+PORT = Dimensions(device="mlx5_3", port="1")
+
+
+def declared():
+    metrics = {}
+    for name in plugins.installed(plugins.COLLECTORS):
+        metrics |= {metric.name: metric for metric in plugins.load(plugins.COLLECTORS, name).metrics}
+    return metrics
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
+def test_a_rule_is_of_a_metric_that_some_collector_yields_and_names_its_dimensions(rule):
+    metric = declared()[rule.metric]
+    assert (metric.kind is Kind.GAUGE) == (rule.metric in rules.GAUGES)
+    assert metric.level is Level.BASIC, "an agent at the level basic has to know it"
+    known = dict.fromkeys(metric.dims, "x")
+    for text in (rule.about, rule.says, rule.do):
+        text.format_map({**known, "value": 2.0})
+    assert {*rule.only} <= {*metric.dims}
+    assert not rule.says.endswith(".")
+    assert rule.do.endswith(".")
+    assert rule.severity in (NOT_FIT, DEGRADED)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.metric}-{'-'.join(map(str, rule.only.values()))}")
+def test_each_rule_holds_for_its_series_and_not_for_a_good_one(rule):
+    dims = {key: words[0] for key, words in rule.only.items()}
+    bad, good = (0.0, 1.0) if rule.below else (rule.limit + 1, rule.limit)
+    if rule.metric in rules.GAUGES:
+        assert rule.reason(Seen(rule.metric, dims, bad)).severity == rule.severity
+        assert rule.reason(Seen(rule.metric, dims, good)) is None
+    else:
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=1)).severity == rule.severity
+        assert rule.reason(Seen(rule.metric, dims, 9, rose=0)) is None, "an older event"
+        assert rule.reason(Seen(rule.metric, dims, 9)) is None, "nobody watched"
+        assert rule.reason(Seen(rule.metric, dims, 9, last=AT)).severity == rule.severity, "a message tells its time"
+    for key in rule.only:
+        assert rule.reason(Seen(rule.metric, {**dims, key: "other"}, bad, rose=9)) is None
+
+
+def test_every_kind_that_is_no_applications_own_has_a_rule():
+    from agent.collectors.kernel.patterns import KINDS
+
+    kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
+    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected"}
+
+
+def recent():
+    return History([], born=AT)
+
+
+def test_rises_count_for_an_hour_and_those_of_one_minute_are_one():
+    watch = recent()
+    watch.take([DOWNED.point(AT, 7, PORT, start_time=1)], AT)
+    assert watch.series(AT) == [Seen("rdma.link.downed", dict(PORT), 7, 0)]
+    later = AT + 10 * S
+    watch.take([DOWNED.point(later, 9, PORT, start_time=1)], later)
+    watch.take([DOWNED.point(later + S, 10, PORT, start_time=1)], later + S)
+    assert watch.series(later + S) == [Seen("rdma.link.downed", dict(PORT), 10, 3, later + S)]
+    for second in range(0, 7200, 30):
+        at = later + second * S
+        watch.take([DOWNED.point(at, 10, PORT, start_time=1)], at)
+    assert watch.series(at) == [Seen("rdma.link.downed", dict(PORT), 10, 0)]
+
+
+def test_events_without_end_are_those_of_the_last_hour():
+    watch = recent()
+    for second in range(3 * 3600):
+        at = AT + second * S
+        watch.take([DOWNED.point(at, second, PORT, start_time=1)], at)
+    (one,) = watch.series(at)
+    assert abs(one.rose - 3600) <= 60
+    assert one.last == at
+
+
+def test_a_reset_is_no_rise():
+    watch = recent()
+    for at, value, start in ((AT, 500, 1), (AT + S, 3, AT + S)):
+        watch.take([DOWNED.point(at, value, PORT, start_time=start)], at)
+    assert watch.series(AT + S)[0].rose == 0
+
+
+def test_a_series_that_ends_says_nothing_of_now_and_their_number_is_limited():
+    watch = recent()
+    watch.take([STATE.point(AT, 0, Dimensions(gpu=str(n))) for n in range(MAX_SERIES + 5)], AT)
+    assert len(watch.series(AT)) == MAX_SERIES
+    assert watch.series(AT + STALE) == []
+
+
+def test_an_agent_that_has_stopped_to_read_knows_nothing():
+    class Nvidia:
+        metrics = (STATE,)
+        evidence = dict
+
+    sampler = Sampler("nvidia", Nvidia(), Level.BASIC, queue.SimpleQueue())
+    sampler.ok = True
+    watch, now = History([sampler], born=0), time.time_ns()
+    watch.take([STATE.point(now, 1, Dimensions(gpu="0"))], now)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "ok"
+    watch.take([], now - STALE)
+    assert watch.answer()["collectors"]["nvidia"]["state"] == "failing"
+    slow = History([sampler], born=now - STALE, interval=300)
+    assert slow.answer()["collectors"]["nvidia"]["state"] == "ok"
+
+
+def test_what_no_rule_asks_for_is_not_remembered():
+    watch = recent()
+    watch.take([gauge("cpu.utilization", "%", "Busy.").point(AT, 5)], AT)
+    assert watch.series(AT) == []
+    assert "cpu.utilization" not in WATCHED
+
+
+def judged(*series, collectors=None, expected=()):
+    answer = {"series": [list(one) for one in series], "collectors": collectors or {}}
+    return command.judge(answer, [*expected], NOWHERE, [], "agent")
+
+
+OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
+HANGS = {"nvidia": {"state": "failing", "error": "no answer", "metrics": ["gpu.state"]}}
+
+
+def test_what_is_certain_goes_before_what_is_not_known():
+    lost = Seen("gpu.state", {"gpu": "0"}, 0)
+    narrow = Seen("pcie.links.degraded", {}, 2)
+    assert judged(lost, narrow, collectors=HANGS).word == NOT_FIT
+    assert judged(narrow, collectors=HANGS).word == DEGRADED
+    assert judged(collectors=HANGS).word == UNKNOWN
+    assert judged(collectors=OK).word == FIT
+    assert judged().word == UNKNOWN, "nothing was read"
+
+
+def test_a_collector_that_hangs_leaves_its_number_open_also_where_it_counted_before():
+    seen = [Seen("gpu.state", {"gpu": str(n)}, 1) for n in range(7)]
+    asked = expect.parse("gpus=8")
+    assert judged(*seen, collectors=OK, expected=asked).word == NOT_FIT
+    assert judged(*seen, collectors=HANGS, expected=asked).word == UNKNOWN
+
+
+def test_the_line_for_programs_begins_with_the_worst_and_stays_one_line():
+    verdict = judged(Seen("pcie.links.degraded", {}, 2), Seen("gpu.state", {"gpu": "6\n|x"}, 0), collectors=OK)
+    line = report.as_line(verdict)
+    assert line.startswith("NOT FIT: gpu 6")
+    assert "\n" not in line
+    assert "|" not in line
+    assert (
+        len(report.as_line(judged(*(Seen("gpu.state", {"gpu": str(n)}, 0) for n in range(500)), collectors=OK))) < 700
+    )
+
+
+def test_json_has_the_evidence_of_each_reason():
+    verdict = judged(Seen("rdma.link.downed", dict(PORT), 9, 4, AT), collectors=OK)
+    told = json.loads(report.as_json(verdict, 0))
+    assert told["verdict"] == "degraded"
+    (reason,) = told["reasons"]
+    assert reason["shown_by"] == {
+        "metric": "rdma.link.downed", "dims": dict(PORT), "value": 9, "last_hour": 4, "last": "2027-01-15T08:00:00+00:00",
+        "message": None,
+    }  # fmt: skip
+    assert "4 times in the last hour, last at " in report.as_text(verdict)
+
+
+def test_no_caller_takes_unknown_for_not_fit():
+    for caller, codes in CALLERS.items():
+        assert len(codes) == len(VERDICTS)
+        assert codes.unknown != codes.not_fit
+        assert code_of(NOT_FIT, caller) != 0
+        assert code_of_failure(["verdict", "--for", caller, "--x"]) == codes.unknown
+        assert code_of_failure(["verdict", f"--for={caller}"]) == codes.unknown
+    assert code_of_failure(["verdict", "--for", "slrum"]) == 0
+    assert code_of_failure(["status"]) is None
+    assert code_of_failure([]) is None
+
+
+@pytest.mark.parametrize("text", INSTANCES.values())
+def test_what_an_instance_has_can_be_expected(text):
+    assert expect.parse(text)

@@ -1,0 +1,303 @@
+"""The real command on machines that are fit, degraded, not fit, or do not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.kmsg.log import record
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver needs Linux")
+CALLERS = {  # fit, degraded, not fit, unknown
+    "person": (0, 0, 1, 2), "slurm": (0, 0, 1, 0), "npd": (0, 0, 1, 2), "nagios": (0, 1, 2, 3),
+}  # fmt: skip
+callers = pytest.mark.parametrize("caller", CALLERS)
+LOST = "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus."
+ROOT = "29 1 259:1 / {path} {options},relatime shared:1 - ext4 /dev/nvme0n1p1 {super}"
+
+
+def told(done):
+    return json.loads(done.stdout)
+
+
+def make(machine, verdict):
+    """Put the machine into a state of which this is the verdict; return further words."""
+    if verdict == "degraded":
+        machine.ring.write(record(0, "nvme nvme5: I/O 494 QID 4 timeout, aborting", age=60))
+    elif verdict == "not fit":
+        machine.driver.gpus[1]["lost"] = 1
+    elif verdict == "unknown":
+        machine.driver.gpus[1]["utilization"] = {"gpu": "hang"}
+    return ("--expect", "gpus=2")
+
+
+@pytest.mark.parametrize("verdict", ["fit", "degraded", "not fit", "unknown"])
+@callers
+def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
+    words = make(machine, verdict)
+    done = machine.ask("--for", caller, *words, timeout="4s" if verdict == "unknown" else "20s")
+    assert done.stdout.startswith(verdict.upper()), done.stdout + done.stderr
+    assert done.returncode == CALLERS[caller][["fit", "degraded", "not fit", "unknown"].index(verdict)]
+    if caller != "person":
+        assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--expekt", "gpus=8"], "--expekt: no such option; did you mean --expect?"),
+        (["--expect", "gpu=8"], "--expect gpu=8: no such thing to expect; did you mean gpus?"),
+        (["--expect", "gpus=eight"], "--expect gpus=eight: expected gpus=a number"),
+        (["--expect", "gpus=8x400"], "--expect gpus=8x400: expected gpus=a number"),
+        (["--expect", "rdma=8x"], "--expect rdma=8x: expected rdma=a number of ports, or NUMBERxGBIT such as 8x400"),
+        (["--expect", ""], "--expect: expected THING=NUMBER, ..., of: gpus, neuron, tpus, rdma, nvme"),
+        (["--expect-from", "weather"], "--expect-from weather: no such choice; choose from: instance_type"),
+        (["--expect", "gpus=8", "--expect-from", "instance_type"], "--expect, --expect-from: give one of them"),
+        (["--config", "/nonexistent"], "/nonexistent"),
+        (["now"], "now: neither an option nor a command"),
+    ],
+)
+@callers
+def test_wrong_usage_is_a_line_and_never_reads_as_not_fit(agent, caller, words, message):
+    done = agent.run("verdict", "--for", caller, *words)
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert message in done.stderr
+    assert done.returncode == CALLERS[caller][3]
+
+
+@pytest.mark.parametrize("words", [["--for", "slrum"], ["--for"], ["--for="], ["--for=Slurm"]])
+def test_a_misspelt_caller_drains_nothing(agent, words):
+    done = agent.run("verdict", *words)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "--for" in done.stderr
+
+
+@callers
+def test_a_bug_never_reads_as_not_fit(machine, plugins_folder, caller):
+    plugins_folder.add(
+        "breaks", "from agent.collector import Collector\nclass Breaks(Collector):\n"
+        "    class Config: pass\n    metrics = 5\n    def __init__(self, config): raise SystemExit(1)\n",
+        collectors=[("breaks", "Breaks")],
+    )  # fmt: skip
+    done = machine.ask("--for", caller, PYTHONPATH=str(plugins_folder.folder))
+    assert done.returncode == CALLERS[caller][3]
+
+
+@callers
+def test_without_memory_or_with_a_closed_output_it_never_reads_as_not_fit(agent_command, agent, machine, caller):
+    make(machine, "fit")
+    machine.driver.write()
+    command = [*agent_command, "verdict", "--for", caller, "--spool", str(machine.spool)]
+
+    def little():
+        resource.setrlimit(resource.RLIMIT_AS, (60 << 20, 60 << 20))
+
+    done = subprocess.run(command, env=agent.env(), preexec_fn=little, capture_output=True, check=False)
+    assert done.returncode != CALLERS[caller][2] or b"Traceback" not in done.stderr
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, env=agent.env(**machine.env), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == CALLERS[caller][3]
+    assert b"standard output: No space left on device" in done.stderr
+
+
+# -- what it finds ------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_has_what_is_expected_is_fit(machine):
+    for n in range(8):
+        machine.port(f"mlx5_{n}")
+    done = machine.ask("--expect", "gpus=2,rdma=8x400")
+    assert done.stdout.splitlines()[:2] == ["FIT", "FINE         2 GPUs, 8 RDMA ports, kernel log"]
+    assert done.stderr == ""
+
+
+def test_a_lost_gpu_is_named_with_what_to_do(machine):
+    machine.driver.gpus[1]["lost"] = 1
+    done = machine.ask("--json", "--expect", "gpus=2")
+    (count, reason) = told(done)["reasons"]
+    assert (count["about"], count["says"]) == ("gpus", "2 expected, 1 work; down: 1")
+    assert (reason["about"], reason["severity"]) == ("gpu 1", "not fit")
+    assert reason["do"].startswith("Drain this node, then reset the GPU")
+    assert reason["shown_by"]["metric"] == "gpu.state"
+    assert told(done)["fine"][0] == "1 GPU"
+
+
+def test_a_message_of_the_last_hour_is_a_reason_with_time_and_text_and_an_older_one_is_none(machine):
+    machine.ring.write(record(0, LOST, age=600))
+    done = machine.ask()
+    assert done.returncode == 1
+    assert "a GPU has fallen off the bus at " in done.stdout
+    assert f"           {LOST}\n" in done.stdout
+    machine.ring.write(record(0, LOST, age=4000))
+    assert machine.ask().stdout.startswith("FIT\n")
+
+
+def test_an_applications_own_xid_is_no_reason(machine):
+    machine.ring.write(
+        *(record(n, f"NVRM: Xid (PCI:0000:05:00): {xid}, pid=1") for n, xid in enumerate((13, 31, 43, 45)))
+    )
+    assert machine.ask().stdout.startswith("FIT\n")
+
+
+def test_a_message_cannot_steer_the_terminal(machine):
+    machine.ring.write(record(0, "nfs: server \x1b]0;owned\x07 not responding"))
+    done = machine.ask()
+    assert "\x1b" not in done.stdout
+    assert r"\x1b]0;owned" in done.stdout
+
+
+@pytest.mark.parametrize(("path", "verdict"), [("/", "NOT FIT"), ("/scratch", "DEGRADED")])
+def test_a_file_system_that_turned_read_only(machine, path, verdict):
+    machine.mount(ROOT.format(path=path, options="rw", super="ro,errors=remount-ro"))
+    done = machine.ask()
+    assert done.stdout.splitlines()[0] == verdict, done.stdout
+    assert f"  {path:<10} is read-only. " in done.stdout
+
+
+def test_missing_and_slow_ports(machine):
+    for n in range(6):
+        machine.port(f"mlx5_{n}")
+    machine.port("mlx5_6", state="1: DOWN")
+    machine.port("mlx5_7", rate="200 Gb/sec (4X HDR)")
+    done = machine.ask("--expect", "rdma=8x400")
+    assert done.stdout.splitlines()[0] == "NOT FIT"
+    assert "8 expected, 7 work; down: mlx5_6." in done.stdout
+    machine.port("mlx5_6")
+    done = machine.ask("--expect", "rdma=8x400")
+    assert done.stdout.splitlines()[0] == "DEGRADED"
+    assert "mlx5_7     runs at 200 of 400 Gbit/s." in done.stdout
+    assert machine.ask("--expect", "rdma=7x400").stdout.startswith("FIT\n")
+
+
+def test_gpus_that_are_not_on_the_bus_or_have_no_driver_are_missing_even_where_no_driver_answers(machine):
+    (machine.folder / "proc/driver/nvidia/version").unlink()
+    machine.pci(bound=1, free=1)
+    done = machine.ask("--for", "slurm", "--expect", "gpus=2")
+    assert done.returncode == 1
+    assert done.stdout.startswith("NOT FIT: gpus: 2 expected, 2 on the PCI bus, 1 with a driver. ")
+
+
+def test_a_driver_that_cannot_be_asked_is_unknown_where_the_bus_has_all_gpus(machine):
+    (machine.folder / "proc/driver/nvidia/version").unlink()
+    machine.pci(bound=2)
+    done = machine.ask("--for", "nagios", "--expect", "gpus=2")
+    assert (done.returncode, done.stdout.partition(": amd")[0]) == (3, "UNKNOWN: gpus: 2 expected")
+
+
+def test_where_nothing_shows_what_is_expected_it_is_unknown(machine):
+    done = machine.ask("--for", "slurm", "--expect", "rdma=8")
+    assert (done.returncode, done.stdout.partition(":")[0]) == (0, "UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"), [("p5.48xlarge", "NOT FIT"), ("g5.xlarge", "FIT"), ("m7i.large", "UNKNOWN"), ("", "UNKNOWN")]
+)
+def test_the_instance_type_tells_what_is_expected(machine, given, verdict):
+    env = {"AWS_EC2_METADATA_DISABLED": "true", **({"CHIPWATCH_DIMS__INSTANCE_TYPE": given} if given else {})}
+    done = machine.ask("--expect-from", "instance_type", **env)
+    assert done.stdout.splitlines()[0] == verdict, done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root may read any file")
+def test_a_kernel_log_that_may_not_be_read_is_told_and_decides_nothing(machine):
+    done = machine.ask(CHIPWATCH_COLLECTORS__KERNEL__PATH=machine.folder / "absent")
+    assert done.stdout.startswith("FIT\n")
+    assert "UNKNOWN      kernel log (" in done.stdout
+
+
+# -- a driver that hangs, an agent that runs ------------------------------------------------------------------------
+
+
+def test_where_a_driver_hangs_it_ends_as_unknown_in_less_than_two_seconds(machine):
+    make(machine, "unknown")
+    done = machine.ask("--for", "nagios", timeout="5s")
+    assert done.returncode == 3
+    assert "nvidia: no answer: a driver or a file server may hang" in done.stdout
+    done = machine.ask("--for", "nagios", timeout="2s")
+    assert (done.returncode, done.stdout.partition(":")[0]) == (3, "UNKNOWN")
+    assert machine.seconds < 2 * max(1, os.getloadavg()[0])
+
+
+def test_a_reader_that_does_not_end_keeps_nobody_waiting(machine, plugins_folder):
+    """A process that a driver holds does not end by a signal; here it is one that the reader has started."""
+    pid = machine.folder / "pid"
+    plugins_folder.add(
+        "holds", f"""
+        import os, time
+        from dataclasses import dataclass
+        from chipwatch import Collector, gauge
+        class Holds(Collector):
+            metrics = (gauge("gpu.state", "1", "Works.", dims=("gpu",)),)
+            @dataclass(frozen=True)
+            class Config: pass
+            def __init__(self, config): pass
+            def open(self):
+                child = os.fork()
+                if not child:
+                    time.sleep(120)
+                    os._exit(0)
+                open({str(pid)!r}, "w").write(str(child))
+                time.sleep(120)
+            def collect(self, at): return ()
+        """, collectors=[("holds", "Holds")],
+    )  # fmt: skip
+    done = None
+    try:
+        done = machine.ask("--for", "nagios", timeout="8s", PYTHONPATH=str(plugins_folder.folder))
+    finally:
+        assert pid.exists(), done
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert done.returncode == 3
+    assert machine.seconds < 60
+
+
+def test_the_running_agent_is_asked_first_and_knows_the_last_hour(machine, until):
+    machine.start("--collector", "nvidia", "--collector", "kernel")
+    until(lambda: told(machine.ask("--json"))["source"] == "agent")
+    until(lambda: told(machine.ask("--json"))["fine"] == ["2 GPUs", "kernel log"])
+    machine.ring.append(record(1, LOST), record(2, LOST))
+    done = until(lambda: (done := machine.ask("--json")).returncode == 1 and done)
+    (reason,) = told(done)["reasons"]
+    assert reason["shown_by"]["last_hour"] == 2
+    assert reason["shown_by"]["message"] == LOST
+    assert "2 times in the last hour, last at " in machine.ask().stdout
+
+
+def test_a_collector_of_the_running_agent_that_hangs_is_unknown(machine, until):
+    make(machine, "unknown")
+    machine.start("--collector", "nvidia", "--collector", "kernel")
+    until(lambda: told(machine.ask("--json"))["source"] == "agent")
+    done = machine.ask("--for", "npd", "--expect", "gpus=2")
+    assert done.returncode == 2
+    assert "hang" in done.stdout
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for(machine):
+    import socket
+
+    machine.spool.mkdir()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(machine.spool / "status.sock"))
+        silent.listen()
+        done = machine.ask("--json")
+    assert (told(done)["source"], told(done)["verdict"]) == ("reading", "fit")
+
+
+def test_an_answer_of_another_version_is_no_verdict_of_not_fit(machine, until):
+    from agent.status.socket import serve
+
+    machine.spool.mkdir()
+    fine = {"a": {"state": "ok", "error": None, "metrics": []}}
+    for body in ({"series": [["x"]], "collectors": fine}, {"series": 5, "collectors": [1]}, {}):
+        server = serve(machine.spool, {"verdict": lambda body=body: body})
+        done = machine.ask("--for", "slurm")
+        server.close()
+        assert done.returncode == 0
+        assert "no verdict: " in done.stderr

@@ -1,0 +1,127 @@
+"""A tracking server on loopback that keeps runs in memory as MLflow's store in SQL does, and misbehaves on demand."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+LATEST = ("step", "timestamp", "value")
+
+
+class Run:
+    """A run: its status, and each row of its metrics once."""
+
+    def __init__(self, **info: Any) -> None:
+        self.info = {"status": "RUNNING", "lifecycle_stage": "active", "experiment_id": "7", "start_time": 0} | info
+        self.rows: dict[tuple[str, int, int, float], None] = {}
+
+    def data(self) -> dict[str, Any]:
+        newest: dict[str, dict[str, Any]] = {}
+        for key, timestamp, step, value in self.rows:
+            row = {"key": key, "timestamp": timestamp, "step": step, "value": value}
+            if key not in newest or [row[of] for of in LATEST] > [newest[key][of] for of in LATEST]:
+                newest[key] = row
+        return {"metrics": [*newest.values()]}
+
+
+class MlflowDouble:
+    """The server; `answer` may be set to what it does with a request, or None for MLflow's own answer."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, prefix: str = "", *, keeps: bool = True) -> None:
+        """Keep what is sent, unless a measurement only wants an answer."""
+        self.runs: dict[str, Run] = {}
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        """Path, headers in lower case, and body."""
+        self.answer: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
+        """Called with a request and its path; whether it has answered."""
+        self.prefix, self._keeps = prefix, keeps
+        double = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                double._handle(self)
+
+            do_POST = do_GET  # noqa: N815  # a name of http.server
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                """A client that has gone is no error."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{self._server.server_port}{prefix}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(self, run: str = "r1", **info: Any) -> Run:
+        self.runs[run] = Run(run_id=run, **info)
+        return self.runs[run]
+
+    def batches(self) -> list[dict[str, Any]]:
+        return [body for path, _, body in self.requests if path.endswith("/log-batch")]
+
+    def _handle(self, http: BaseHTTPRequestHandler) -> None:
+        body = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        url = urlsplit(http.path)
+        if not self._keeps and url.path.endswith("/log-batch"):
+            say(http, 200, {})
+            return
+        sent = json.loads(body) if body else parse_qs(url.query)
+        self.requests.append((url.path, {key.lower(): value for key, value in http.headers.items()}, sent))
+        path = url.path.removeprefix(f"{self.prefix}/api/2.0/mlflow")
+        if self.answer is None or not self.answer(http, path):
+            status, found = self._own(path, sent)
+            say(http, status, found)
+
+    def _own(self, path: str, sent: Any) -> tuple[int, dict[str, Any]]:
+        if path == "/experiments/search":
+            return 200, {"experiments": [{"experiment_id": "7"}]}
+        if path == "/runs/search":
+            found = [run for run in self.runs.values() if run.info["status"] == "RUNNING"]
+            newest = sorted(found, key=lambda run: -run.info["start_time"])
+            return 200, {"runs": [{"info": run.info, "data": {}} for run in newest[: sent["max_results"]]]}
+        name = sent["run_id"][0] if isinstance(sent["run_id"], list) else sent["run_id"]
+        if name not in self.runs:
+            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": f"Run with id={name} not found"}
+        run = self.runs[name]
+        if path == "/runs/get":
+            return 200, {"run": {"info": run.info, "data": run.data()}}
+        if run.info["lifecycle_stage"] == "deleted":
+            text = f"The run {name} must be in the 'active' state. Current state is deleted."
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": text}
+        assert path == "/runs/log-batch"
+        assert len(sent["metrics"]) <= 1000
+        for of in sent["metrics"]:
+            run.rows[of["key"], of["timestamp"], of["step"], of["value"]] = None
+        return 200, {}
+
+
+def say(http: BaseHTTPRequestHandler, status: int, content: Any, **headers: str) -> bool:
+    """Answer with `content`, in JSON unless it is bytes."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    http.send_response(status)
+    for key, value in headers.items():
+        http.send_header(key.replace("_", "-"), value)
+    http.send_header("Content-Length", str(len(body)))
+    http.end_headers()
+    http.wfile.write(body)
+    return True

@@ -1,0 +1,161 @@
+"""The run that watched processes name in their environment, keep in a store, or have started."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from agent.errors import Refused, Retryable
+from agent.pipeline.delivery import Worker
+from agent.spool.queue import Spool
+from sinks.mlflow.tree import processes, run_in, started, started_at, store_in
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; print(flush=True); sys.stdin.read()'], env={'%s': '%s'})"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Start a process whose child has one variable in its environment; return the pid of the parent."""
+    started_now = []
+
+    def start(variable="X", value="y", folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        parent = subprocess.Popen(
+            [sys.executable, "-c", CHILD % (variable, value)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=folder,
+            env={},
+        )
+        started_now.append(parent)
+        assert parent.stdout.readline() == b"\n"  # the child runs
+        return parent.pid
+
+    yield start
+    for parent in started_now:
+        parent.communicate()
+
+
+def store(folder, *runs):
+    """Write a store as MLflow's has it, as far as it is read."""
+    folder.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(folder / "mlflow.db")) as db, db:
+        db.execute("CREATE TABLE runs (run_uuid TEXT, status TEXT, lifecycle_stage TEXT, start_time BIGINT)")
+        db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?)", runs)
+
+
+def test_the_environment_of_a_child_names_the_run(make_sink, tree, double, points):
+    double.add("r9")
+    sink = make_sink(run=None, pid=tree("MLFLOW_RUN_ID", "r9"))
+    sink.write(points(1))
+    assert len(double.runs["r9"].rows) == 1
+
+
+def test_our_own_run_comes_before_that_of_the_tree(make_sink, tree, double, points):
+    sink = make_sink(run=None, pid=tree("MLFLOW_RUN_ID", "r9"), env={"MLFLOW_RUN_ID": "r1"})
+    sink.write(points(1))
+    assert len(double.runs["r1"].rows) == 1
+
+
+def test_the_server_of_the_tree_is_used_where_we_have_none_and_gets_nothing_of_ours(make_sink, tree, double, points):
+    pid = tree("MLFLOW_TRACKING_URI", double.url)
+    sink = make_sink(tracking_uri=None, pid=pid, env={"MLFLOW_TRACKING_TOKEN": "secret"})
+    sink.write(points(1))
+    assert "authorization" not in double.requests[-1][1]
+
+
+def test_a_store_in_the_environment_of_the_tree_is_refused_in_words(make_sink, tree):
+    with pytest.raises(Refused, match=r"MLFLOW_TRACKING_URI of the watched process: 'sqlite:///x\.db' is a store"):
+        make_sink(tracking_uri=None, pid=tree("MLFLOW_TRACKING_URI", "sqlite:///x.db"))
+
+
+def test_a_store_beside_the_tree_is_named_where_there_is_no_server(make_sink, tree, tmp_path):
+    store(tmp_path / "work")
+    pid = tree(folder=tmp_path / "work")
+    with pytest.raises(Refused, match=f"logs to sqlite:///{tmp_path}/work/mlflow.db: start one with `mlflow server"):
+        make_sink(tracking_uri=None, pid=pid)
+
+
+def test_the_run_that_runs_in_a_store_beside_the_tree_is_taken(make_sink, tree, double, points, tmp_path):
+    now, folder = time.time_ns() // 10**6 + 3_600_000, tmp_path / "work"
+    store(
+        folder, ("old", "RUNNING", "active", 5), ("done", "FINISHED", "active", now), ("r9", "RUNNING", "active", now)
+    )
+    double.add("r9")
+    make_sink(run=None, pid=tree(folder=folder)).write(points(1))
+    assert len(double.runs["r9"].rows) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\0" + b"\xff" * 500])
+def test_a_store_that_is_none_names_no_run(tmp_path, content):
+    (tmp_path / "mlflow.db").write_bytes(content)
+    assert run_in(store_in(tmp_path), 0) is None
+
+
+def test_without_a_name_it_says_how_to_name_the_run_and_asks_the_server_only_if_told(make_sink, tree, double):
+    pid = tree()
+    with pytest.raises(
+        Retryable, match=r"names no run; set MLFLOW_RUN_ID or sinks\.mlflow\.run, or .*newest_run = true"
+    ):
+        make_sink(run=None, pid=pid)
+    assert double.requests == []
+
+
+def test_the_only_run_that_the_user_started_since_is_taken_if_told(make_sink, tree, double, clock, points):
+    pid = tree()
+    double.add("r2")
+    with pytest.raises(Retryable, match="has started more than one run"):
+        make_sink(run=None, pid=pid, newest_run=True)
+    double.runs["r1"].info["status"] = "FINISHED"
+    make_sink(run=None, pid=pid, newest_run=True).write(points(1))
+    assert len(double.runs["r2"].rows) == 1
+    query = next(body for path, _, body in double.requests if path.endswith("/runs/search"))
+    since = int(query["filter"].partition(">= ")[2].split()[0])
+    assert abs(since - time.time_ns() / 10**6) < 600_000
+    assert f"tags.`mlflow.user` = '{pwd.getpwuid(os.getuid()).pw_name}'" in query["filter"]
+    assert query["experiment_ids"] == ["7"]
+
+
+def test_a_process_that_is_gone_or_none_names_nothing(make_sink, tmp_path):
+    assert started(tmp_path, 1) == ""
+    assert started_at(tmp_path, 1, 5) == 0
+    assert [*processes(tmp_path, 1)] == []
+    with pytest.raises(Retryable, match="names no run"):
+        make_sink(run=None, pid=1, proc=tmp_path)
+
+
+def test_a_run_is_found_although_its_process_has_just_ended(make_sink, tree, double, points):
+    process = subprocess.Popen(["sleep", "60"])
+    sink = make_sink(opened=False, run=None, pid=process.pid, newest_run=True)
+    before = sink.destination()
+    process.kill()
+    process.wait()
+    sink.open()
+    assert sink.destination() == before | {"run": "r1"}
+    sink.write(points(1))
+    assert len(double.runs["r1"].rows) == 1
+
+
+def test_what_waited_for_the_run_of_one_process_is_not_sent_to_that_of_another(
+    make_sink, tree, double, points, tmp_path
+):
+    """The points of a command that named no run stay apart from those of the next command."""
+    for pid, run in ((tree(), ""), (tree("MLFLOW_RUN_ID", "r9"), "r9")):
+        sink = make_sink(opened=False, run=None, pid=pid)
+        spool = Spool("mlflow", tmp_path / "s.db", max_age=1e6, destination=sink.destination())
+        worker = Worker("mlflow", sink, spool)
+        double.add("r9")
+        spool.append(points(2))
+        worker.start()
+        worker.stop()
+        assert worker.join(30)
+        spool.close()
+        assert len(double.runs["r9"].rows) == (2 if run else 0)
