@@ -111,7 +111,7 @@ class Chart(NamedTuple):
     @property
     def gauge(self) -> Sent | None:
         """The only metric, as sent with the fewest dimensions, if it is a gauge: its mean and limits say something."""
-        is_gauge = len({one.metric.name for one in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
+        is_gauge = len({one.name for one in self.series}) == 1 and self.series[0].drawn in {"mean", "peaks"}
         return min(self.series, key=lambda one: len(one.dims)) if is_gauge else None
 
 
