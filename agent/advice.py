@@ -21,6 +21,7 @@ class Terms(NamedTuple):
 
     price_per_metric: float | None = None
     price_per_1000_requests: float | None = None
+    price_per_gb: float | None = None
     free_tier: bool = False
     """Subtract the account's free tier."""
 
@@ -182,7 +183,7 @@ class Advisor(Protocol):
 
     service: str = ""
     """The service that has these prices."""
-    charges_for: Literal["series", "points"] = "series"
+    charges_for: Literal["series", "points", "bytes"] = "series"
     apart: str = ""
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str = "cost until their hour ends"
@@ -215,6 +216,11 @@ class Advisor(Protocol):
 
     def notes(self) -> Iterable[str]:
         """Return sentences that explain the bill."""
+        return ()
+
+    def compared(self, load: Load) -> Iterable[str]:
+        """Return sentences on what the same load costs in another way."""
+        del load
         return ()
 
     def alarm_notes(self, metrics: int) -> Iterable[str]:

@@ -8,6 +8,7 @@ from typing import Final
 from agent.naming.dcgm import DCGM, DCGM_COPIES
 from agent.naming.name import GIB, MB, MIB, Copy, Name
 from agent.naming.node import NODE
+from agent.naming.otel import OTEL
 
 # Weights & Biases by its documents, the older of which have IPUs and single cores:
 # https://docs.wandb.ai/models/ref/python/experiments/system-metrics. Its MB and GB are binary, its counters start at 0
@@ -250,8 +251,9 @@ PROFILES: Final[Mapping[str, Mapping[str, Name]]] = {
     "neuron-prometheus": NEURON_PROMETHEUS,
     "dcgm": DCGM,
     "node": NODE,
+    "otel": OTEL,
 }
-CUMULATIVE: Final = frozenset({"dcgm", "node"})
+CUMULATIVE: Final = frozenset({"dcgm", "node", "otel"})
 """Profiles whose counters keep what they counted before the agent began, as the other tool's do."""
 MACHINE: Final[Mapping[str, Mapping[str, str]]] = {
     "cwagent": {

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import Refused, Retryable
+from agent.net.address import is_loopback
 from agent.net.timed_socket import TimedSocket, TooLarge, left
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -185,9 +186,11 @@ class HttpClient:
 
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
-    """Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY in either case."""
+    """Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for loopback."""
     parts = urlsplit(url)
     host, scheme = parts.hostname or "", parts.scheme
+    if is_loopback(host):
+        return None
 
     def value(name: str) -> str:
         return env.get(name) or env.get(name.upper()) or ""

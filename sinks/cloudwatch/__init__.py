@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent.datapoint import Datapoint, Dimensions, Metric, Summary, gauge
+from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.errors import BadBatch, Refused
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
-from sinks.cloudwatch.regions import region_fault
 from sinks.cloudwatch.wire import Encoder, body
+from sinks.common.aws_regions import region_fault
 from sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 5
 """Requests in one write: the first, and one more each time the service names refused datums."""
-SAMPLE: Final = gauge("sample", "%", "Finds out how botocore encodes.")
 
 
 class CloudwatchSink(Sink):
@@ -45,7 +44,7 @@ class CloudwatchSink(Sink):
     @dataclass(frozen=True, slots=True)
     class Config:
         """
-        The options; botocore reads all others from the environment and the shared files.
+        The options; all others come from the environment and the shared files, as botocore reads them.
 
         For instance AWS_PROFILE, HTTPS_PROXY and NO_PROXY, AWS_CA_BUNDLE, AWS_DISABLE_REQUEST_COMPRESSION.
         """
@@ -83,7 +82,6 @@ class CloudwatchSink(Sink):
         self._config, self._clock, self._steady = config, clock, steady
         self._encoder = Encoder(high_resolution=config.high_resolution)
         self._client: Client | None = None
-        self._is_fast = True
 
     def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
         """Return why CloudWatch rejects every point of this series, or None."""
@@ -95,14 +93,10 @@ class CloudwatchSink(Sink):
         namespace = self._config.namespace
         if fault := namespace_fault(namespace):
             raise Refused(f"CloudWatch does not allow the namespace {namespace!r}: {fault}")
-        from sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 20 MB, only if this sink is used
+        from sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 12 MB, only if this sink is used
 
         client = Client(self._config, self._clock, self._steady.compare)
         client.connect()
-        sample = SAMPLE.point(10**18, 0.5, Dimensions(key="value"))
-        samples = [sample, sample._replace(summary=Summary(3, 2.5, 0.5, 1.0, (0.5, 1.0), (1, 2)))]
-        _, texts, _ = self._encoder.encode(samples, sample.at)
-        self._is_fast = client.speaks([*map(self._encoder.datum, samples)], body(namespace, texts))
         self._client = client
 
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
@@ -112,8 +106,7 @@ class CloudwatchSink(Sink):
         for _ in range(ROUNDS):
             if not good:
                 return rejected
-            datums = [] if self._is_fast else [*map(self._encoder.datum, good)]
-            named = self._client.put(datums, body(self._config.namespace, texts), len(good))
+            named = self._client.put(body(self._config.namespace, texts), len(good))
             if not named:
                 return rejected
             rejected += [Rejected(good[n], reason) for n, reason in named.items()]

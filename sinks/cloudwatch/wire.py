@@ -1,10 +1,9 @@
-"""Datapoints as CloudWatch's datums: as JSON that is ready to send, and as arguments of botocore's call."""
+"""Datapoints as CloudWatch's datums: JSON that is ready to send."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -53,12 +52,6 @@ class Encoder:
         if total is None or total.count == 1:
             return len(head) + 48
         return len(head) + 40 + len(total.values) * (26 + len(str(total.count)))
-
-    def datum(self, point: Datapoint) -> dict[str, Any]:
-        """Return the datum of a good point as botocore takes it."""
-        moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
-        constant = self._constant(point.metric.name, point.metric.unit, point.dims)
-        return constant | {"Timestamp": moment} | _content(point)
 
     def _constant(self, name: str, unit: str, dims: Dimensions) -> dict[str, Any]:
         """Return what is the same in every datum of a series."""

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import google.auth
 import grpc
 from google.api_core import exceptions as failures
 from google.auth import exceptions as auth
 from google.protobuf.message import DecodeError
 
-from agent.errors import Refused, Retryable
+from sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
 from sinks.google import metric_service
 from sinks.google.answers import Answer
 from sinks.google.wire import Sent, request
@@ -24,18 +23,10 @@ Transport: Final = metric_service.transports.MetricServiceGrpcTransport
 SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
 HOST: Final = "monitoring.googleapis.com"
 NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
-UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
-"""Exceptions of the libraries for malformed files and answers."""
 OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
     ("grpc.keepalive_time_ms", 120_000),
 )
-
-
-def message_of(problem: Exception) -> str:
-    """Return the message of a google-auth error without the file's content, which some of its errors quote."""
-    parts = ["a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args]
-    return ": ".join(parts).rstrip(".")
 
 
 def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
@@ -64,15 +55,7 @@ class Client:
         if self._config.insecure:
             channel = grpc.insecure_channel(host, (*OPTIONS, NO_PROXY))
         else:
-            try:
-                credentials, project = google.auth.default(scopes=SCOPES)
-            except auth.DefaultCredentialsError as problem:
-                text = message_of(problem)
-                raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None
-            except auth.GoogleAuthError as problem:
-                raise Retryable(f"Google credentials: {message_of(problem)}") from None
-            except UNEXPECTED as problem:  # the file has another format
-                raise Refused(f"Google's credentials file is invalid: {problem}") from None
+            credentials, project = find_credentials(SCOPES)
             self.project = self.project or project or ""
             channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *proxy_options(host)))
         self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
@@ -87,8 +70,7 @@ class Client:
         except failures.GoogleAPICallError as error:
             return Answer(error, len(sent))
         except auth.GoogleAuthError as problem:
-            is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
-            raise (Refused if is_final else Retryable)(f"Google credentials: {problem}") from problem
+            raise blame(problem) from problem
         except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so the points may be stored
             self.close()
             unknown: Any = failures.Unknown  # its __init__ has no types

@@ -26,6 +26,7 @@ from tests.bench.mlflow import mlflow
 from tests.bench.neuron import neuron_records
 from tests.bench.nvidia import eight_gpus, gpu_memory
 from tests.bench.openmetrics import large_page
+from tests.bench.otlp import otlp
 from tests.bench.prometheus import prometheus
 from tests.bench.rdma import eight_ports
 from tests.bench.reading import host_set, many_cores, process_tree
@@ -55,6 +56,7 @@ MEASUREMENTS: dict[str, Callable[[Effort], list[Figure]]] = {
     "amd": eight_cards,
     "rdma": eight_ports,
     "openmetrics": large_page,
+    "otlp": otlp,
     "prometheus": prometheus,
 }
 

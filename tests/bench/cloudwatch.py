@@ -34,6 +34,7 @@ from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
 from tests.bench.series import METRICS, metrics
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
+from tests.doubles.datums import datum
 
 DATUMS = 1000
 SAMPLES = 12
@@ -112,7 +113,7 @@ def cost_child(url: str, rounds: str) -> dict[str, list[float]]:
     dice, told = random.Random(1), {}
     for samples in (1, SAMPLES):
         batch = [point(time.time_ns(), n, samples, dice) for n in range(DATUMS)]
-        datums = [sink._encoder.datum(each) for each in batch]
+        datums = [datum(sink._encoder, each) for each in batch]
 
         def send(batch: list[Datapoint] = batch) -> None:
             assert sum(map(sink.size, batch)) <= sink.limits.max_bytes

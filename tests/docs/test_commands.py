@@ -15,6 +15,7 @@ import pytest
 from tests.docs.test_links import PAGES
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
+from tests.doubles.otlp import OtlpDouble
 from tests.terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -101,11 +102,12 @@ OTHERS = sorted(" ".join(words) for words in ALL if words[0] not in ("agent", "m
 
 @pytest.fixture(scope="module")
 def clouds():
-    """The environment of an agent for which both clouds are on loopback."""
-    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google:
+    """The environment of an agent for which the clouds and a collector are on loopback."""
+    with CloudwatchDouble() as cloudwatch, MonitoringDouble() as google, OtlpDouble() as otlp:
         yield environment(
             AWS_REGION="us-east-1",
             CHIPWATCH_SINKS__CLOUDWATCH__ENDPOINT_URL=cloudwatch.url,
+            CHIPWATCH_SINKS__OTLP__ENDPOINT_URL=otlp.url,
             CHIPWATCH_SINKS__GOOGLE__ENDPOINT=google.target,
             CHIPWATCH_SINKS__GOOGLE__INSECURE="true",
             CHIPWATCH_DIMS__INSTANCE_TYPE="p5.48xlarge",

@@ -10,10 +10,12 @@ from tests.golden.update import (
     GOLDEN,
     MESSAGES,
     OPERATIONS,
+    OTEL_NAMES,
     dashboards,
     document,
     golden,
     names,
+    otel_names,
 )
 
 STALE = "if this change is meant, `make golden` writes it anew"
@@ -52,6 +54,10 @@ def test_the_page_on_metrics_is_what_the_collectors_declare():
 
 def test_the_table_of_dimension_names_is_what_the_agent_knows():
     assert names().splitlines() == OPERATIONS.read_text(encoding="utf-8").splitlines(), STALE
+
+
+def test_the_page_on_the_names_of_opentelemetry_is_the_profile():
+    assert otel_names().splitlines() == OTEL_NAMES.read_text(encoding="utf-8").splitlines(), STALE
 
 
 def test_the_dashboards_and_alarms_are_what_the_collectors_declare():

@@ -15,6 +15,7 @@ from agent.config.load import load
 from agent.config.options import Config
 from agent.datapoint import Kind
 from agent.identity.names import NAMES
+from agent.naming.otel import OTEL, VERSION
 from sinks.google import GoogleSink
 from sinks.google.rules import label_key, metric_type
 from tests.golden.messages import messages
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"
 MESSAGES = ROOT / "tests/golden/messages.txt"
 DOCUMENT = ROOT / "docs/metrics.md"
+OTEL_NAMES = ROOT / "docs/otel-names.md"
 OPERATIONS = ROOT / "docs/operations.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 DASHBOARDS = ROOT / "tests/golden/dashboards"
@@ -107,6 +109,35 @@ def document() -> str:
             parts.append(f"| `{name}` | {kind} | `{unit}` | {level} | {dims.replace(',', ', ')} | {text} |")
         parts.append("")
     return "\n".join(parts)
+
+
+OTEL_INTRO = """# The names of OpenTelemetry
+
+`--names otel` sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
+release {version}. This page is written by `make golden`. There all `hw.*` and `system.*` are in Development, so another release may have
+other names. A metric that is not here keeps our name, since there is no convention: activity of multiprocessors and tensor cores,
+clocks, throttling, Xid, NVLink, TPU, Neuron.
+
+- Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is no sum.
+- `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
+  do not add these.
+- `hw.id` is the index of the GPU on this machine.
+- Counters keep what was counted before the agent began.
+
+| ours | theirs | unit | scale | attributes in place of our dimensions |
+|---|---|---|---|---|
+"""
+
+
+def otel_names() -> str:
+    """Return the page on the names of OpenTelemetry."""
+    declared = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
+    rows = []
+    for ours, name in OTEL.items():
+        scale = f"x {name.factor:g}" if name.factor != 1 else ""
+        dims = ", ".join(f"`{key}={value}`" for key, value in name.dims.items())
+        rows.append(f"| `{ours}` | `{name.template}` | `{name.unit or declared[ours].unit}` | {scale} | {dims} |\n")
+    return OTEL_INTRO.format(version=VERSION) + "".join(rows)
 
 
 def names() -> str:
@@ -199,7 +230,14 @@ def installer_on_google() -> dict[Path, str]:
 
 def main() -> None:
     """Write all files."""
-    listings = {GOLDEN: golden(), MESSAGES: messages(), DOCUMENT: document(), OPERATIONS: names(), **dashboards()}
+    listings = {
+        GOLDEN: golden(),
+        MESSAGES: messages(),
+        DOCUMENT: document(),
+        OPERATIONS: names(),
+        OTEL_NAMES: otel_names(),
+        **dashboards(),
+    }
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -101,7 +101,7 @@ class SinkPlan:
     service: str
     """The service that has these prices."""
     charges_for: str
-    """`series` or `points`."""
+    """`series`, `points` or `bytes`."""
     apart: str
     """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
     ended: str
@@ -193,6 +193,7 @@ class _Planner:
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         metrics = Counter(point.metric.name for point in wanted)
+        load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
         return SinkPlan(
             sink=self._name,
             kind=kind,
@@ -211,7 +212,9 @@ class _Planner:
             charges_for=advisor.charges_for if advisor else Advisor.charges_for,
             apart=advisor.apart if advisor else "",
             ended=advisor.ended if advisor else Advisor.ended,
-            notes=(*advisor.notes(), *advisor.alarm_notes(self._watched(metrics, now))) if advisor else (),
+            notes=(*advisor.notes(), *advisor.compared(load), *advisor.alarm_notes(self._watched(metrics, now)))
+            if advisor
+            else (),
             now=now,
             choices=tuple(self._choices()) if kind != "free" else (),
         )
@@ -226,7 +229,7 @@ class _Planner:
         for level in get_args(LevelName):
             yield self._choice(f"--level {level}", level=level, now=level == self._level)
         c, spacing, advisor = self._cadence, self._sink.limits.spacing, self._advisor
-        twice = [2 * c.window] if advisor and advisor.charges_for == "points" else []
+        twice = [2 * c.window] if advisor and advisor.charges_for != "series" else []
         for window in sorted({*WINDOWS, c.window, *twice} - {0.0}):
             if window >= max(c.interval, spacing):
                 yield self._choice(f"--window {window:g}", cadence=c._replace(window=window), now=window == c.window)

@@ -81,7 +81,7 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield ""
     yield from _choices(sink)
     yield ""
-    if sink.charges_for == "points":
+    if sink.charges_for != "series":
         yield from _point_hints(sink)
     else:
         yield from _wrap(
@@ -142,7 +142,7 @@ def _bill(sink: SinkPlan, hosts: int) -> Iterator[str]:
     yield ""
     yield from _table(("a month", "count", "dollars each", "dollars"), rows, ("total", "", "", _dollars(now.dollars)))
     yield ""
-    if hosts > 1 and sink.charges_for == "points" and now.dollars is not None:
+    if hosts > 1 and sink.charges_for != "series" and now.dollars is not None:
         each = now.dollars / hosts
         yield f"That is {f'{each:.2g}' if 0 < each < 0.1 else _dollars(each)} dollars a host."
     for as_of in dict.fromkeys(cost.as_of for cost in now.bill if cost.as_of):
@@ -181,8 +181,10 @@ def _choices(sink: SinkPlan) -> Iterator[str]:
 def _point_hints(sink: SinkPlan) -> Iterator[str]:
     """Yield what would halve the bill."""
     step = max(sink.window, sink.interval)
+    is_points = sink.charges_for == "points"
+    charged = "Points are charged, dimensions are not" if is_points else "Bytes are charged, those of dimensions too"
     yield from _wrap(
-        "Points are charged, dimensions are not: half the points cost half as much. A window twice as long halves them"
+        f"{charged}: half the points cost half as much. A window twice as long halves them"
         f" (--window {2 * step:g}); so does half the series: a lower level, include and exclude of [sinks.{sink.sink}]."
     )
     total = sum(sink.metrics.values())

@@ -287,7 +287,17 @@ def test_what_was_learnt_once_is_not_learnt_again(rename):
 
 
 def test_the_profile_is_offered():
-    assert list(PROFILES) == ["native", "wandb", "wandb-docs", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "node"]
+    assert list(PROFILES) == [
+        "native",
+        "wandb",
+        "wandb-docs",
+        "mlflow",
+        "cwagent",
+        "neuron-prometheus",
+        "dcgm",
+        "node",
+        "otel",
+    ]
     assert isinstance(renamer("cwagent"), Renamer)
 
 

@@ -5,7 +5,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from agent.errors import Refused, Retryable
-from sinks.cloudwatch.session import _SmallLoader, reading_credentials
+from sinks.cloudwatch import CloudwatchSink
+from sinks.cloudwatch.endpoint import endpoint_of
+from sinks.common.aws_client import SmallLoader
+from sinks.common.aws_session import Session, reading_credentials
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]
@@ -42,27 +45,61 @@ def asked(session, service, operation, region, flags):
 @pytest.fixture(scope="module")
 def sessions():
     small = botocore.session.Session()
-    small.register_component("data_loader", _SmallLoader())
+    small.register_component("data_loader", SmallLoader())
     return botocore.session.Session(), small
 
 
+def found(region, flags):
+    """Return the address that the sink finds, or None if it refuses."""
+    config = CloudwatchSink.Config(use_fips=flags[0], use_dualstack=flags[1])
+    try:
+        return endpoint_of(config, Session(None), region)
+    except Refused:
+        return None
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
 @pytest.mark.parametrize("region", [*REGIONS, "us-east-99", "xx-nowhere-1"])
-def test_without_the_list_of_all_endpoints_every_region_is_found_as_botocore_finds_it(sessions, region):
-    whole, small = (asked(session, "cloudwatch", "put_metric_data", region, FLAGS[0]) for session in sessions)
+def test_the_address_of_every_region_is_that_of_botocore(sessions, region, flags):
+    if flags != FLAGS[0] and region not in ONE_OF_EACH:
+        return  # the kinds of a partition are those of all its regions
+    theirs = asked(sessions[1], "cloudwatch", "put_metric_data", region, flags)[0]
+    ours = found(region, flags)
+    if isinstance(theirs, str):
+        assert ours is None, theirs
+    else:
+        assert (f"{ours}/", region, "monitoring") == (theirs[0].rstrip("/") + "/", *theirs[1:])
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
+@pytest.mark.parametrize("region", ONE_OF_EACH)
+def test_without_the_list_of_all_endpoints_roles_are_assumed_where_botocore_does_it(sessions, region, flags):
+    whole, small = (asked(session, "sts", "assume_role", region, flags) for session in sessions)
 
     assert small == whole
-    assert f"monitoring.{region}." in small[0][0]
 
 
 @pytest.mark.parametrize(
-    "service", [("cloudwatch", "put_metric_data"), ("sts", "assume_role")], ids=["cloudwatch", "sts"]
+    ("env", "files", "url"),
+    [
+        ({"AWS_ENDPOINT_URL_CLOUDWATCH": "https://a", "AWS_ENDPOINT_URL": "https://b"}, "", "https://a"),
+        ({"AWS_ENDPOINT_URL": "https://b"}, "", "https://b"),
+        ({"AWS_ENDPOINT_URL": "https://b", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}, "", None),
+        ({}, "[default]\nendpoint_url = https://c\n", "https://c"),
+        ({}, "[default]\nservices = mine\n[services mine]\ncloudwatch =\n  endpoint_url = https://d\n", "https://d"),
+        ({"AWS_PROFILE": "team"}, "[default]\nendpoint_url = https://c\n[profile team]\n", None),
+        ({}, "", None),
+    ],
 )
-@pytest.mark.parametrize("flags", FLAGS, ids=["plain", "fips", "dual-stack", "both"])
-@pytest.mark.parametrize("region", ONE_OF_EACH)
-def test_so_are_the_other_kinds_of_endpoint_and_those_for_roles(sessions, region, flags, service):
-    whole, small = (asked(session, *service, region, flags) for session in sessions)
-
-    assert small == whole
+def test_an_address_of_the_environment_or_the_profile_is_used_as_botocore_does(monkeypatch, tmp_path, env, files, url):
+    (tmp_path / "config").write_text(files)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    ordinary = "https://monitoring.us-east-1.amazonaws.com"
+    assert found("us-east-1", FLAGS[0]) == (url or ordinary)
+    theirs = asked(botocore.session.Session(), "cloudwatch", "put_metric_data", "us-east-1", FLAGS[0])[0]
+    assert theirs[0].rstrip("/") == (url or ordinary)
 
 
 @pytest.mark.parametrize(

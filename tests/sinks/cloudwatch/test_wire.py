@@ -13,6 +13,7 @@ from sinks.cloudwatch import wire
 from sinks.cloudwatch.wire import Encoder, body
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
+from tests.doubles.datums import datum
 
 NOW = 1_800_000_000 * 10**9
 CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")
@@ -187,7 +188,7 @@ def test_the_body_says_what_botocores_own_would_say(own, batch, namespace, high_
 
     assert len(good) + len(rejected) == len(batch)
     ours = json.loads(body(namespace, texts))
-    theirs = json.loads(own.body(namespace, [encoder.datum(point) for point in good]))
+    theirs = json.loads(own.body(namespace, [datum(encoder, point) for point in good]))
     assert ours == theirs
 
 
@@ -206,9 +207,9 @@ def test_what_is_let_through_is_what_a_strict_service_takes(strict, point):
     reason = rejected[0].reason
     if reason in {"first reading of a counter", "not finite"}:
         return  # no datum that JSON could say
-    datum = encoder.datum(point)
-    datum["Timestamp"] = point.at // 10**9 if point.at >= NOW else -(-point.at // 10**9) - 1
-    verdict = strict._judge_body(json.loads(json.dumps({"Namespace": "Chipwatch", "MetricData": [datum]})))
+    wrong = datum(encoder, point)
+    wrong["Timestamp"] = point.at // 10**9 if point.at >= NOW else -(-point.at // 10**9) - 1
+    verdict = strict._judge_body(json.loads(json.dumps({"Namespace": "Chipwatch", "MetricData": [wrong]})))
     assert isinstance(verdict, service.Answer), f"{reason}, but the service takes it"
 
 

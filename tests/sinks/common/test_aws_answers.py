@@ -1,7 +1,7 @@
 import pytest
 
 from agent.errors import BadBatch, Refused, Retryable
-from sinks.cloudwatch.answers import Answer, Stale
+from sinks.common.aws_answers import Answer, Stale
 from tests.doubles.cloudwatch import DENIED
 
 TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sinks.cloudwatch import CloudwatchSink
-from sinks.cloudwatch.regions import region_fault
+from sinks.common.aws_regions import region_fault
 
 pytest.importorskip("botocore")
 

@@ -25,19 +25,13 @@ PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to p
 
 
 def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
-    """
-    Return the content type of an answer that is not CloudWatch's, or None if it may be CloudWatch's.
-
-    botocore treats any 2xx as success, and fails in many ways on errors of another format.
-    """
+    """Return the content type of an answer that is not CloudWatch's, or None if it may be CloudWatch's."""
     try:
         text = body.decode().strip()
         if status < 300:
             size = str(len(body))
             whole = "content-encoding" in headers or headers.get("content-length", size) == size
-            known = whole and ("x-amzn-requestid" in headers or text == "{}" or "<PutMetricDataResponse" in text)
-        elif text.startswith("<ErrorResponse"):  # the protocol of botocore before 1.42.7
-            known = True
+            known = whole and ("x-amzn-requestid" in headers or text == "{}")
         else:
             error = json.loads(text or "{}")
             types = {*map(type, map(error.get, ("__type", "message", "Message")))}
@@ -52,16 +46,30 @@ class Stale(Exception):
 
 
 class Answer:
-    """An error of the service, from the `response` of botocore's ClientError."""
+    """An error of a service of AWS."""
 
     def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
-        """Parse the response; `foreign` is its content type if the answer is not the service's."""
+        """Parse the `response` of botocore's ClientError; `foreign` is its content type if it is not the service's."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         self.operation = operation
         self.code, self.message = ascii(str(error.get("Code", ""))[:100])[1:-1], str(error.get("Message", ""))
         self.status: int = metadata.get("HTTPStatusCode", 0)
         self.headers: dict[str, str] = metadata.get("HTTPHeaders", {})
         self._foreign = foreign
+
+    @classmethod
+    def of_json(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer | None:
+        """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
+        other = foreign(status, headers, body)
+        if status < 300 and other is None:
+            return None
+        error: Mapping[str, Any] = {} if other is not None else json.loads(body or b"{}")
+        # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
+        code = headers.get("x-amzn-query-error", "").partition(";")[0]
+        code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]
+        message = error.get("message") or error.get("Message") or ""
+        metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
+        return cls({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "PutMetricData", other)
 
     def members(self, count: int) -> dict[int, str]:
         """Return the refused ones of `count` datums (from 0), each with a reason; {} if the service names none."""

@@ -1,0 +1,75 @@
+"""The names of OpenTelemetry's semantic conventions."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from agent.commands.catalogue import catalogue
+from agent.datapoint import Dimensions, Kind
+from agent.naming.otel import OTEL, VERSION
+from agent.naming.rename import renamer
+from sinks.otlp.encoding import Encoder
+from sinks.otlp.resource import SCHEMA
+from tests.doubles.otlp import read
+
+S = 10**9
+VALUES = {"mode": ("user", "system"), "direction": ("sent", "received"), "gpu": ("0", "1"), "device": ("sda", "sdb")}
+
+
+def declared():
+    return {metric.name: metric for metrics in catalogue().values() for metric in metrics}
+
+
+def points():
+    """Yield a point of each series of the profile, two of each device."""
+    for ours in OTEL:
+        metric = declared()[ours]
+        start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
+        ways = [VALUES.get(key, ("0", "1")) for key in metric.dims]
+        if {"device", "direction"} <= {*metric.dims}:
+            ways = [("read", "write") if key == "direction" else VALUES[key] for key in metric.dims]
+        for words in itertools.product(*ways):
+            yield metric.point(9 * S, 50.0, Dimensions(dict(zip(metric.dims, words, strict=True))), **start)
+
+
+def test_every_metric_of_the_profile_is_ours_and_every_name_has_the_conventions_form():
+    assert {*OTEL} <= {*declared()}
+    assert all(re.fullmatch(r"(system|hw|process|container)(\.[a-z_]+)+", name.template) for name in OTEL.values())
+    assert f"https://opentelemetry.io/schemas/{VERSION}" == SCHEMA
+
+
+def test_no_two_series_become_one():
+    rename, given = renamer("otel"), [*points()]
+    sent = [rename(point) for point in given]
+    found = {(point.metric.name, point.dims) for point in sent}
+    assert len(found) == len(given)
+    assert len([*read(Encoder({}).encode(sent))]) == len(given)
+    for name in {point.metric.name for point in sent}:
+        assert len({(of.metric.kind, of.metric.unit, of.metric.help) for of in sent if of.metric.name == name}) == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "dims", "theirs"),
+    [
+        ("cpu.utilization", {}, ("system.cpu.utilization", "1", 0.5, {})),
+        ("cpu.mode.utilization", {"mode": "user"}, ("system.cpu.utilization", "1", 0.5, {"cpu.mode": "user"})),
+        ("memory.used", {}, ("system.memory.usage", "By", 50, {"system.memory.state": "used"})),
+        ("network.sent", {}, ("system.network.io", "By", 50, {"network.io.direction": "transmit"})),
+        (
+            "network.interface.errors", {"interface": "eth0", "direction": "received"},
+            ("system.network.errors", "{error}", 50,
+             {"network.interface.name": "eth0", "network.io.direction": "receive"}),
+        ),
+        ("gpu.utilization", {"gpu": "3"}, ("hw.gpu.utilization", "1", 0.5, {"hw.id": "3", "hw.gpu.task": "general"})),
+        ("gpu.power", {"gpu": "3"}, ("hw.power", "W", 50, {"hw.id": "3", "hw.type": "gpu"})),
+    ],
+)  # fmt: skip
+def test_a_reading_has_the_name_unit_and_attributes_of_the_convention(ours, dims, theirs):
+    metric = declared()[ours]
+    start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
+    point = renamer("otel")(metric.point(9 * S, 50, Dimensions(dims), **start))
+    assert (point.metric.name, point.metric.unit, point.value, dict(point.dims)) == theirs
+    assert point.start_time == start.get("start_time")

@@ -1,0 +1,61 @@
+"""The client that sinks send with: bounds of time and size, and proxies. Its answers are judged in tests/sinks/otlp."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent.errors import Retryable
+from agent.net.http_client import HttpClient, proxy_of
+from tests.doubles.raw import RawServer, http
+
+
+def test_an_answer_that_drips_ends_with_the_timeout():
+    def drip(_):
+        time.sleep(1.5)
+        return http(200)
+
+    with RawServer([drip]) as server:
+        client = HttpClient(server.url, timeout=0.5, max_bytes=1000)
+        begun = time.monotonic()
+        with pytest.raises(Retryable, match=r"no complete answer in 0\.5 s"):
+            client.post(b"x", {})
+        assert time.monotonic() - begun < 1.4
+
+
+def test_headers_without_end_are_bounded():
+    with RawServer([b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000]) as server, pytest.raises(Retryable):
+        HttpClient(server.url, timeout=5, max_bytes=1000).post(b"x", {})
+
+
+@pytest.mark.parametrize(
+    ("url", "env", "proxy"),
+    [
+        ("https://a.example:443/x", {"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
+        ("https://a.example/x", {"https_proxy": "p:3128", "HTTPS_PROXY": "http://q"}, "http://p:3128"),
+        ("http://a.example/x", {"HTTPS_PROXY": "http://p:3128"}, None),
+        ("http://a.example/x", {"http_proxy": "http://p", "no_proxy": "example"}, None),
+        ("http://a.example/x", {"http_proxy": "http://p", "NO_PROXY": ".example, b"}, None),
+        ("http://aexample/x", {"http_proxy": "http://p", "NO_PROXY": ".example"}, "http://p"),
+        ("http://a.example:4318/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, None),
+        ("http://a.example:4319/x", {"http_proxy": "http://p", "NO_PROXY": "a.example:4318"}, "http://p"),
+        ("http://[2001:db8::1]:4318/x", {"http_proxy": "http://p", "NO_PROXY": "2001:db8::1"}, None),
+        ("http://a.example/x", {"http_proxy": "http://p", "NO_PROXY": "*"}, None),
+        ("http://a.example/x", {}, None),
+        ("http://localhost:4318/x", {"http_proxy": "http://p"}, None),
+    ],
+)
+def test_the_proxy_of_an_address(url, env, proxy):
+    assert proxy_of(url, env) == proxy
+
+
+def test_tls_goes_through_a_tunnel_of_the_proxy(monkeypatch):
+    monkeypatch.setenv("https_proxy", "")
+    with RawServer([http(407, b"", "Proxy-Authenticate: Basic")]) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://user:secret@127.0.0.1:{proxy.port}")
+        with pytest.raises(Retryable, match="407") as caught:
+            HttpClient("https://collector.example/v1/metrics", timeout=5, max_bytes=1000).post(b"x", {})
+    assert proxy.requests[0].startswith(b"CONNECT collector.example:443 ")
+    assert b"Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in proxy.requests[0]
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,19 @@
+"""Datums as arguments of botocore's call, to compare with those that the sink encodes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.datapoint import Datapoint
+from sinks.cloudwatch.wire import Encoder, _content
+
+
+def datum(encoder: Encoder, point: Datapoint) -> dict[str, Any]:
+    """Return the datum of a good point as botocore takes it."""
+    moment = datetime.fromtimestamp(point.at // 1_000_000_000, UTC)
+    return {
+        **encoder._constant(point.metric.name, point.metric.unit, point.dims),
+        "Timestamp": moment,
+        **_content(point),
+    }

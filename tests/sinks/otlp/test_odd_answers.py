@@ -1,0 +1,117 @@
+"""Whatever a server answers: points are kept or halved, never lost, and no answer is a bug of ours."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from contextlib import closing
+
+import pytest
+
+from agent.datapoint import Dimensions, gauge
+from agent.errors import BadBatch, Refused, Retryable
+from agent.net.http_client import Answer
+from sinks.otlp import OtlpSink
+from sinks.otlp.answers import judge
+from sinks.otlp.protobuf import Unreadable, fields
+from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
+
+BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]
+KINDS = ("application/x-protobuf", "application/json", "text/html", "text/plain", "")
+
+
+def verdicts(*answers):
+    """Return what the sink makes of each answer."""
+    found = []
+    with RawServer(answers) as server:
+        sink = OtlpSink(OtlpSink.Config(endpoint_url=server.url, timeout=5), {})
+        sink.open()
+        with closing(sink):
+            for _ in answers:
+                try:
+                    found.append(sink.write(BATCH))
+                except (Retryable, Refused, BadBatch) as problem:
+                    found.append(problem)
+    assert all(one == [] or (len(str(one)) < 500 and str(one).isprintable()) for one in found)
+    return [one if one == [] else type(one) for one in found]
+
+
+def verdict(answer):
+    return verdicts(answer)[0]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_body_makes_a_success_of_an_error_or_rejects_a_point(body, kind):
+    headers = [f"Content-Type: {kind}"] if kind else []
+    found = verdicts(*(http(status, BODIES[body], *headers) for status in STATUSES))
+    for status, one in zip(STATUSES, found, strict=True):
+        if status >= 300:
+            assert one in (Retryable, Refused, BadBatch)
+            assert (one is BadBatch) == (status == 400)
+        else:
+            assert one in ([], Retryable)
+
+
+@pytest.mark.parametrize("wreck", WRECKS)
+def test_an_answer_that_breaks_off_is_retried(wreck):
+    found = verdict(WRECKS[wreck])
+    assert found in (Retryable, BadBatch)
+    assert (found is BadBatch) == (wreck == "bad code")  # a whole answer with the status 400
+
+
+def test_random_bytes_never_reject_more_than_there_is():
+    dice = random.Random(5)
+    for _ in range(3000):
+        body = dice.randbytes(dice.randint(0, 30))
+        try:
+            read = [*fields(body)]
+        except Unreadable:
+            continue
+        assert all(number > 0 for number, _ in read)
+    with RawServer(
+        [http(200, dice.randbytes(12), "Content-Type: application/x-protobuf") for _ in range(300)]
+    ) as server:
+        sink = OtlpSink(OtlpSink.Config(endpoint_url=server.url), {})
+        sink.open()
+        with closing(sink):
+            for _ in range(300):
+                try:
+                    assert len(sink.write(BATCH)) <= 1
+                except Retryable:
+                    continue
+
+
+def test_an_answer_in_chunks_is_read():
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    )
+    assert verdict(chunked) == []
+
+
+def test_a_success_without_a_body_is_one():
+    assert verdict(b"HTTP/1.1 204 No Content\r\n\r\n") == []
+    assert verdict(http(200)) == []
+
+
+@pytest.mark.parametrize("length", ["1e3", "-1", "8000000000", "9" * 50])
+def test_an_odd_length_is_no_bug(length):
+    found = verdict(f"HTTP/1.1 503 Words\r\nContent-Length: {length}\r\n\r\nx".encode())
+    assert found is Retryable
+
+
+def test_a_message_holds_no_line_and_no_control_character():
+    with pytest.raises(BadBatch) as caught:
+        judge(Answer(400, {"content-type": "text/plain"}, b"one\r\ntwo\x1b[31m\x00" + "ü".encode("latin-1") * 900))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_a_length_that_a_server_claims_is_not_allocated():
+    chunk = b"HTTP/1.1 503 Words\r\nTransfer-Encoding: chunked\r\n\r\n77359400\r\nx"
+    tracemalloc.start()
+    try:
+        assert verdicts(b"HTTP/1.1 503 Words\r\nContent-Length: 2000000000\r\n\r\nx", chunk) == [Retryable, Retryable]
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()

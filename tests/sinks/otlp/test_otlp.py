@@ -1,0 +1,337 @@
+"""The sink against a strict receiver on loopback: what is sent, and what each answer leads to."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from email.utils import formatdate
+
+import pytest
+
+from agent.datapoint import Dimensions, counter, gauge
+from agent.errors import BadBatch, ConfigError, Refused, Retryable
+from sinks.otlp import OtlpSink
+from sinks.otlp.answers import JSON
+from tests.certificates import Authority
+from tests.doubles import otlp as double
+from tests.doubles.otlp import OtlpDouble, Reply
+
+AT = 1_790_000_000 * 10**9
+LEVEL = gauge("test.level", "%", "A level.", dims=("gpu",))
+TOTAL = counter("test.total", "By", "A total.")
+BATCH = [LEVEL.point(AT, 1.5, Dimensions(gpu=str(n), host="n1")) for n in range(8)]
+
+
+@pytest.fixture
+def receiver():
+    with OtlpDouble() as made:
+        yield made
+
+
+@pytest.fixture
+def opened():
+    """Make sinks that are closed at the end."""
+    with ExitStack() as stack:
+
+        def make(url, env=None, **options):
+            sink = OtlpSink(OtlpSink.Config(endpoint_url=url, **options), env or {})
+            stack.callback(sink.close)
+            sink.open()
+            return sink
+
+        yield make
+
+
+@pytest.mark.parametrize("protocol", ["protobuf", "json"])
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+def test_a_batch_arrives_in_each_form(receiver, protocol, compression, opened):
+    sink = opened(receiver.url, protocol=protocol, compression=compression, headers={"X-Tenant": "ours"})
+    assert sink.write(BATCH) == []
+    (request,) = receiver.requests
+    assert request.path == "/v1/metrics"
+    assert request.headers["x-tenant"] == "ours"
+    assert (request.headers.get("content-encoding") == "gzip") == (compression == "gzip")
+    assert [(p.name, p.value, p.at, dict(p.attributes)["gpu"]) for p in receiver.points] == [
+        ("test.level", 1.5, AT, str(n)) for n in range(8)
+    ]
+
+
+def test_the_connection_is_kept_and_made_anew_after_the_receiver_closed_it(receiver, until, opened):
+    sink = opened(receiver.url)
+    for _ in range(3):
+        sink.write(BATCH)
+    assert receiver.connections == 1
+    receiver.will(Reply(200, headers=(("Connection", "close"),)))
+    sink.write(BATCH)
+    sink.write(BATCH)
+    assert receiver.connections == 2
+    receiver.will(double.HALF)
+    with pytest.raises(Retryable):
+        sink.write(BATCH)
+    sink.write(BATCH)
+    assert len(receiver.points) == 8 * 7
+
+
+@pytest.mark.parametrize("kind", [double.PROTOBUF, JSON])
+def test_partial_success_is_counted_with_its_words_and_never_sent_again(receiver, kind, opened):
+    receiver.will(double.partial(3, "out of order\nsamples", kind))
+    rejected = opened(receiver.url).write(BATCH)
+    assert [one.reason for one in rejected] == ["by the receiver: out of order samples"] * 3
+    assert len(receiver.requests) == 1
+
+
+def test_no_more_points_are_rejected_than_were_sent(receiver, opened):
+    receiver.will(double.partial(10**6, "all"))
+    assert len(opened(receiver.url).write(BATCH)) == 8
+
+
+def test_a_warning_of_the_receiver_is_said_once(receiver, caplog, opened):
+    receiver.will(double.partial(0, "please send less"), double.partial(0, "please send less"))
+    sink = opened(receiver.url)
+    with caplog.at_level(logging.WARNING):
+        assert sink.write(BATCH) == []
+        assert sink.write(BATCH) == []
+    assert [record.getMessage() for record in caplog.records] == ["otlp: the receiver says: please send less"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (double.status(429, "slow down", ("Retry-After", "7")), Retryable, "429: slow down"),
+        (double.status(500, "oops"), Retryable, "500: oops"),
+        (double.status(502, ""), Retryable, "502"),
+        (double.status(503, "x"), Retryable, "503: x"),
+        (double.status(504, "x"), Retryable, "504"),
+        (double.status(408, "x"), Retryable, "408"),
+        (double.status(400, "bad point"), BadBatch, "400: bad point"),
+        (double.status(413, "too large"), BadBatch, "413: too large"),
+        (double.status(401, "who are you"), Refused, "who are you"),
+        (double.status(403, "no"), Refused, "403"),
+        (double.status(404, "no"), Refused, "endpoint_url"),
+        (double.status(415, "no"), Refused, "protocol"),
+        (Reply(302, headers=(("Location", "http://other"),)), Refused, "redirects"),
+        (Reply(400, b'{"error": {"message": "of Google"}}', kind=JSON), BadBatch, "of Google"),
+        (Reply(400, b'{"__type": "ValidationException", "message": "of AWS"}', kind=JSON), BadBatch, "of AWS"),
+        (Reply(503, b"<html>maintenance</html>", kind="text/html"), Retryable, "the answer is 503"),
+        (Reply(400, b"plain words", kind="text/plain"), BadBatch, "plain words"),
+        (Reply(200, b"<html>Welcome, log in</html>", kind="text/html"), Retryable, "not OTLP's"),
+        (Reply(200, b"OK", kind="text/plain"), Retryable, "not OTLP's"),
+        (Reply(200, b"[1]", kind=JSON), Retryable, "not OTLP's"),
+        (Reply(200, b'{"partialSuccess": 5}', kind=JSON), Retryable, "not OTLP's"),
+        (Reply(503, b"x" * (5 << 20)), Retryable, "503"),
+        (Reply(200, b"x" * (5 << 20)), Retryable, "4194304 bytes"),
+    ],
+)  # fmt: skip
+def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
+    receiver.will(reply)
+    sink = opened(receiver.url)
+    with pytest.raises(kind, match=words):
+        sink.write(BATCH)
+    assert sink.write(BATCH) == []  # and the next request is served
+
+
+@pytest.mark.parametrize(
+    ("headers", "after"),
+    [
+        ([("Retry-After", "7")], 7),
+        ([("Retry-After", formatdate(1_000_030, usegmt=True)), ("Date", formatdate(1_000_000, usegmt=True))], 30),
+        ([("Retry-After", formatdate(1_000_000, usegmt=True)), ("Date", formatdate(1_000_030, usegmt=True))], None),
+        ([("Retry-After", formatdate(1_000_000, usegmt=True))], None),
+        ([("Retry-After", "soon")], None),
+        ([("Retry-After", "-5")], None),
+        ([("Retry-After", "9" * 400)], 999999999),
+        ([], None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_by_the_receivers_clock(receiver, headers, after, opened):
+    receiver.will(double.status(429, "", *headers))
+    with pytest.raises(Retryable) as caught:
+        opened(receiver.url).write(BATCH)
+    assert caught.value.after == after
+
+
+@pytest.mark.parametrize("fault", [double.RESET, double.LOST, double.HALF, double.HANG])
+def test_a_connection_that_fails_is_retried(receiver, fault, opened):
+    receiver.will(fault)
+    sink = opened(receiver.url, timeout=0.5)
+    with pytest.raises(Retryable):
+        sink.write(BATCH)
+    assert sink.write(BATCH) == []
+
+
+def test_nobody_listens(opened):
+    with OtlpDouble(listen=False) as away, pytest.raises(Retryable, match="refused"):
+        opened(away.url).write(BATCH)
+
+
+def test_no_secret_stands_in_a_message(receiver, tmp_path, opened):
+    token = tmp_path / "token"
+    token.write_text("s3cret-token\n")
+    receiver.will(double.status(403, "the key k3y-of-ours and the token s3cret-token are bad"))
+    sink = opened(receiver.url, headers={"api-key": "k3y-of-ours"}, bearer_token_file=token)
+    with pytest.raises(Refused) as caught:
+        sink.write(BATCH)
+    assert receiver.requests[0].headers["authorization"] == "Bearer s3cret-token"
+    said = str(caught.value) + repr(OtlpSink.Config(headers={"api-key": "k3y-of-ours"})) + str(sink.destination())
+    assert "s3cret" not in said
+    assert "k3y" not in said
+
+
+def test_a_token_is_read_for_each_request(receiver, tmp_path, opened):
+    token = tmp_path / "token"
+    sink = opened(receiver.url, bearer_token_file=token)
+    with pytest.raises(Refused, match="cannot read"):
+        sink.write(BATCH)
+    for word in ("one", "two"):
+        token.write_text(word)
+        sink.write(BATCH)
+    assert [request.headers["authorization"] for request in receiver.requests] == ["Bearer one", "Bearer two"]
+
+
+def test_tls_with_a_certificate_of_the_client(receiver, tmp_path, opened):
+    authority = Authority(tmp_path)
+    server, key = authority.sign("server")
+    url = receiver.encrypt(server, key, authority.file)
+    certificate, own_key = authority.sign("client")
+    sink = opened(url, ca_file=authority.file, cert_file=certificate, key_file=own_key)
+    for _ in range(3):
+        assert sink.write(BATCH) == []
+    assert receiver.connections == 1
+    with pytest.raises(Refused, match=r"not trusted.*ca_file"):
+        opened(url).write(BATCH)
+    with pytest.raises(Retryable):
+        opened(url, ca_file=authority.file).write(BATCH)
+    with pytest.raises(Refused, match=r"gone\.pem"):
+        opened(url, ca_file=tmp_path / "gone.pem").write(BATCH)
+
+
+def test_points_and_bytes_of_a_request_stay_below_the_limits():
+    for flavour, most in (("plain", 5000), ("cloudwatch", 1000), ("google", 200)):
+        sink = OtlpSink(OtlpSink.Config(flavour=flavour), {})
+        assert sink.limits.max_points + sink._room <= most
+        several = OtlpSink(OtlpSink.Config(flavour=flavour, gauges="mean-min-max", mark_ended=True), {})
+        assert 3 * (several.limits.max_points + several._room) <= most
+        assert sink.limits.max_bytes < 64 << 20
+
+
+def test_a_series_that_ended_is_said_once_and_again_if_the_answer_was_lost(receiver, opened):
+    sink = opened(receiver.url)
+    both = [LEVEL.point(AT, 1, Dimensions(gpu="0")), LEVEL.point(AT, 1, Dimensions(gpu="1"))]
+    sink.write(both)
+    for n in range(1, 8):
+        if n == 6:
+            receiver.will(double.status(503, ""))
+            with pytest.raises(Retryable):
+                sink.write([both[0]._replace(at=AT + n * 60 * 10**9)])
+        sink.write([both[0]._replace(at=AT + n * 60 * 10**9)])
+    assert [dict(point.attributes) for point in receiver.points if point.value is None] == [{"gpu": "1"}]
+
+
+def test_a_receiver_that_takes_no_points_without_a_value_gets_the_others(receiver, opened):
+    sink, both = opened(receiver.url), [LEVEL.point(AT, 1, Dimensions(gpu=gpu)) for gpu in "01"]
+    sink.write(both)
+    sink.write([both[0]._replace(at=AT + 600 * 10**9)])
+    receiver.will(double.status(400, "a point without a value"))
+    later = [both[0]._replace(at=AT + 660 * 10**9)]
+    with pytest.raises(BadBatch):
+        sink.write(later)
+    assert sink.write(later) == []
+    assert all(point.value is not None for point in receiver.points)
+
+
+# -- the environment -------------------------------------------------------------------------------------------------
+
+
+def test_the_variables_of_opentelemetry_apply_where_nothing_is_set(receiver, opened):
+    env = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b,x-tenant=1",
+        "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "x-tenant=2",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=prod,service.name=other",
+        "OTEL_SERVICE_NAME": "training",
+    }
+    sink = opened(None, env, headers={"x-mine": "3"})
+    sink.write(BATCH)
+    (request,) = receiver.requests
+    assert [request.headers[name] for name in ("api-key", "x-tenant", "x-mine")] == ["a b", "2", "3"]
+    assert (request.headers["content-type"], request.headers.get("content-encoding")) == (JSON, None)
+    assert sink._timeout == 2.5
+    resource = dict(receiver.points[0].resource)
+    assert (resource["service.name"], resource["deployment.environment"]) == ("training", "prod")
+
+
+def test_the_address_for_metrics_is_taken_as_it_is(receiver, opened):
+    env = {
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{receiver.url}/other/v1/metrics",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x",
+    }
+    opened(None, env).write(BATCH)
+    opened(f"{receiver.url}/api/v1/otlp", env).write(BATCH)
+    opened(f"{receiver.url}/v1/metrics").write(BATCH)
+    opened(f"{receiver.url}/otlp/?tenant=1").write(BATCH)
+    assert [request.path for request in receiver.requests] == [
+        "/other/v1/metrics", "/api/v1/otlp/v1/metrics", "/v1/metrics", "/otlp/v1/metrics?tenant=1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preference", "delta"), [("delta", True), ("Delta", True), ("cumulative", False), ("lowmemory", False)]
+)
+def test_the_preference_of_temporality(receiver, preference, delta, opened):
+    env = {"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": preference}
+    sink = opened(receiver.url, env)
+    assert sink.limits.increases is delta
+    sink.write([TOTAL.point(AT, 9, start_time=1)._replace(window_start=AT - 5, increase=2)])
+    assert [(point.kind, point.value) for point in receiver.points] == [
+        ("sum delta", 2) if delta else ("sum cumulative", 9)
+    ]
+    assert not opened(receiver.url, env, temporality="cumulative").limits.increases
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "gRPC is not spoken here.*4318"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "gzip or none"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "milliseconds"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318", "expected http://"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@host", "user name"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret,secret", "part 2"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Content-Type=secret", "set by the sink"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=secret%0Ab", "does not allow"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "secret", "KEY=VALUE"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "x", "lowmemory"),
+    ],
+)  # fmt: skip
+def test_a_wrong_variable_is_named_without_a_secret(name, value, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        OtlpSink(OtlpSink.Config(), {name: value})
+    assert name in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_variables_for_a_collector_do_not_reach_a_cloud():
+    env = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    sink = OtlpSink(OtlpSink.Config(flavour="google"), env)
+    assert sink._secret_headers == {"Authorization"}
+    assert sink.destination() == {"flavour": "google"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endpoint_url": "ftp://x"}, "endpoint_url"),
+        ({"endpoint_url": "http://u:p@x"}, "user name"),
+        ({"headers": {"a b": "x"}}, "not a valid name"),
+        ({"headers": {"host": "x"}}, "set by the sink"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"key_file": "x"}, "cert_file"),
+        ({"headers": {"authorization": "x"}, "bearer_token_file": "y"}, "Authorization"),
+    ],
+)
+def test_a_wrong_option_is_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        OtlpSink.Config(**options)
