@@ -84,9 +84,15 @@ CASES = [
     ("gpu-throttled", {THROTTLED % "thermal": "0+15x40"}, 30, True),  # 0.25 s a second
     ("gpu-throttled", {THROTTLED % "thermal": "0+10x40"}, 30, False),
     ("gpu-throttled", {THROTTLED % "power": "0+60x40"}, 30, False),
-    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="79",instance="n"}': "_x10 1x20"}, 12, True),  # a new series
-    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="79",instance="n"}': "1x20 2x20"}, 23, True),
-    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="79",instance="n"}': "1x40"}, 23, False),
+    (
+        "gpu-xid",
+        {'gpu_xid_total{gpu="0",xid="79",action="restart_machine",instance="n"}': "_x10 1x20"},
+        12,
+        True,
+    ),  # a new series
+    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="79",action="restart_machine",instance="n"}': "1x20 2x20"}, 23, True),
+    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="79",action="restart_machine",instance="n"}': "1x40"}, 23, False),
+    ("gpu-xid", {'gpu_xid_total{gpu="0",xid="13",action="restart_app",instance="n"}': "_x10 1x20"}, 12, False),
     ("fleet-silent", {UTILIZATION: "0.5x30"}, 20, True),
     ("fleet-silent", {ONE: "0.5x30"}, 20, False),
     ("agent-silent", {ONE: "0.5x10 stale", ONE.replace('"n"', '"m"'): "0.5x60"}, 30, True),

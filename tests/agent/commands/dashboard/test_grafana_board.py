@@ -12,6 +12,9 @@ from agent.config.convert import ConfigError
 from sinks.prometheus.names import family_of
 from tests.agent.commands.dashboard.strict import overlap_free
 
+XID = 'gpu_xid_total{action!="ignore",action!="none",action!="restart_app",action!="see_workflow",action!="update_software"}'
+"""The errors that an application cannot cause by itself."""
+
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 NAMES = ["native", "wandb", "mlflow", "cwagent", "neuron-prometheus", "dcgm", "node"]
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
@@ -91,7 +94,7 @@ def test_every_alarm_has_a_rule(rules):
         ),
         (
             "native", "gpu-xid",
-            "increase(gpu_xid_total[5m]) > 0 or (gpu_xid_total > 0 unless gpu_xid_total offset 5m)",
+            f"increase({XID}[5m]) > 0 or ({XID} > 0 unless {XID} offset 5m)",
         ),
         ("native", "fleet-silent", "absent(cpu_utilization_ratio)"),
     ],
