@@ -146,6 +146,12 @@ class Sink(Protocol):
         """Release the connection; safe to call twice, and safe unopened."""
 
 
+def prepares(sink: Sink, points: Sequence[Datapoint]) -> bool:
+    """Return whether a sink's state changed for these points; one that does not derive from Sink prepares nothing."""
+    prepare = getattr(sink, "prepare", None)
+    return bool(prepare and prepare(points))
+
+
 def prints(sink: Sink) -> bool:
     """Return whether a sink writes to standard output; one that does not derive from Sink need not say."""
     return bool(getattr(sink, "uses_standard_output", False))

@@ -157,7 +157,13 @@ class HttpClient:
             connection.set_tunnel(
                 self._host, self._port, {"Proxy-Authorization": _basic(proxy)} if "@" in proxy else {}
             )
-        connection.connect()
+        try:
+            connection.connect()
+        except OSError as problem:
+            if via is None or isinstance(problem, TimeoutError):
+                raise
+            why = problem.strerror or str(problem) or type(problem).__name__
+            raise Retryable(f"the proxy {host}:{port}: {why}") from None
         sock: socket.socket = connection.sock
         if not self._secure:
             return sock

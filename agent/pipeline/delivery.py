@@ -17,7 +17,7 @@ from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
 from agent.pipeline.delivery_log import DeliveryLog
-from agent.sink import Sink, prints
+from agent.sink import Sink, prepares, prints
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class Worker:
         points = self._complete(points, known if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
-        if self.sink.prepare(points):
+        if prepares(self.sink, points):
             self._save_state()
         self._batches.write_all(points)
         return True

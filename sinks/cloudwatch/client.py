@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore import exceptions as failures
 
-from agent.errors import Refused, Retryable
+from agent.errors import Refused
 from agent.net.http_client import HttpClient, Tls
 from agent.version import __version__
 from sinks.cloudwatch.endpoint import endpoint_of
@@ -86,10 +86,7 @@ class Client:
         if self._compress and len(body) >= COMPRESS_FROM:
             body, headers = gzip.compress(body, 1, mtime=0), {**HEADERS, "Content-Encoding": "gzip"}
         signed = self._signer.sign(f"{self.endpoint}/", body, headers)
-        try:
-            answer = self._http.post(body, signed)
-        except Retryable as problem:
-            raise Retryable(f"{self.endpoint}: {problem}", after=problem.after) from None
+        answer = self._http.post(body, signed)
         judged = Answer.of_json(answer.status, answer.headers, answer.body)
         self._compare_clocks(answer.headers)
         if judged is None:

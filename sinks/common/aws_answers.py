@@ -63,7 +63,7 @@ class Answer:
         other = foreign(status, headers, body)
         if status < 300 and other is None:
             return None
-        error: Mapping[str, Any] = {} if other is not None else json.loads(body or b"{}")
+        error: Mapping[str, Any] = {} if other is not None else json.loads(body.decode().strip() or "{}")
         # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
         code = headers.get("x-amzn-query-error", "").partition(";")[0]
         code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]

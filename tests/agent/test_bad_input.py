@@ -370,7 +370,7 @@ def told(agent, tmp_path):
 def test_the_password_of_an_endpoint_is_not_told(told, command):
     text = told(*command.split(), *CLOUD, "--endpoint-url", "http://user:S3CRET@127.0.0.1:1", **KEYS)
     assert "S3CRET" not in text
-    assert "//...@127.0.0.1:1" in text or command == "plan"
+    assert "127.0.0.1:1" in text or command == "plan"
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_an_endpoint_that_is_no_address_is_refused_and_not_told(here, url):
 @pytest.mark.parametrize("proxy", ["user:S3CRET@127.0.0.1:1", "http://user:S3@CRET@127.0.0.1:1"])
 def test_the_password_of_a_proxy_is_not_told(told, proxy):
     text = told("run", "--once", *CLOUD, **KEYS, HTTPS_PROXY=proxy)
-    assert "//...@127.0.0.1:1" in text
+    assert "the proxy 127.0.0.1:1: Connection refused" in text
     assert "S3" not in text
     assert "CRET" not in text
 

@@ -15,7 +15,6 @@ from typing import Self
 from urllib.parse import urlsplit
 
 import grpc
-from botocore.awsrequest import AWSResponse
 from google.api_core.exceptions import from_grpc_error
 
 from agent.collectors.openmetrics.endpoint import Endpoint
@@ -120,28 +119,19 @@ def cloudwatch(stack: ExitStack):
     before = dict(os.environ)
     stack.callback(lambda: (os.environ.clear(), os.environ.update(before)))
     os.environ.update(environment())
-    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url="http://127.0.0.1:1"), lambda: AT)
+    server = stack.enter_context(Raw())
+    sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url=server.url), lambda: AT)
     sink.open()
     stack.callback(sink.close)
     batch = window(0)[:3]
 
     def feed(data: bytes) -> None:
-        def answer(request, **_):
-            status = STATUSES[zlib.crc32(data) % len(STATUSES)]
-            word = data[:30].decode("latin-1").translate({10: 32, 13: 32})
-            headers = {"Retry-After": word, "Date": word, "x-amzn-query-error": f"{word};Sender"}
-            response = AWSResponse(request.url, status, headers, None)
-            response._content = data
-            return response
-
-        if sink._client._client is None:
-            sink._client.connect()
-        sink._client._client.meta.events.register_first("before-send.cloudwatch", answer, unique_id="answer")
-        try:
-            sink.write(batch)
-        finally:
-            if sink._client._client is not None:
-                sink._client._client.meta.events.unregister("before-send.cloudwatch", unique_id="answer")
+        status = STATUSES[zlib.crc32(data) % len(STATUSES)]
+        word = data[:30].decode("latin-1").translate({10: 32, 13: 32})
+        server.answer = http(
+            status, data, f"Retry-After: {word}", f"Date: {word}", f"x-amzn-query-error: {word};Sender"
+        )
+        sink.write(batch)
 
     return feed
 

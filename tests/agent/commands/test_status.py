@@ -35,7 +35,7 @@ def test_it_tells_what_is_collected_sent_and_kept(agent, running, until, tmp_pat
     assert told["collectors"]["memory"]["state"] == "ok"
     assert told["pid"] == running.process.pid
     assert told["sinks"]["cloudwatch"]["sent"] == 0
-    until(lambda: "last error: http://127.0.0.1:" in agent.run("status", "--spool", str(tmp_path)).stdout)
+    until(lambda: "last error: 127.0.0.1:" in agent.run("status", "--spool", str(tmp_path)).stdout)
     text = agent.run("status", "--spool", str(tmp_path)).stdout
     assert "nothing delivered yet" in text
     assert text.startswith("chipwatch ")

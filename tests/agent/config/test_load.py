@@ -222,7 +222,7 @@ def test_a_wrong_type_in_the_environment_is_refused_by_the_name_of_the_variable(
 @pytest.mark.parametrize("key", ["collector", "no_collector", "processor"])
 def test_an_unknown_name_is_refused_with_its_source_and_the_nearest(toml, key):
     flag, kind = f"--{key.replace('_', '-')}", key.removeprefix("no_")
-    near = "; did you mean memory?" if kind == "collector" else "; choose from: all"
+    near = "; did you mean memory?" if kind == "collector" else "; choose from: all, jobs"
     assert refusal(load, None, {key: ["memroy"]}, NOTHING) == f"{flag} memroy: no such {kind}{near}"
     variable = f"CHIPWATCH_{key.upper()}"
     assert refusal(load, None, {}, {variable: "memroy"}) == f"{variable}: no such {kind} 'memroy'{near}"
@@ -244,7 +244,7 @@ def test_an_unknown_word_of_common_dims_is_refused_with_the_nearest():
 def test_an_unknown_word_of_common_dims_is_refused_with_all_where_none_is_near():
     line = refusal(load, None, {"common_dims": ["xyzzy"]}, NOTHING)
     assert line.startswith("--common-dims xyzzy: no such dimension; choose from: account_id, ami_id, ")
-    assert line.endswith(", slurm_job, slurm_rank")
+    assert line.endswith(", slurm_step, user")
 
 
 # -- what was silent ------------------------------------------------------------------------------------------------

@@ -104,12 +104,18 @@ class Driver:
 
 
 class Loaded(Driver):
-    """A driver in this process, which can be told other answers while it is in use."""
+    """
+    A driver in this process, which can be told other answers while it is in use.
+
+    All of a process share the library that was loaded first, since the loader finds it by its name.
+    """
+
+    _first: ctypes.CDLL | None = None
 
     def __init__(self, library: Path, folder: Path, name: str, many: int = 1) -> None:
         """Load the library: whoever asks for libnvidia-ml.so.1 from now on gets it."""
         super().__init__(folder, name, many)
-        self._library = ctypes.CDLL(str(library))
+        self._library = Loaded._first = Loaded._first or ctypes.CDLL(str(library))
         self._library.fakeCalls.restype = ctypes.c_ulonglong
         self._counted: dict[str, int] = {}
         os.environ[VARIABLE] = str(self.path)

@@ -171,7 +171,7 @@ def test_a_slow_answer_is_an_answer(double, make_sink, points):
 def test_a_dead_endpoint_is_tried_again_later(make_sink, points):
     with service.CloudwatchDouble(listen=False) as dead:
         sink = make_sink(endpoint_url=dead.url)
-        with pytest.raises(Retryable, match=r"http://127.0.0.1:[0-9]+: Connection refused"):
+        with pytest.raises(Retryable, match=r"127.0.0.1:[0-9]+: Connection refused"):
             sink.write(points())
         dead.listen()
         assert sink.write(points()) == []
@@ -313,6 +313,12 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     contract = ["agent", "agent.datapoint", "agent.errors", "agent.sink", "agent.version"]
-    net = ["agent.net", "agent.net.http_client", "agent.net.timed_socket", "agent.net.trusted_clock"]
+    net = [
+        "agent.net",
+        "agent.net.address",
+        "agent.net.http_client",
+        "agent.net.timed_socket",
+        "agent.net.trusted_clock",
+    ]
     assert sorted(json.loads(done.stdout)) == sorted([*contract, *net])
     assert len(double.datums) == 1

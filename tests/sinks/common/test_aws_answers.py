@@ -182,3 +182,29 @@ def test_datums_are_named_under_every_code_that_blames_data(code):
 )
 def test_nothing_is_rejected_on_a_number_that_is_none_of_ours(other):
     assert other.members(3) == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"\x1f", b"{}"])
+def test_an_error_without_words_is_one_by_its_status(body):
+    assert str(Answer.of_json(503, {}, body).blame()) == "CloudWatch answers 503 503"
+    assert type(Answer.of_json(403, {}, body).blame()) is Refused
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "code"),
+    [
+        ({"x-amzn-query-error": "InvalidParameterValue;Sender"}, b'{"__type": "a#Other"}', "InvalidParameterValue"),
+        (
+            {},
+            b'{"__type": "com.amazonaws.cloudwatch#InvalidParameterValueException"}',
+            "InvalidParameterValueException",
+        ),
+        ({}, b'{"__type": "AccessDenied:http://x", "Message": "no"}', "AccessDenied"),
+    ],
+)
+def test_the_code_of_an_error_is_that_of_the_older_protocol_if_it_is_told(headers, body, code):
+    assert Answer.of_json(400, headers, body).code == code
+
+
+def test_a_success_is_no_error():
+    assert Answer.of_json(200, {"x-amzn-requestid": "1"}, b"") is None

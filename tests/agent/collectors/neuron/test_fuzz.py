@@ -98,7 +98,9 @@ def check(points, tagged):
         assert point.value >= 0
         assert point.metric.unit != "%" or point.value <= 100
         assert (point.start_time is not None) == (point.metric.kind is Kind.COUNTER)
-    msgspec.msgpack.encode([(p.value, p.at, p.start_time, p.dims.items_sorted) for p in points])  # as the spool does
+    msgspec.msgpack.encode(
+        [(float(p.value), p.at, p.start_time, p.dims.items_sorted) for p in points]
+    )  # as the spool does
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
