@@ -576,6 +576,7 @@ def test_what_is_said_of_an_alarm_is_planned(planned):
 # -- checkov -----------------------------------------------------------------------------------------------------
 
 LEFT = {
+    ("CKV_AWS_65", "aws_ecs_cluster.this"): "Container Insights bills a second set of metrics for the same hosts",
     ("CKV_AWS_26", "aws_sns_topic.pager"): "the key is the example's variable: AWS's own does not let alarms publish",
     ("CKV_AWS_158", "aws_cloudwatch_log_group.this"): "AWS's key does, unless log_kms_key_arn names another",
     ("CKV_AWS_336", "aws_ecs_task_definition.training"): "the training writes to its own root; the agent does not",
