@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from agent.host.protobuf import messages, text
+from agent.net.protobuf import messages, text_of
 
 METHOD: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto , since Kubernetes 1.20."""
@@ -86,10 +86,10 @@ def decode(answer: bytes) -> Iterator[Device]:
     """Yield the devices in a ListPodResourcesResponse; raise ValueError if it is malformed."""
     for pod in messages(answer, 1):
         for container in messages(pod, 3):
-            names = text(pod, 2), text(pod, 1), text(container, 1)
+            names = text_of(pod, 2), text_of(pod, 1), text_of(container, 1)
             for devices in messages(container, 2):
                 for device in messages(devices, 2):
-                    yield Device(*names, text(devices, 1), device.decode("utf-8"))
+                    yield Device(*names, text_of(devices, 1), device.decode("utf-8"))
             for claim in messages(container, 5):  # dynamic resource allocation
                 for resource in messages(claim, 4):
-                    yield Device(*names, text(resource, 2), text(resource, 4))
+                    yield Device(*names, text_of(resource, 2), text_of(resource, 4))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from agent.errors import BadBatch, Refused, Retryable
 from agent.net.http_client import Answer
-from sinks.otlp.protobuf import Unreadable, fields
+from agent.net.protobuf import Unreadable, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_WORDS: Final = 200

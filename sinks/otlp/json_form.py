@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sinks.otlp.protobuf import fields, varints
+from agent.net.protobuf import fields, varints
 
 Shape = Mapping[int, tuple[str, Any]]
 """Field number -> its name, and how it is read: the shape of a message, that in a list if repeated, or a word."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from agent.host.protobuf import fields, messages
+import struct
 
+from agent.net.protobuf import FIXED64, fields, messages, wired
+
+DOUBLE = struct.Struct("<d")
 Values = dict[int, float]
 """Number of the device or chip -> value."""
 
@@ -40,9 +43,9 @@ def _index(metric: bytes) -> int | None:
 def _gauge(metric: bytes) -> float | None:
     """Return Metric.gauge, a double or an int."""
     for content in messages(metric, 3):
-        for number, value in fields(content):
-            if number == 1 and isinstance(value, float):
-                return value
+        for number, wire, value in wired(content):
+            if number == 1 and wire == FIXED64 and isinstance(value, bytes):
+                return float(*DOUBLE.unpack(value))
             if number == 2 and isinstance(value, int) and value < 1 << 63:  # larger values are negative
                 return value
     return None

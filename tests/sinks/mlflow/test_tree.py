@@ -78,9 +78,9 @@ def test_a_store_in_the_environment_of_the_tree_is_refused_in_words(make_sink, t
 
 
 def test_a_store_beside_the_tree_is_named_where_there_is_no_server(make_sink, tree, tmp_path):
-    store(tmp_path / "work")
-    pid = tree(folder=tmp_path / "work")
-    with pytest.raises(Refused, match=f"logs to sqlite:///{tmp_path}/work/mlflow.db: start one with `mlflow server"):
+    store(tmp_path / "runs")
+    pid = tree(folder=tmp_path / "runs")
+    with pytest.raises(Refused, match=f"logs to sqlite:///{tmp_path}/runs/mlflow.db: start one with `mlflow server"):
         make_sink(tracking_uri=None, pid=pid)
 
 

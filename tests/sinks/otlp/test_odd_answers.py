@@ -11,9 +11,9 @@ import pytest
 from agent.datapoint import Dimensions, gauge
 from agent.errors import BadBatch, Refused, Retryable
 from agent.net.http_client import Answer
+from agent.net.protobuf import Unreadable, fields
 from sinks.otlp import OtlpSink
 from sinks.otlp.answers import judge
-from sinks.otlp.protobuf import Unreadable, fields
 from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
 BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]

@@ -1,0 +1,65 @@
+"""Decodes protobuf messages field by field: https://protobuf.dev/programming-guides/encoding ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+VARINT, FIXED64, LENGTH = 0, 1, 2
+FIXED: Final = {FIXED64: 8, 5: 4}
+"""Bytes of a field by its wire type, where they are fixed."""
+
+
+class Unreadable(ValueError):
+    """The bytes are not a message."""
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and content of each field, fixed ones as bytes; raise Unreadable if the message is incomplete."""
+    return ((number, value) for number, _, value in wired(data))
+
+
+def wired(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield number, wire type and content of each field; raise Unreadable."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not number:
+            raise Unreadable("the answer is not a protobuf message")
+        if wire == VARINT:
+            value, at = _varint(data, at)
+            yield number, wire, value
+            continue
+        length, at = _varint(data, at) if wire == LENGTH else (FIXED.get(wire, len(data) + 1), at)
+        if at + length > len(data):
+            raise Unreadable("the answer is not a protobuf message")
+        yield number, wire, data[at : at + length]
+        at += length
+
+
+def messages(data: bytes, wanted: int) -> Iterator[bytes]:
+    """Yield the messages and texts with the field number `wanted`; raise Unreadable."""
+    return (value for number, value in fields(data) if number == wanted and isinstance(value, bytes))
+
+
+def text_of(data: bytes, wanted: int) -> str:
+    """Return the text with the field number `wanted`, or ""; raise ValueError."""
+    return next(messages(data, wanted), b"").decode("utf-8")
+
+
+def varints(data: bytes) -> Iterator[int]:
+    """Yield the packed numbers of a field; raise Unreadable."""
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << (7 * shift)
+        if byte < 128:
+            return value, at + shift + 1
+    raise Unreadable("the answer is not a protobuf message")
