@@ -83,9 +83,9 @@ variable "level" {
 }
 
 variable "families" {
-  description = "What dashboard and alarms are about: host, gpu, neuron."
+  description = "What dashboard and alarms are about: host, gpu, neuron, health, fabric."
   type        = set(string)
-  default     = ["host", "gpu", "neuron"]
+  default     = ["host", "gpu", "neuron", "health", "fabric"]
   nullable    = false
 }
 

@@ -152,7 +152,7 @@ variable "os_policy" {
 }
 
 variable "families" {
-  description = "What dashboard and alert policies are about: host, gpu, neuron, tpu. Google takes no policy about what no machine ever sent."
+  description = "What dashboard and alert policies are about: host, gpu, neuron, tpu, health, fabric. Google takes no policy about what no machine ever sent."
   type        = set(string)
   default     = ["host"]
   nullable    = false

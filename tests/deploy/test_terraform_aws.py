@@ -482,10 +482,14 @@ def query(expression):
 
 
 SAME = {
-    "ec2-fleet": (("host", "neuron"), ["instance_id", "instance_type", "autoscaling_group"], "basic"),
+    "ec2-fleet": (("host", "neuron", "health"), ["instance_id", "instance_type", "autoscaling_group"], "basic"),
     "ecs-daemon": (("host", "gpu"), ["instance_id", "instance_type", "ecs_cluster"], "detailed"),
     "ecs-sidecar": (("host",), ["ecs_cluster", "ecs_task_family", "ecs_task"], "basic"),
-    "dashboards-and-alarms": (("host", "gpu", "neuron"), ["instance_id", "neuron_runtime_tag"], "detailed"),
+    "dashboards-and-alarms": (
+        ("host", "gpu", "neuron", "health", "fabric"),
+        ["instance_id", "neuron_runtime_tag"],
+        "detailed",
+    ),
 }
 EXPECTED = {"ec2-fleet": {"groups": (tf.LATER,)}, "dashboards-and-alarms": {"hosts": 12}}
 

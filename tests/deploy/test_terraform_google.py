@@ -313,7 +313,7 @@ def test_the_chart_takes_the_values_for_workload_identity(terraform, tmp_path):
 # -- dashboards and alert policies ---------------------------------------------------------------------------------
 
 SAME = {
-    "gce-fleet": (("host", "gpu"), "basic", ("gce_instance",)),
+    "gce-fleet": (("host", "gpu", "health"), "basic", ("gce_instance",)),
     "dashboards-and-alarms": (("host", "gpu", "tpu"), "detailed", ("gce_instance", "k8s_node")),
 }
 

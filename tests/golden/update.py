@@ -29,7 +29,7 @@ OTEL_NAMES = ROOT / "docs/otel-names.md"
 OPERATIONS = ROOT / "docs/operations.md"
 NAMES_BEGIN, NAMES_END = "<!-- dimension names, by `make golden` -->\n", "<!-- end of dimension names -->\n"
 DASHBOARDS = ROOT / "tests/golden/dashboards"
-FAMILIES = ("host", "gpu", "neuron", "tpu")
+FAMILIES = ("host", "gpu", "neuron", "tpu", "health", "fabric")
 FLAGS = {"common_dims": ["instance_id", "instance_type"], "region": "us-east-1"}
 TERRAFORM_AWS = ROOT / "terraform/aws/modules"
 AWS_FAMILIES = {
@@ -37,6 +37,8 @@ AWS_FAMILIES = {
     "gpu": (("gpu",), []),
     "neuron": (("neuron",), []),
     "neuron-by-runtime": (("neuron",), ["neuron_runtime_tag"]),
+    "health": (("health",), []),
+    "fabric": (("fabric",), []),
 }
 """What the modules may choose from: by the name of a file, families and words that are dimensions of points."""
 LEVELS = ("basic", "detailed")

@@ -33,11 +33,16 @@ def charts(sent: Iterable[Sent], most: int) -> list[Chart]:
     """Return the graphs by section, level and title, each with at most `most` lines."""
     groups: dict[tuple[str, str], list[Sent]] = {}
     for one in sent:
-        word = one.metric.name.partition(".")[0]
         title = TITLES.get(one.metric.name) or title_of(one.metric.name)
-        groups.setdefault((SECTIONS.get(word, word), title), []).append(one._replace(drawn=_drawn(one.metric)))
+        groups.setdefault((_section(one.metric.name), title), []).append(one._replace(drawn=_drawn(one.metric)))
     whole = [_chart(section, title, group) for (section, title), group in groups.items()]
     return [part for chart in sorted(whole, key=_place) for part in _parts(chart, most)]
+
+
+def _section(name: str) -> str:
+    words = name.split(".")
+    beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((SECTIONS[beginning] for beginning in beginnings if beginning in SECTIONS), words[0])
 
 
 def _parts(chart: Chart, most: int) -> list[Chart]:

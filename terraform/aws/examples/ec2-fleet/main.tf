@@ -29,7 +29,7 @@ module "chipwatch" {
 
   name       = var.name
   dimensions = ["instance_id", "instance_type", "autoscaling_group"]
-  families   = local.accelerator == "none" ? ["host"] : ["host", local.accelerator]
+  families   = compact(["host", "health", local.accelerator == "none" ? "" : local.accelerator, var.efa_interfaces > 0 ? "fabric" : ""])
 
   ec2 = {
     image_id               = var.image_id == null ? nonsensitive(data.aws_ssm_parameter.image[0].value) : var.image_id

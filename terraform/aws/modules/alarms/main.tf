@@ -8,7 +8,7 @@ locals {
   level   = var.level == "all" ? "detailed" : var.level
 
   # Every family has a sign that machines send at all; the last one here has its way.
-  order = [for family in ["neuron", "gpu", "host"] : family if contains(var.families, family)]
+  order = [for family in ["fabric", "health", "neuron", "gpu", "host"] : family if contains(var.families, family)]
 
   # Machines are counted by what they send of the host, whatever the alarms are about.
   counts = var.hosts > 0 || length(var.autoscaling_groups) > 0

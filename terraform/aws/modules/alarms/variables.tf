@@ -41,14 +41,14 @@ variable "dimensions" {
 }
 
 variable "families" {
-  description = "What the machines send: host, gpu, neuron."
+  description = "What the machines send: host, gpu, neuron, health, fabric."
   type        = set(string)
-  default     = ["host", "gpu", "neuron"]
+  default     = ["host", "gpu", "neuron", "health", "fabric"]
   nullable    = false
 
   validation {
-    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron"])) == 0
-    error_message = "families: at least one of host, gpu and neuron."
+    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "health", "fabric"])) == 0
+    error_message = "families: at least one of host, gpu, neuron, health and fabric."
   }
 }
 

@@ -23,7 +23,7 @@ locals {
   }
 
   # One family below the other.
-  order  = [for family in ["host", "gpu", "neuron"] : family if contains(var.families, family)]
+  order  = [for family in ["host", "gpu", "neuron", "fabric", "health"] : family if contains(var.families, family)]
   height = { for family, widgets in local.widgets : family => max([for widget in widgets : widget.y + widget.height]...) }
   top    = { for n, family in local.order : family => sum(concat([0], [for above in slice(local.order, 0, n) : local.height[above]])) }
 

@@ -14,7 +14,7 @@ module "chipwatch" {
 
   project_id = var.project_id
   name       = var.name
-  families   = ["host", "gpu"]
+  families   = ["host", "gpu", "health"]
   labels     = local.labels
 
   agent = {

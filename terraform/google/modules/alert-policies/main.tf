@@ -5,7 +5,7 @@ locals {
   level = var.level == "all" ? "detailed" : var.level
 
   # Silence is that of the first family.
-  order = [for family in ["tpu", "neuron", "gpu", "host"] : family if contains(var.families, family)]
+  order = [for family in ["fabric", "health", "tpu", "neuron", "gpu", "host"] : family if contains(var.families, family)]
 
   # By resource type, the policies by alarm.
   generated = {

@@ -29,14 +29,14 @@ variable "name" {
 }
 
 variable "families" {
-  description = "What the machines send: host, gpu, neuron, tpu. Google takes no policy about what none of them ever sent."
+  description = "What the machines send: host, gpu, neuron, tpu, health, fabric. Google takes no policy about what none of them ever sent."
   type        = set(string)
   default     = ["host"]
   nullable    = false
 
   validation {
-    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "tpu"])) == 0
-    error_message = "families: at least one of host, gpu, neuron and tpu."
+    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "tpu", "health", "fabric"])) == 0
+    error_message = "families: at least one of host, gpu, neuron, tpu, health and fabric."
   }
 }
 
@@ -132,8 +132,8 @@ variable "alarms" {
   nullable = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
+    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "cpu-throttled", "disk-full", "disk-nvme-lost", "disk-read-only", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "kernel-events", "lustre-disconnected", "memory-error-uncorrected", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "nfs-unanswered", "pcie-error", "pcie-link-degraded", "rdma-link-flaps", "rdma-port-down", "tpu-idle", "tpu-memory-full"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, cpu-throttled, disk-full, disk-nvme-lost, disk-read-only, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, kernel-events, lustre-disconnected, memory-error-uncorrected, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, nfs-unanswered, pcie-error, pcie-link-degraded, rdma-link-flaps, rdma-port-down, tpu-idle and tpu-memory-full."
   }
 
   validation {

@@ -5,7 +5,7 @@ locals {
   level = var.level == "all" ? "detailed" : var.level
 
   # One family below the other.
-  order = [for family in ["host", "gpu", "neuron", "tpu"] : family if contains(var.families, family)]
+  order = [for family in ["host", "gpu", "neuron", "tpu", "fabric", "health"] : family if contains(var.families, family)]
 
   tiles = {
     for family in local.order : family => jsondecode(templatefile("${path.module}/generated/${local.level}/${family}.json.tftpl", {
@@ -32,4 +32,11 @@ resource "google_monitoring_dashboard" "this" {
 
   project        = var.project_id
   dashboard_json = jsonencode(local.dashboard)
+
+  lifecycle {
+    precondition {
+      condition     = length(local.dashboard.mosaicLayout.tiles) <= 100
+      error_message = "families: their dashboard has ${length(local.dashboard.mosaicLayout.tiles)} widgets, and Google allows 100; make one for some families, and another for the rest, or set level to basic."
+    }
+  }
 }

@@ -29,14 +29,14 @@ variable "name" {
 }
 
 variable "families" {
-  description = "What the machines send: host, gpu, neuron, tpu."
+  description = "What the machines send: host, gpu, neuron, tpu, health, fabric."
   type        = set(string)
   default     = ["host"]
   nullable    = false
 
   validation {
-    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "tpu"])) == 0
-    error_message = "families: at least one of host, gpu, neuron and tpu."
+    condition     = length(var.families) > 0 && length(setsubtract(var.families, ["host", "gpu", "neuron", "tpu", "health", "fabric"])) == 0
+    error_message = "families: at least one of host, gpu, neuron, tpu, health and fabric."
   }
 }
 

@@ -28,7 +28,17 @@ def test_tables_name_only_metrics_that_there_are():
 
 
 def test_every_metric_has_a_section():
-    assert {name.partition(".")[0] for name in METRICS} == set(SECTIONS)
+    assert {name.partition(".")[0] for name in METRICS} <= set(SECTIONS)
+    assert [start for start in SECTIONS if not any(f"{name}.".startswith(f"{start}.") for name in METRICS)] == []
+
+
+def test_the_longest_beginning_of_a_name_says_its_section():
+    names = ("disk.used", "disk.nvme.state", "cpu.throttled", "cpu.load", "memory.used", "memory.errors")
+    made = charts([Sent(METRICS[name], name, METRICS[name].unit, 1.0, (), ()) for name in names], 9)
+    assert {one.metric.name: chart.section for chart in made for one in chart.series} == {
+        "disk.used": "Host", "cpu.load": "Host", "memory.used": "Host",
+        "disk.nvme.state": "Health", "cpu.throttled": "Health", "memory.errors": "Health",
+    }  # fmt: skip
 
 
 def test_metrics_of_others_stand_in_a_section_of_their_own_before_the_agent():

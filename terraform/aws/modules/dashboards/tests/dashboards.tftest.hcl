@@ -13,7 +13,7 @@ run "all_families" {
   }
 
   assert {
-    condition     = [for widget in jsondecode(output.dashboard_body).widgets : widget.properties.markdown if widget.type == "text"] == ["## Host", "## Jobs", "## GPU", "## Neuron"]
+    condition     = [for widget in jsondecode(output.dashboard_body).widgets : widget.properties.markdown if widget.type == "text"] == ["## Host", "## Jobs", "## GPU", "## Neuron", "## Fabric", "## Health"]
     error_message = "The families stand one below the other."
   }
 }

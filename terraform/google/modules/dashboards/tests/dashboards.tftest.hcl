@@ -8,14 +8,24 @@ run "all_families" {
   command = plan
 
   variables {
-    families = ["tpu", "neuron", "gpu", "host"]
-    level    = "all"
+    families = ["tpu", "neuron", "gpu", "host", "health", "fabric"]
   }
 
   assert {
-    condition     = [for tile in jsondecode(output.json).mosaicLayout.tiles : tile.widget.text.content if can(tile.widget.text)] == ["## Host", "## Jobs", "## GPU", "## Neuron", "## TPU"]
+    condition     = [for tile in jsondecode(output.json).mosaicLayout.tiles : tile.widget.text.content if can(tile.widget.text)] == ["## Host", "## Jobs", "## GPU", "## Neuron", "## TPU", "## Fabric", "## Health"]
     error_message = "The families stand one below the other."
   }
+}
+
+run "refuses_more_widgets_than_google_allows" {
+  command = plan
+
+  variables {
+    families = ["tpu", "neuron", "gpu", "host", "health", "fabric"]
+    level    = "all"
+  }
+
+  expect_failures = [google_monitoring_dashboard.this]
 }
 
 run "another_prefix" {
