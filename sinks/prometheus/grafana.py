@@ -73,14 +73,24 @@ def _variables(query: str) -> list[dict[str, Any]]:
 
 
 def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
-    lines = [line for sent in chart.series for line in _lines(sent, several=len(chart.series) > 1)]
+    several = len(chart.series) > 1
+    lines = [line for sent in chart.series for line in _lines(sent, several=several, mean=sent == chart.gauge)]
     first = chart.series[0]
     family, drawn = _family(first), first.drawn
     unit = UNITS.get(family.unit or first.unit, "")
     unit = RATES.get(unit, "") if drawn == "rate" else unit
     axis = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
-    custom = {"drawStyle": "bars" if drawn == "increase" else "line", "axisLabel": "" if unit else chart.label}
+    custom: dict[str, Any] = {
+        "drawStyle": "bars" if drawn == "increase" else "line",
+        "axisLabel": "" if unit else chart.label,
+    }
+    if chart.limits:
+        custom["thresholdsStyle"] = {"mode": "dashed"}
+        steps = sorted(_scaled(value, family) for _, value in chart.limits)
+        axis["thresholds"] = {"mode": "absolute", "steps": [
+            {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
+        ]}  # fmt: skip
     return {
         "type": "timeseries",
         "title": chart.title,
@@ -95,12 +105,14 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _lines(sent: Sent, *, several: bool) -> Iterator[dict[str, Any]]:
-    """Yield a query for every series of the metric, and for peaks one for the 95th percentile of them all."""
+def _lines(sent: Sent, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
+    """Yield a query for every series of the metric, and of all: with `mean` their mean, for peaks a percentile."""
     series = f'{_family(sent).name}{{instance=~"$instance"}}'
     over = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}.get(sent.drawn, "{}")
     what = f"{sent.name} " * several
     yield {"expr": over.format(series), "legendFormat": what + _who(sent, "{{{{{}}}}}")}
+    if mean:
+        yield {"expr": f"avg({series})", "legendFormat": f"{what}mean of all"}
     if sent.drawn == "peaks":
         yield {"expr": f"quantile(0.95, {series})", "legendFormat": f"{what}95th percentile of all"}
 
