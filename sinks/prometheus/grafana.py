@@ -79,7 +79,7 @@ def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
     family, drawn = _family(first), first.drawn
     unit = UNITS.get(family.unit or first.unit, "")
     unit = RATES.get(unit, "") if drawn == "rate" else unit
-    axis = {} if chart.top is None else {"max": _scaled(chart.top, family)}
+    axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
     axis |= {} if chart.bottom is None else {"min": chart.bottom}
     custom: dict[str, Any] = {
         "drawStyle": "bars" if drawn == "increase" else "line",
