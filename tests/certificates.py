@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -21,8 +22,8 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
         self.file = self._write("ca", self._name, self._key, DAY, is_authority=True)
 
-    def sign(self, name: str, lasts: dt.timedelta = DAY) -> tuple[Path, Path]:
-        """Return the files of a certificate and its key; it ends after `lasts`, which may be negative."""
+    def sign(self, name: str, lasts: dt.timedelta = DAY, *, hosts: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Return the files of a certificate, for `hosts` too, and its key; it ends after `lasts`, which may be negative."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         private = self.folder / f"{name}.key"
@@ -32,10 +33,11 @@ class Authority:
             )
         )
         private.chmod(0o600)
-        return self._write(name, subject, key, lasts), private
+        return self._write(name, subject, key, lasts, hosts=hosts), private
 
-    def _write(self, name, subject, key, lasts, *, is_authority=False) -> Path:
+    def _write(self, name, subject, key, lasts, *, is_authority=False, hosts=()) -> Path:
         now = dt.datetime.now(dt.UTC)
+        names = [x509.IPAddress(IPv4Address("127.0.0.1")), *map(x509.DNSName, hosts)]
         made = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -45,7 +47,7 @@ class Authority:
             .not_valid_before(now - 7 * DAY)
             .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         file = self.folder / f"{name}.pem"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -33,7 +34,7 @@ OVER: Final[Mapping[Statistic, str]] = {
 }  # fmt: skip
 """Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
 FORGOTTEN: Final = "6h"
-"""How long a machine that sends no more is missed."""
+"""How long a machine that is no target any more is missed."""
 
 
 def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
@@ -158,7 +159,10 @@ def _condition(alarm: Alarm, scope: Scope) -> str:
     if scope.hosts:
         return f"(count(count by (job, instance) ({series})) or vector(0)) < {scope.hosts}"
     each = "count by (job, instance) ({})"
-    return f"{each.format(f'last_over_time({series}[{FORGOTTEN}])')} unless {each.format(series)}"
+    silent = f"{each.format(f'last_over_time({series}[{FORGOTTEN}])')} unless {each.format(series)}"
+    # The alert keeps itself while Prometheus still has the machine as a target, and cannot reach it.
+    told = each.format(f"ALERTS{{alertname={json.dumps(alarm.name)}}}")
+    return f"({silent}) or ({told} and on (job, instance) up == 0)"
 
 
 def _family(sent: Sent) -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -15,12 +16,35 @@ import pytest
 
 from tests.deploy import tools
 
+ROOT = Path(__file__).parents[2]
 LONG = 600.0
 BOOT = 60.0
+MOTO = "http://127.0.0.1:5000"
+"""moto's server in the network of a machine."""
+PYTHON = "3.11"
+"""Of Debian 12."""
+ASK = """
+import sys, time, botocore.session
+url, namespace, authority = sys.argv[1:]
+client = botocore.session.get_session().create_client("cloudwatch", "us-east-1", endpoint_url=url,
+    aws_access_key_id="dummy", aws_secret_access_key="dummy", verify=authority or None)
+deadline = time.monotonic() + 200
+while time.monotonic() < deadline:
+    try:
+        found = client.list_metrics(Namespace=namespace)["Metrics"]
+    except Exception:
+        found = ()
+    if found:
+        print(time.time(), found[0]["MetricName"], found[0]["Dimensions"])
+        break
+    time.sleep(0.1)
+"""
 SUITE = "bookworm"
 PACKAGES = "systemd,systemd-sysv,dbus,udev,python3,python3-venv,ca-certificates,procps,iproute2,locales"
 LATER = "cloud-init openssh-server"
 """By apt, since debootstrap leaves a dependency of cloud-init unconfigured; which ends in an error without sshd."""
+VENV = "python3.11-venv python3-pip-whl python3-setuptools-whl"
+"""What `python3-venv` brings."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 SIGRTMIN = int(signal.SIGRTMIN)
 
@@ -33,29 +57,74 @@ def run(*words, check=True, limit=LONG, **options):
     return done
 
 
+def settings(dist, config):
+    """Return the variables of user-data that installs offline from the wheels in a machine."""
+    sums = hashlib.sha256((dist / "SHA256SUMS").read_bytes()).hexdigest()
+    return {"wheelhouse": "/opt/wheels", "sums_sha256": sums, "region": "us-east-1", "namespace": "Boot",
+            "common_dims": "hostname", "config": config}  # fmt: skip
+
+
 def debian():
-    """Return the folder of a small Debian 12 with systemd and cloud-init: made once, kept in a folder that is only ours."""
+    """Return the folder of a small Debian 12 with systemd and cloud-init."""
+    return _kept(SUITE, _debootstrap)
+
+
+def without_venv():
+    """Return the same without python3-venv, which apt finds in a repository inside; and with the AWS CLI."""
+    return _kept(f"{SUITE}-without-venv", _take_venv)
+
+
+def _kept(name, make):
+    """Return a Debian that `make` makes once in a folder that is only ours; skip the test where that fails."""
     cache = Path(tempfile.gettempdir()) / f"chipwatch-boot-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
     if cache.is_symlink() or cache.stat().st_uid != os.getuid() or cache.stat().st_mode & 0o077:
         pytest.skip(f"{cache} is not ours alone")
-    if not (cache / f"{SUITE}.complete").exists():
-        fresh = cache / SUITE
-        shutil.rmtree(fresh, ignore_errors=True)
-        done = run(tools.debootstrap(), "--variant=minbase", f"--include={PACKAGES}", SUITE, fresh, check=False)
-        if done.returncode == 0:
-            quiet = fresh / "usr/sbin/policy-rc.d"  # which tells packages to start nothing
-            quiet.write_text("#!/bin/sh\nexit 101\n")
-            quiet.chmod(0o755)
-            script = f"apt-get update -q && apt-get install -y -q --no-install-recommends {LATER} && apt-get clean"
-            env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "TMPDIR": "/tmp"}  # a proxy counts there, too
-            done = run("chroot", fresh, "sh", "-c", script, check=False, env=env)
-            quiet.unlink()
+    if not (cache / f"{name}.complete").exists():
+        shutil.rmtree(cache / name, ignore_errors=True)
+        done = make(cache / name)
         if done.returncode:
-            pytest.skip(f"debootstrap cannot make a Debian here: {(done.stdout + done.stderr).strip()[-300:]}")
-        shutil.rmtree(fresh / "var/lib/apt/lists")
-        (cache / f"{SUITE}.complete").touch()
-    return cache / SUITE
+            pytest.skip(f"{name} cannot be made here: {(done.stdout + done.stderr).strip()[-300:]}")
+        (cache / f"{name}.complete").touch()
+    return cache / name
+
+
+def _debootstrap(fresh):
+    done = run(tools.debootstrap(), "--variant=minbase", f"--include={PACKAGES}", SUITE, fresh, check=False)
+    return done if done.returncode else _chroot(fresh, f"apt-get install -y -q --no-install-recommends {LATER}")
+
+
+def _take_venv(fresh):
+    run("cp", "-a", "--reflink=auto", debian(), fresh)
+    (fresh / "opt/packages").mkdir()
+    script = f"cd /opt/packages && apt-get download {VENV} && apt-get install -y -q --no-install-recommends awscli && dpkg --purge python3-venv {VENV}"
+    done = _chroot(fresh, script)
+    if done.returncode == 0:
+        index_packages(fresh / "opt/packages")
+        (fresh / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/opt/packages ./\n")
+    return done
+
+
+def _chroot(fresh, script):
+    """Run a script after `apt-get update` in a Debian that does not run; no package starts anything."""
+    quiet = fresh / "usr/sbin/policy-rc.d"
+    quiet.write_text("#!/bin/sh\nexit 101\n")
+    quiet.chmod(0o755)
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "TMPDIR": "/tmp"}  # a proxy counts there, too
+    done = run("chroot", fresh, "sh", "-c", f"apt-get update -q && {script} && apt-get clean", check=False, env=env)
+    quiet.unlink()
+    shutil.rmtree(fresh / "var/lib/apt/lists")
+    return done
+
+
+def index_packages(folder):
+    """Write the index of a folder of packages, from which apt then installs."""
+    entries = []
+    for package in sorted(folder.glob("*.deb")):
+        control = run("dpkg-deb", "--field", package).stdout.rstrip()
+        sha = hashlib.sha256(package.read_bytes()).hexdigest()
+        entries.append(f"{control}\nFilename: ./{package.name}\nSize: {package.stat().st_size}\nSHA256: {sha}\n")
+    (folder / "Packages").write_text("\n".join(entries))
 
 
 class Machine:
@@ -131,12 +200,25 @@ class Machine:
         """Run our own Python in the machine's network, which is a loopback and nothing else."""
         return run("nsenter", "-t", self.lead, "-n", "--", sys.executable, *words)
 
-    def serve(self, *words):
-        """Start our own Python in the machine's network; it ends with the machine."""
-        run("nsenter", "-t", self.lead, "-n", "--", "ip", "link", "set", "lo", "up")
-        self._others.append(
-            subprocess.Popen(
-                ["nsenter", "-t", str(self.lead), "-n", "--", sys.executable, *words],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )
-        )  # fmt: skip
+    def serve_moto(self, *words, port=5000):
+        """Start moto's server in the machine's network; it ends with the machine."""
+        inside = ["nsenter", "-t", str(self.lead), "-n", "--"]
+        run(*inside, "ip", "link", "set", "lo", "up")
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port), *map(str, words)]
+        nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._others.append(subprocess.Popen([*inside, *command], **nothing))
+
+    def first_metric(self, url, namespace="Boot", authority=""):
+        """Wait for a metric in a server; return when it was there (s since the epoch), its name and its dimensions."""
+        at, name, dimensions = self.beside("-c", ASK, url, namespace, authority).stdout.split(maxsplit=2) or (0, "", "")
+        return float(at), name, dimensions
+
+    def cloud_init(self):
+        """Return cloud-init's status once it is done, and what user-data printed."""
+        status = self.inside("cloud-init", "status", "--wait", check=False, limit=LONG).stdout
+        return status.split()[-1], self.output()
+
+    def output(self):
+        """Return what user-data has printed up to now."""
+        log = self.root / "var/log/cloud-init-output.log"
+        return log.read_text() if log.exists() else ""

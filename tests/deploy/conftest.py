@@ -1,15 +1,19 @@
-"""What the checks of several deployments need: other people's servers."""
+"""What the checks of several deployments need: other people's servers, and machines that boot."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
+from tests.deploy import boot_machine
+from tests.deploy.boot_machine import PYTHON, ROOT, run
 from tests.doubles.cloudwatch import isolate
 
 LONG = 60.0
@@ -62,3 +66,39 @@ def client(moto):
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def as_root():
+    if os.getuid() or sys.platform != "linux":
+        pytest.skip("a machine is started by root on Linux alone")
+
+
+@pytest.fixture(scope="session")
+def dist(as_root, tmp_path_factory):
+    """Make what `make dist` makes, for this machine's processor and Debian's Python alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
+    held = tmp_path_factory.mktemp("held")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "--directory", folder, cwd=ROOT)
+    machine = os.uname().machine
+    of_debian = ("--python-version", PYTHON, "--platform", f"manylinux_2_28_{machine}", "--platform", f"manylinux_2_17_{machine}")  # fmt: skip
+    run(*pip, *of_debian, "--no-deps", "--require-hashes", "-r", ROOT / "requirements/constraints.txt", "--dest", held)
+    (wheel,) = folder.glob("*.whl")
+    run(*pip, *of_debian, "--no-index", "--find-links", held, "--dest", folder / "wheelhouse", f"{wheel}[cloudwatch]")
+    lines = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(folder)}\n" for one in sorted(folder.rglob("*.whl"))]  # fmt: skip
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture
+def machine(dist, tmp_path):
+    """Make a machine that executes user-data at its boot; it has the wheels, and credentials that mean nothing."""
+
+    def make(user_data, debian=boot_machine.debian):
+        made = boot_machine.Machine(debian(), tmp_path, user_data)
+        shutil.copytree(dist, made.root / "opt/wheels")
+        made.write("etc/chipwatch/environment", "AWS_ACCESS_KEY_ID=dummy\nAWS_SECRET_ACCESS_KEY=dummy\n")
+        return made
+
+    return make

@@ -116,6 +116,32 @@ def of_type(plan: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def alarm(planned: dict[str, Any]) -> dict[str, Any]:
+    """Return a planned alarm on queries as PutMetricAlarm takes it, without its actions."""
+    return {
+        "AlarmName": planned["alarm_name"],
+        "AlarmDescription": planned["alarm_description"],
+        "ComparisonOperator": planned["comparison_operator"],
+        "Threshold": float(planned["threshold"]),
+        "EvaluationPeriods": planned["evaluation_periods"],
+        "DatapointsToAlarm": planned["datapoints_to_alarm"],
+        "TreatMissingData": planned["treat_missing_data"],
+        "Metrics": sorted(map(_asked, planned["metric_query"]), key=lambda one: (one["Id"] != "q1", one["Id"])),
+    }
+
+
+def _asked(one: dict[str, Any]) -> dict[str, Any]:
+    told = {"Id": one["id"], "ReturnData": one["return_data"]}
+    if one.get("metric"):
+        (metric,) = one["metric"]
+        ((name, value),) = metric["dimensions"].items()
+        which = {"Namespace": metric["namespace"], "MetricName": metric["metric_name"]}
+        which |= {"Dimensions": [{"Name": name, "Value": value}]}
+        return {**told, "MetricStat": {"Metric": which, "Period": metric["period"], "Stat": metric["stat"]}}
+    period = {"Period": one["period"]} if one.get("period") else {}
+    return {**told, "Expression": one["expression"], **period}
+
+
 def _merged(known: Any, unknown: Any) -> Any:
     if unknown is True:
         return LATER

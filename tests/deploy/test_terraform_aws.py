@@ -494,19 +494,6 @@ SAME = {
 EXPECTED = {"ec2-fleet": {"groups": (tf.LATER,)}, "dashboards-and-alarms": {"hosts": 12}}
 
 
-def asked(one):
-    """Return a query of an alarm as the API takes it."""
-    told = {"Id": one["id"], "ReturnData": one["return_data"]}
-    if one.get("metric"):
-        (metric,) = one["metric"]
-        ((name, value),) = metric["dimensions"].items()
-        which = {"Namespace": metric["namespace"], "MetricName": metric["metric_name"]}
-        which |= {"Dimensions": [{"Name": name, "Value": value}]}
-        return {**told, "MetricStat": {"Metric": which, "Period": metric["period"], "Stat": metric["stat"]}}
-    period = {"Period": one["period"]} if one.get("period") else {}
-    return {**told, "Expression": one["expression"], **period}
-
-
 @pytest.mark.parametrize("name", SAME)
 def test_cloudwatch_takes_the_planned_dashboard_and_it_is_the_generators(planned, client, name):
     dashboard = only(tf.of_type(planned(name), "aws_cloudwatch_dashboard"))
@@ -534,19 +521,8 @@ def test_cloudwatch_takes_the_planned_alarms_and_they_are_the_generators(planned
     generated = {alarm["AlarmName"]: alarm for alarm in said_by_the_generator(name, alarms=True)}
     found = {}
     for alarm in tf.of_type(plan, "aws_cloudwatch_metric_alarm").values():
-        told = {
-            "AlarmName": alarm["alarm_name"],
-            "AlarmDescription": alarm["alarm_description"],
-            "ActionsEnabled": alarm["actions_enabled"],
-            "AlarmActions": [TOPIC] if alarm.get("alarm_actions") else [],
-            "OKActions": [],
-            "ComparisonOperator": alarm["comparison_operator"],
-            "Threshold": float(alarm["threshold"]),
-            "EvaluationPeriods": alarm["evaluation_periods"],
-            "DatapointsToAlarm": alarm["datapoints_to_alarm"],
-            "TreatMissingData": alarm["treat_missing_data"],
-            "Metrics": sorted(map(asked, alarm["metric_query"]), key=lambda one: (one["Id"] != "q1", one["Id"])),
-        }
+        actions = [TOPIC] if alarm.get("alarm_actions") else []
+        told = {**tf.alarm(alarm), "ActionsEnabled": alarm["actions_enabled"], "AlarmActions": actions, "OKActions": []}
         cloudwatch.put_metric_alarm(**told)
         if alarm["alarm_name"].endswith("-install-failed"):  # the user-data's own, of which the agent knows nothing
             continue

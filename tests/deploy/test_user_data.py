@@ -408,34 +408,55 @@ def test_a_host_that_failed_to_install_says_so_by_a_metric(play):
     assert "put-metric-data" not in play.calls().removeprefix(before)
 
 
-HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 814 (apt-get)"
+HELD = "Could not get lock /var/lib/apt/lists/lock. It is held by process 814 (apt-get)"
 
 
-def test_the_lock_of_apt_is_waited_for(play):
-    """The distribution's own updates hold it for minutes after the first boot."""
+@pytest.fixture
+def locked(play):
+    """Let apt-get's command find the lock held, so many times."""
     (play.bin / "python3.12").unlink()
     play.add("python3", "apt-get")
     play.ends("python3 -c", 1)
-    fake = FAKE.replace("PLAY", str(play.folder))
-    held = f'[ "$*" != "update -q" ] || [ "$(grep -c "apt-get update" {play.folder}/calls)" -ge 4 ] || {{ echo "{HELD}" >&2; exit 100; }}'
-    (play.bin / "apt-get").write_text(fake.replace("last=${!#}", f"{held}\nlast=${{!#}}"))
+
+    def lock(command, times):
+        fake = FAKE.replace("PLAY", str(play.folder))
+        held = f'[[ "$*" != "-q {command}"* ]] || [ "$(grep -c "apt-get -q {command}" {play.folder}/calls)" -gt {times} ] || {{ echo "E: {HELD}" >&2; exit 100; }}'
+        (play.bin / "apt-get").write_text(fake.replace("last=${!#}", f"{held}\nlast=${{!#}}"))
+
+    return lock
+
+
+@pytest.mark.parametrize("command", ["update", "install"])
+def test_the_locks_of_apt_and_dpkg_are_waited_for(play, locked, command):
+    """The distribution's own updates hold them for minutes after the first boot."""
+    locked(command, 3)
     done = play.install()
-    assert play.calls().count("apt-get update -q") == 4
-    assert done.stdout.count("another program holds apt's lock; waiting") == 1
+    assert play.calls().count(f"apt-get -q {command}") == 4
+    assert done.stdout.count(f"chipwatch: waiting for apt: {HELD}\n") == 1
     assert "python3.13-venv" in play.calls()
+
+
+def test_a_lock_that_is_never_released_ends_the_attempt_and_is_reported(play, locked):
+    locked("install", 1000)
+    play.add("aws")
+    done = play.install()
+    assert done.returncode == 1
+    assert f"chipwatch: apt is locked for too long: {HELD}\n" in done.stderr
+    assert play.calls().count("apt-get -q install") == 60
+    assert "agent.install.failed" in play.calls()
 
 
 def test_without_a_python_it_asks_the_distribution_for_one_and_says_so_if_there_is_none(play):
     (play.bin / "python3.12").unlink()
     play.add("apt-get")
     for minor in 13, 12:
-        play.ends(f"apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 python3.{minor}-venv", 100)
+        play.ends(f"apt-get -q install -y --no-install-recommends python3.{minor}-venv", 100)
     play.add("python3")
     play.ends("python3 -c", 1)  # Ubuntu 22.04's
     done = play.install()
     assert done.returncode == 1
     assert "there is no Python 3.11 or later" in done.stderr
-    assert "apt-get update -q" in play.calls()
+    assert "apt-get -q update" in play.calls()
     assert play.calls().rstrip().splitlines()[-2].endswith("python3.11-venv")
     (play.bin / "apt-get").unlink()
     play.add("dnf")

@@ -24,7 +24,10 @@ class Prometheus:
     def __init__(self, programs, folder, target, *, rules=(), **scrape):
         self.port, self.log = free_port(), (folder / "prometheus.log").open("wb")
         job = {"job_name": "chipwatch", "static_configs": [{"targets": [target]}], **scrape}
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]}
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "scrape_configs": [job],
+        }
         config |= {"rule_files": [str(rule) for rule in rules]}
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self.process = subprocess.Popen(

@@ -15,6 +15,7 @@ from agent.commands.dashboard.alarms import KEYS, RULES
 from agent.config.convert import ConfigError
 from agent.pipeline.window import Window
 from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
+from tests.doubles.alarms import Stored, state_of
 from tests.doubles.cloudwatch import isolate
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
@@ -170,12 +171,21 @@ def sends(machines, minutes, *, window=60.0):
     return Counter(found)
 
 
-def states(alarm, came, minutes):
-    """Return the alarm's state at the end of each minute, as CloudWatch evaluates a query that is one series."""
-    looked, wrong = alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]
-    assert (alarm["TreatMissingData"], alarm["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
-    breaching = [came[minute] < alarm["Threshold"] for minute in range(minutes)]
-    return ["ALARM" if sum(breaching[max(0, end - looked) : end]) >= wrong else "OK" for end in range(1, minutes + 1)]
+def stored(came, name="network.sent", host="i", value=0.0):
+    """Return the counted points of each minute, as CloudWatch stores them."""
+    return [
+        Stored(60 * minute, "Chipwatch", name, {"instance_id": host}, count, count * value, value, value)
+        for minute, count in sorted(came.items())
+    ]
+
+
+def states(alarm, points, ends):
+    """Return the alarm's state at the end of each of these minutes."""
+    found, state = [], "OK"
+    for end in ends:
+        state = state_of(alarm, points, 60 * end, state)
+        found.append(state)
+    return found
 
 
 @pytest.mark.parametrize("window", [60, 15])
@@ -184,17 +194,56 @@ def test_the_alarm_for_a_silent_agent_lasts_until_it_is_back(alarms, window):
     assert query(expression(alarm)) == ("Chipwatch", "network.sent", ("instance_id",), "COUNT", (), set())
     others, all_of_them = sends(19, 200, window=window), sends(20, 200, window=window)
     came = Counter({minute: (others if 20 <= minute < 160 else all_of_them)[minute] for minute in range(199)})
-    found = states(alarm, came, 190)
+    found = states(alarm, stored(came), range(1, 191))
     assert set(found[:29]) == {"OK"}
     assert set(found[30:160]) == {"ALARM"}
     assert set(found[162:]) == {"OK"}
 
 
+HOUR, DAY = 60, 24 * 60
+LATER = (*range(30, 5 * HOUR, 10), *range(5 * HOUR, 20 * DAY + 1, 6 * HOUR))
+"""Minutes at which a state is looked at, up to 20 days."""
+
+
 @pytest.mark.parametrize("key", ["agent-silent", "fleet-silent"])
-def test_a_fleet_that_is_dead_stays_in_alarm(alarms, key):
+def test_a_fleet_that_is_dead_stays_in_alarm_for_20_days_and_until_it_is_back(alarms, key):
     alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=3)[key]
-    came = sends(3, 20)
-    assert states(alarm, came, 300)[40:] == ["ALARM"] * 260
+    name = query(expression(alarm))[1]
+    came = stored(Counter(dict.fromkeys([*range(18), *range(20 * DAY, 20 * DAY + 20)], 3)), name)
+    assert set(states(alarm, came, range(1, 28))) == {"OK"}
+    assert set(states(alarm, came, LATER)) == {"ALARM"}
+    assert states(alarm, came, [20 * DAY + 15]) == ["OK"]
+
+
+def test_a_machine_that_is_dead_among_others_is_in_alarm_for_20_days(alarms):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=3)["agent-silent"]
+    came = stored(Counter({minute: 3 if minute < 18 else 2 for minute in range(20 * DAY)}))
+    assert set(states(alarm, came, range(1, 28))) == {"OK"}
+    assert set(states(alarm, came, LATER)) == {"ALARM"}
+
+
+def test_a_group_whose_instances_are_all_dead_stays_in_alarm_and_so_does_one_without_instances(alarms):
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=0, groups=("train",))["agent-silent"]
+    for instances, state in ((3.0, "OK"), (4.0, "ALARM")):
+        group = [
+            Stored(60 * minute, "AWS/AutoScaling", "GroupInServiceInstances", {"AutoScalingGroupName": "train"}, 1, instances, instances, instances)
+            for minute in range(20 * DAY)
+        ]  # fmt: skip
+        points = sorted([*stored(Counter(dict.fromkeys(range(18), 3))), *group], key=lambda one: one.at)
+        assert states(alarm, points, [18]) == [state]
+        assert set(states(alarm, points, LATER)) == {"ALARM"}
+    nobody = [one._replace(sum=0.0, minimum=0.0, maximum=0.0) for one in group]
+    assert states(alarm, nobody, [20]) == ["ALARM"], "docs/dashboards.md says so: no points, no value of the expression"
+
+
+def test_what_else_was_wrong_with_a_machine_is_over_when_it_dies(alarms):
+    """CloudWatch has no other way: a series that a query finds no more is OK, whatever missing data mean."""
+    alarm = alarms({"common_dims": ["instance_id"]}, ("host",), hosts=3)["memory-full"]
+    full = stored(Counter(dict.fromkeys(range(30), 1)), "memory.utilization", "dead", 99.0)
+    fine = stored(Counter(dict.fromkeys(range(10 * HOUR), 1)), "memory.utilization", "alive", 20.0)
+    both = sorted([*full, *fine], key=lambda one: one.at)
+    assert states(alarm, both, [30, 33, 45, 4 * HOUR]) == ["ALARM", "OK", "OK", "OK"]
+    assert states(alarm, full, [30, 45, 4 * HOUR]) == ["ALARM", "OK", "INSUFFICIENT_DATA"]
 
 
 def test_instances_in_service_of_auto_scaling_groups_are_what_is_expected(cloudwatch, alarms):

@@ -109,7 +109,11 @@ def test_thresholds_and_minutes_can_be_set(rules):
 
 
 def test_silent_machines_are_found_by_name_or_by_number(rules):
-    assert rules()["agent-silent"]["expr"].endswith("unless count by (job, instance) (cpu_utilization_ratio)")
+    assert rules()["agent-silent"]["expr"] == (
+        "(count by (job, instance) (last_over_time(cpu_utilization_ratio[6h]))"
+        " unless count by (job, instance) (cpu_utilization_ratio))"
+        ' or (count by (job, instance) (ALERTS{alertname="chipwatch-agent-silent"}) and on (job, instance) up == 0)'
+    )
     rule = rules(hosts=12)["agent-silent"]
     assert rule["expr"] == "(count(count by (job, instance) (cpu_utilization_ratio)) or vector(0)) < 12"
     assert rule["annotations"]["summary"] == "A machine is silent"
