@@ -249,7 +249,9 @@ def test_counters_at_0_count_where_they_are_sent(flags):
 def test_a_limit_that_leaves_no_room_for_events_is_told():
     options = {"cloudwatch": {"max_series": 3}}
     text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1", sinks=options))
-    assert "With these there are 4 series, and max_series allows 3: some events would not be sent." in " ".join(text.split())
+    assert "With these there are 4 series, and max_series allows 3: some events would not be sent." in " ".join(
+        text.split()
+    )
 
 
 def test_the_levels_beside_each_other():
