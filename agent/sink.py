@@ -26,6 +26,8 @@ class Limits:
     """A request may hold one point a series."""
     increases: bool = False
     """Counters are taken as their increase: one whose increase is not known yet is not handed over."""
+    zeros: bool = True
+    """Counters that have not moved yet are handed over; False, where each series costs: only from their first move."""
     durable: bool = True
     """What is owed is kept on disk over outages and restarts."""
     max_series: int | None = None

@@ -33,6 +33,8 @@ class SinkOptions:
     """Globs of metric names: these are not sent."""
     max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How many series may be sent, since each one costs; 0: no limit."""
+    zeros: bool | None = None
+    """Send counters that have not moved yet, too; unless set, only where series cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

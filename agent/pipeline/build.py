@@ -24,7 +24,7 @@ from agent.naming import rename
 from agent.pipeline import preflight
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.delivery import Worker
-from agent.pipeline.route import CardinalityLimit, Filter, Route
+from agent.pipeline.route import CardinalityLimit, Filter, MovedCounters, Route
 from agent.pipeline.sampler import RETRY, Derivation, Reading, Sampler
 from agent.pipeline.self_metrics import AgentCollector
 from agent.pipeline.window import Window
@@ -242,8 +242,10 @@ def build_route(
     )
     most = limits.max_series if options.max_series is None else options.max_series
     limit = CardinalityLimit(name, most) if most else None
+    zeros = limits.zeros if options.zeros is None else options.zeros
+    moved = None if zeros else MovedCounters(increases=limits.increases)
     chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
-    return Route(chosen, window, spool, worker, common, limit=limit, copies=copies)
+    return Route(chosen, window, spool, worker, common, limit=limit, moved=moved, copies=copies)
 
 
 def assemble(

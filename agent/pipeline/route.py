@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from agent.datapoint import Datapoint, Dimensions, Level, Metric
+from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.delivery import Worker
 from agent.pipeline.window import Window
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 FORGET: Final = 3600 * 10**9
 """Nanoseconds after which a series that is gone makes room for another: CloudWatch bills a metric by the hour."""
+COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
 
 
 class Filter:
@@ -79,8 +80,39 @@ class CardinalityLimit:
         )
 
 
+class MovedCounters:
+    """
+    Admits a counter from its first move on, for a sink where each series costs.
+
+    Until then all that the sink could be sent of it is 0. Later zeros are admitted, so that a graph returns to 0.
+    """
+
+    def __init__(self, *, increases: bool) -> None:
+        """With `increases` the sink is sent increases: a counter moves when it rises, else when it is not 0."""
+        self._increases = increases
+        self._moved: dict[tuple[str, Dimensions], int] = {}
+        self._calls = 0
+
+    def admit(self, points: Sequence[Datapoint]) -> list[Datapoint]:
+        """Return the gauges, and the counters that have moved."""
+        moved, admitted = self._moved, []
+        for point in points:
+            metric, value, dims, at, *_, increase = point
+            if metric.kind is COUNTER:
+                key = (metric.name, dims)
+                if key not in moved and not (increase if self._increases else value):
+                    continue
+                moved[key] = at
+            admitted.append(point)
+        self._calls += 1
+        if points and self._calls % 64 == 0:
+            horizon = points[0].at - FORGET
+            self._moved = {key: last for key, last in moved.items() if last > horizon}
+        return admitted
+
+
 class Route:
-    """Filter, window, limit and spool of one sink; used by the clock's thread. The worker delivers from the spool."""
+    """Filter, window, limits and spool of one sink; used by the clock's thread. The worker delivers from the spool."""
 
     def __init__(
         self,
@@ -91,15 +123,17 @@ class Route:
         common: Callable[[], Dimensions | None],
         *,
         limit: CardinalityLimit | None = None,
+        moved: MovedCounters | None = None,
         copies: Callable[[Sequence[Datapoint]], Sequence[Datapoint]] | None = None,
     ) -> None:
         """
         Put what `chosen` lets through into `spool`, window by window and within `limit`, and wake `worker`.
 
-        `copies` returns further points to send with those of a window; they are treated like any other point.
+        `copies` returns further points to send with those of a window; they are treated like any other point. A
+        counter that `moved` holds back keeps its place within `limit`, so that its first event is sent.
         """
         self.name = worker.name
-        self._limit, self._copies = limit, copies
+        self._limit, self._moved, self._copies = limit, moved, copies
         self.spool, self.worker = spool, worker
         self._wants, self._window, self._common = chosen.wants, window, common
 
@@ -128,6 +162,8 @@ class Route:
         if self._limit and len(admitted := self._limit.admit(points)) < len(points):
             self.spool.refuse(len(points) - len(admitted), "over max_series")
             points = admitted
+        if self._moved:
+            points = self._moved.admit(points)
         if points:
             self.spool.append(points, self._common())
             self.worker.wake()

@@ -37,6 +37,7 @@ class CloudwatchSink(Sink):
         max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
         max_age=14 * 86_400.0 - 3_600.0,  # two weeks, less an hour for delivery
         increases=True,
+        zeros=False,
         max_series=500,
     )
     needs = ("botocore",)

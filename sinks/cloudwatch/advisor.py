@@ -27,6 +27,12 @@ MAX_DESCRIPTION, MAX_GROUPS = 1024, 9
 """Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
 MAX_LOOK_BACK: Final = 180
 """Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
+FIRST_SEEN: Final = 15
+"""
+Minutes until a new metric is found at the latest, when its first event is past and newer points are 0.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html, of ListMetrics.
+"""
 SHORT: Final = (1, 5, 10, 20, 30)
 """Periods (s) below a minute, which only metrics of high resolution have."""
 FUNCTIONS: Final[Mapping[Statistic, str]] = {
@@ -147,7 +153,10 @@ class CloudwatchAdvisor(CloudwatchPrices):
         rule, counts = alarm.rule, alarm.rule.per == "host"
         longer = 300 if alarm.minutes >= 15 and alarm.minutes % 5 == 0 else 60
         seconds = math.lcm(60, math.ceil(scope.window)) if counts else max(longer, _minutes(scope.window))
-        periods = max(1, math.ceil(alarm.minutes * 60 / seconds))
+        periods = needed = max(1, math.ceil(alarm.minutes * 60 / seconds))
+        if rule.statistic == "sum":  # of the events within these minutes; once is enough
+            seconds, needed = max(_minutes(scope.window), _minutes(60 * alarm.minutes)), 1
+            periods = math.ceil(FIRST_SEEN * 60 / seconds)
         if periods * seconds > MAX_LOOK_BACK * 60:
             raise Refused(f"--minutes: {rule.key}: an alarm of CloudWatch looks back {MAX_LOOK_BACK} minutes at most")
         threshold = alarm.threshold * (scope.window if rule.statistic == "rate" else 1)  # of the series that rose most
@@ -165,7 +174,7 @@ class CloudwatchAdvisor(CloudwatchPrices):
             "ComparisonOperator": "LessThanThreshold" if rule.below else "GreaterThanThreshold",
             "Threshold": threshold,
             "EvaluationPeriods": periods,
-            "DatapointsToAlarm": periods,
+            "DatapointsToAlarm": needed,
             "TreatMissingData": "breaching" if rule.statistic == "absent" else "notBreaching",
             "Metrics": metrics,
         }

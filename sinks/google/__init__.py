@@ -46,6 +46,7 @@ class GoogleSink(Sink):
         max_age=24 * 3600.0,  # the service's 25 hours, less an hour for delivery
         one_per_series=True,
         max_series=500,
+        zeros=False,
         spacing=SPACING / 1e9,
     )
     hints = WORDS

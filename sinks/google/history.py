@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import Final, NamedTuple
 
 import msgspec
@@ -44,13 +45,20 @@ def _next_of_counter(last: Last | None, end: int, point: Datapoint) -> Last:
     start_time, value = point.start_time or 0, point.value
     if last is None or not last.start:
         if 0 < start_time < end and (last is None or start_time != last.start_time):
-            return Last(end, min(start_time, end - MOMENT), start_time, value, _base(point))
+            return Last(end, min(_zero(point), end - MOMENT), start_time, value, _base(point))
         return Last(end, end - MOMENT, start_time, value, value)  # unknown start: the counter starts here
     if start_time > last.end:  # the counter was reset after the last point
-        return Last(end, min(max(start_time, last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
+        return Last(end, min(max(_zero(point), last.end + MOMENT), end - MOMENT), start_time, value, _base(point))
     if value < last.value:  # the counter was reset at an unknown time: it starts here
         return Last(end, last.end + MOMENT, start_time, value, value)
     return Last(end, last.start, last.start_time, value, last.base)
+
+
+def _zero(point: Datapoint) -> int:
+    """Return when the counter was last known to be 0: Google spreads the first value evenly from its start time on."""
+    start_time, start = point.start_time or 0, point.window_start or 0
+    rose_from_zero = point.increase is not None and isclose(point.increase, point.value)
+    return max(start_time, start) if rose_from_zero and start < point.at else start_time
 
 
 def _base(point: Datapoint) -> float:

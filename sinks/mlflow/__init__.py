@@ -41,7 +41,7 @@ class MlflowSink(Sink):
     comes again has the same step; of that, only what the server does not have is sent.
     """
 
-    limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0)
+    limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False)
     names = "mlflow"
 
     @dataclass(frozen=True, slots=True)

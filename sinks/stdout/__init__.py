@@ -57,7 +57,7 @@ class StdoutSink(Sink):
         """Write to `stream`, by default to standard output as it is when `open` is called."""
         self._config, self.uses_standard_output = config, config.path is None
         if config.format == "emf":
-            self.limits = replace(self.limits, increases=True)
+            self.limits = replace(self.limits, increases=True, zeros=False)
         self._stream: Any = stream
         self._file: BinaryIO | None = None
         self._format: str = config.format

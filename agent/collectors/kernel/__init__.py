@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,11 +60,8 @@ class KernelCollector(Collector):
         self._config = config
         self._log: KernelLog | None = None
         self._boot = ""
-        self._counts: dict[str, tuple[int, int]] = {}
-        """Kind -> count and its start time (ns since the epoch)."""
+        self._counts: Counter[str] = Counter()
         self._lost, self._since = 0, 0
-        self._last: int | None = None
-        """Time of the last reading that took all there was (ns since the epoch)."""
         self._evidence: dict[Dimensions, tuple[int, str]] = {}
         self._saved = 0.0
         self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
@@ -78,41 +76,32 @@ class KernelCollector(Collector):
             form = RESTRICTED if denied else "{path}: {why}; in a container mount the host's /dev/kmsg there"
             raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
         self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
-        self._log, self._counts, self._lost, self._since, self._last = log, {}, 0, 0, None
+        self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no state, or none of this boot
             self._load(log)
 
     def collect(self, at: int) -> Iterator[Datapoint]:
-        """Yield a counter for each kind that has occurred; at level `detailed` for all of them."""
+        """Yield a counter for each kind, also at 0: an increase is known from the first event on."""
         assert self._log is not None
-        log, counts, lost = self._log, self._counts, self._log.lost
+        log, lost = self._log, self._log.lost
         born, changed = at - time.monotonic_ns(), False
         for microseconds, message in log.read():
             if kind := kind_of(message):
-                # A kind that is new while we watch was at 0 at the last reading.
-                count, start_time = counts.get(kind, (0, self._last or self._since))
-                counts[kind], changed = (count + 1, start_time), True
+                self._counts[kind] += 1
+                changed = True
                 shown = message.partition(b"\n")[0][:MAX_MESSAGE].decode(errors="replace")
                 self._evidence[self._dims[kind]] = min(at, born + 1000 * microseconds), shown
         if not log.is_drained:
             return
         if not self._since:
-            self._begin(log, at)
-        self._last = at
-        counts = self._counts
+            # The boot if its first message is still there, else now.
+            boot = boot_time(self._config.proc) if log.first == 0 else None
+            self._since = min(at, boot or at)
         for kind in KINDS:
-            if kind in counts or self.level >= Level.DETAILED:
-                count, start_time = counts.setdefault(kind, (0, self._since))
-                yield EVENTS.point(at, count, self._dims[kind], start_time=start_time)
+            yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=self._since)
         yield LOST.point(at, self._lost + log.lost, start_time=self._since)
         if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
             self._save(log)
-
-    def _begin(self, log: KernelLog, at: int) -> None:
-        """Set since when is counted: the boot if its first message is still there, else now."""
-        boot = boot_time(self._config.proc) if log.first == 0 else None
-        self._since = min(at, boot or at)
-        self._counts = {kind: (count, start or self._since) for kind, (count, start) in self._counts.items()}
 
     def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
         """Return time and text of the last message of each kind."""
@@ -136,11 +125,10 @@ class KernelCollector(Collector):
         with (self.state / STATE).open("rb") as file:
             kept = json.loads(file.read(MAX_STATE))
         if kept["boot"] == self._boot:
-            counts = {kind: (int(count), int(start)) for kind, (count, start) in kept["counts"].items()}
+            counts = Counter({kind: int(kept["counts"].get(kind, 0)) for kind in KINDS})
             next_, lost, since = int(kept["next"]), int(kept["lost"]), int(kept["since"])
-            self._counts = {kind: counts[kind] for kind in KINDS if kind in counts}
-            log.next, self._lost, self._since = next_, lost, since
             shown = {self._dims[kind]: (int(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
+            self._counts, log.next, self._lost, self._since = counts, next_, lost, since
             self._evidence = shown | self._evidence
 
     def _save(self, log: KernelLog) -> None:

@@ -89,7 +89,9 @@ class SinkPlan:
     max_points: int
     max_series: int | None
     metrics: dict[str, int]
-    """Name -> series on this machine."""
+    """Name -> series on this machine that are sent now."""
+    held: dict[str, int]
+    """Name -> counters on this machine that are at 0, and are not sent before they move."""
     series: int
     """Those of `metrics` that max_series allows."""
     rejected: tuple[str, ...]
@@ -184,6 +186,7 @@ class _Planner:
         assert config.interval is not None
         self._cadence = Cadence(config.interval, window_length(name, sink, config), flush)
         self._max_series = limits.max_series if self._options.max_series is None else self._options.max_series
+        self._zeros = limits.zeros if self._options.zeros is None else self._options.zeros
         self._words = {word: "host" if word in PER_HOST else "shared" for word in (*config.common_dims, *config.dims)}
         self._dims = Dimensions(dict.fromkeys(config.common_dims, "x" * 20), **config.dims)
 
@@ -193,6 +196,7 @@ class _Planner:
         now = self._choice("as configured", now=True)
         kind = "unknown" if advisor is None else "priced" if now.bill else "free"
         metrics = Counter(point.metric.name for point in wanted)
+        held = Counter(point.metric.name for point in self._wanted(self._level, moved=True)) - metrics
         load = Load(now.series, len(metrics), now.points, now.requests, now.bytes, self._hosts)
         return SinkPlan(
             sink=self._name,
@@ -204,6 +208,7 @@ class _Planner:
             max_points=limits.max_points,
             max_series=self._max_series or None,
             metrics=dict(sorted(metrics.items())),
+            held=dict(sorted(held.items())),
             series=self._admitted(wanted),
             rejected=rejected,
             words=self._words,
@@ -226,6 +231,8 @@ class _Planner:
 
     def _choices(self) -> Iterator[Choice]:
         """Yield the effect of each other level, window and word that the service accepts."""
+        if len(self._wanted(self._level, moved=True)) > len(self._wanted(self._level)):
+            yield self._choice("every counter above 0", moved=True)
         for level in get_args(LevelName):
             yield self._choice(f"--level {level}", level=level, now=level == self._level)
         c, spacing, advisor = self._cadence, self._sink.limits.spacing, self._advisor
@@ -248,11 +255,13 @@ class _Planner:
         if not of_host:
             yield self._choice("--common-dims ...,instance_id", apart=True)
 
-    def _wanted(self, level: LevelName) -> list[Datapoint]:
+    def _wanted(self, level: LevelName, *, moved: bool = False) -> list[Datapoint]:
+        """Return a point of each series that is sent, with `moved` as if each counter had moved."""
         chosen = build_filter(replace(self._options, level=level), self._sink.limits, self._config)
         wanted = [point for point in self._machine.points if chosen.wants(point.metric)]
         copies = rename.copier(profile_of(self._sink, self._config))
-        return [*wanted, *copies(wanted)] if copies else wanted
+        wanted = [*wanted, *copies(wanted)] if copies else wanted
+        return wanted if moved or self._zeros else [point for point in wanted if not _is_zero(point)]
 
     def _admitted(self, wanted: Sequence[Datapoint]) -> int:
         return min(len(wanted), self._max_series or len(wanted))
@@ -264,10 +273,11 @@ class _Planner:
         level: LevelName | None = None,
         cadence: Cadence | None = None,
         apart: bool | None = None,
+        moved: bool = False,
         now: bool = False,
     ) -> Choice:
-        """Return the effect of another level or cadence, or of dimensions that keep hosts apart or not."""
-        wanted, c = self._wanted(level or self._level), cadence or self._cadence
+        """Return the effect of another level or cadence, of dimensions that keep hosts apart or not, or of events."""
+        wanted, c = self._wanted(level or self._level, moved=moved), cadence or self._cadence
         apart = "host" in self._words.values() if apart is None else apart
         hosts, one_host, advisor = self._hosts, self._admitted(wanted), self._advisor
         sends = hosts * self._requests(wanted, c)
@@ -323,6 +333,11 @@ class _Planner:
             passed = window.add([_sample(point, start, n) for point in wanted], start + n)
         done = window.close() if c.window else passed
         return [point._replace(dims=self._dims | point.dims) for point in done]
+
+
+def _is_zero(point: Datapoint) -> bool:
+    """Return whether a point is of a counter that is at 0: one above it is taken for one that moves."""
+    return point.metric.kind is Kind.COUNTER and not point.value
 
 
 def _sample(point: Datapoint, start: int, n: int) -> Datapoint:

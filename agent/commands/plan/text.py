@@ -44,7 +44,8 @@ def _machine(plan: Plan) -> Iterator[str]:
         yield from _wrap(
             f"Plan for {_times(plan.hosts, 'host')} with {', '.join(plan.families)}; a month is {MONTH // 3600} hours."
             f" Nothing was read: {plan.devices} devices of each kind are assumed, {plan.devices} CPUs, and one disk,"
-            " interface and file system. A family has all metrics of its collectors; name one for less."
+            " interface and file system. A family has all metrics of its collectors; name one for less. Every counter"
+            " is taken to have moved: where series cost, one that has not is not sent."
         )
         return
     hosts = "this host" if plan.hosts == 1 else f"{plan.hosts:,} hosts like this one"
@@ -69,6 +70,7 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
     total = (_times(len(sink.metrics), "metric"), f"{sum(sink.metrics.values()):,}")
     yield from _table(("metric", "series"), [(name, f"{n:,}") for name, n in sink.metrics.items()], total)
     yield ""
+    yield from _held(sink)
     if sink.kind == "free":
         yield from _wrap(f"{sink.now.points:,.0f} points a month. This sink is free.")
         yield from _volume(sink, hosts)
@@ -90,6 +92,21 @@ def _sink(sink: SinkPlan, hosts: int) -> Iterator[str]:
         )
     if sink.max_series:
         yield from _wrap(f"A host sends at most {sink.max_series:,} series: max_series of [sinks.{sink.sink}].")
+
+
+def _held(sink: SinkPlan) -> Iterator[str]:
+    """Say which counters are not sent, and whether there is room for them."""
+    if not sink.held:
+        return
+    names = ", ".join(f"{name} {n:,}" for name, n in sink.held.items())
+    yield from _wrap(f"Not sent while they are 0, each counter from its first event on: {names}.")
+    total = sum(sink.metrics.values()) + sum(sink.held.values())
+    if sink.max_series and total > sink.max_series:
+        yield from _wrap(
+            f"With these there are {total:,} series, and max_series allows {sink.max_series:,}: some events would not"
+            " be sent. Exclude metrics, or raise max_series."
+        )
+    yield ""
 
 
 def _volume(sink: SinkPlan, hosts: int) -> Iterator[str]:

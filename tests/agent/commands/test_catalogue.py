@@ -7,7 +7,7 @@ import pytest
 
 from agent.commands.catalogue import catalogue, columns, listing, rows
 from agent.commands.sample import sample_config
-from agent.datapoint import Level, gauge
+from agent.datapoint import Kind, Level, gauge
 from agent.errors import ConfigError
 from agent.pipeline.self_metrics import AgentCollector
 from tests.load import seconds_since
@@ -94,3 +94,14 @@ def test_no_line_is_wider_than_the_terminal(width):
 def test_where_no_metric_fits_it_says_so():
     with pytest.raises(ConfigError, match=r"^list xyzzy: no metric fits; `agent list` prints all$"):
         listing(word="xyzzy")
+
+
+def test_where_counters_at_0_are_not_sent_a_collector_has_something_else_that_tells_that_it_reads():
+    always = {"network.sent"}
+    without = [
+        name
+        for name, metrics in catalogue().items()
+        if (basic := [metric for metric in metrics if metric.level is Level.BASIC])
+        and not any(metric.kind is Kind.GAUGE or metric.name in always for metric in basic)
+    ]
+    assert without == ["kernel"]  # docs/decisions/0049 says what one does there

@@ -160,6 +160,24 @@ def test_each_host_of_a_fleet_has_a_state_of_its_own_whatever_it_has_of_devices(
     assert found["gpu-idle"]["EvaluationPeriods"] * found["gpu-idle"]["Metrics"][0]["Period"] == 3600
 
 
+@pytest.mark.parametrize("found_after", [0, 2, 14])
+def test_one_event_is_an_alarm_though_its_series_is_new_and_found_late(alarms, found_after):
+    rules = {rule.key: rule for rule in RULES if rule.statistic == "sum"}
+    made = alarms({"common_dims": ["instance_id"]})
+    assert set(rules) <= set(made)
+    for key, rule in rules.items():
+        alarm, events = made[key], [0] * 20 + [rule.threshold + 1] + [0] * 40  # of each minute; before it: no data
+        width = alarm["Metrics"][0]["Period"] // 60
+        assert alarm["TreatMissingData"] == "notBreaching"
+        in_alarm = []
+        for now in range(21 + found_after, 60):
+            ends = [now - n * width for n in range(alarm["EvaluationPeriods"])]
+            wrong = sum(sum(events[max(0, end - width) : end]) > alarm["Threshold"] for end in ends)
+            in_alarm.append(wrong >= alarm["DatapointsToAlarm"])
+        assert in_alarm[0], key
+        assert not in_alarm[-1], key
+
+
 def sends(machines, minutes, *, window=60.0):
     """Return the minutes of the points that so many agents send of a counter, ticks of 5 s at moments of their own."""
     found = []

@@ -28,6 +28,7 @@ SOURCE = """
 
     BASIC = gauge("fake.basic", "%", "A.", dims=("n",))
     DETAILED = counter("fake.detailed", "By", "B.", Level.DETAILED, ("n",))
+    EVENTS = counter("fake.events", "{event}", "D.", dims=("kind",))
     ALL = gauge("fake.all", "1", "C.", Level.ALL, ("n",))
 
     class Fake(Collector):
@@ -44,7 +45,13 @@ SOURCE = """
         def collect(self, at):
             for metric, n in ((BASIC, self.config.basic), (DETAILED, self.config.detailed), (ALL, self.config.all)):
                 for i in range(n):
-                    yield metric.point(at, float(i), Dimensions(n=str(i)), start_time=None if metric is BASIC else 1)
+                    yield metric.point(at, float(i + 1), Dimensions(n=str(i)), start_time=None if metric is BASIC else 1)
+
+    class Quiet(Fake):
+        metrics = (EVENTS,)
+        def collect(self, at):
+            for kind in "abcd":
+                yield EVENTS.point(at, float(kind == "d"), Dimensions(kind=kind), start_time=1)
 
     class Absent(Fake):
         def open(self):
@@ -80,7 +87,7 @@ def _fakes(others, monkeypatch):
     others.add(
         "fakes_of_plan",
         SOURCE,
-        collectors=[("fake", "Fake"), ("absent", "Absent"), ("broken", "Broken")],
+        collectors=[("fake", "Fake"), ("quiet", "Quiet"), ("absent", "Absent"), ("broken", "Broken")],
         sinks=[("theirs", "Theirs")],
     )
     monkeypatch.setattr(discovery, "PAUSE", 0.01)  # fakes have no rates
@@ -220,6 +227,31 @@ def test_hosts_that_nothing_keeps_apart_share_their_series():
 
 def test_a_dimension_given_for_a_word_keeps_hosts_apart_as_the_word_does():
     assert cloudwatch(dims={"hostname": "a"}, hosts=9).now.series == 27
+
+
+def test_counters_at_0_are_not_sent_where_each_series_costs_and_the_plan_says_what_they_would_cost():
+    sink = cloudwatch(collector=["quiet"], hosts=10, common_dims=["instance_id"])
+    assert (sink.metrics, sink.held, sink.now.series) == ({"fake.events": 1}, {"fake.events": 3}, 10)
+    moved = choice(sink, "every counter above 0")
+    assert (moved.series, moved.dollars) == (40, 12.0 + 4.38)
+    text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1"))
+    assert "Not sent while they are 0, each counter from its first event on: fake.events 3.\n" in text
+    assert "max_series allows" not in text
+
+
+@pytest.mark.parametrize("flags", [{"sinks": {"cloudwatch": {"zeros": True}}}, {"sink": ["theirs"]}])
+def test_counters_at_0_count_where_they_are_sent(flags):
+    sink = planned(**{"sink": ["cloudwatch"], "region": "us-east-1", "collector": ["quiet"], **flags})
+    assert (sink.metrics, sink.held, sink.now.series) == ({"fake.events": 4}, {}, 4)
+    assert all(choice.flags != "every counter above 0" for choice in sink.choices)
+
+
+def test_a_limit_that_leaves_no_room_for_events_is_told():
+    options = {"cloudwatch": {"max_series": 3}}
+    text = plan_text.as_text(whole(collector=["quiet"], sink=["cloudwatch"], region="us-east-1", sinks=options))
+    assert "With these there are 4 series, and max_series allows 3: some events would not be sent." in " ".join(
+        text.split()
+    )
 
 
 def test_the_levels_beside_each_other():
