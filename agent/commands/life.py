@@ -84,7 +84,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
     if config.health is None:
         return None
-    from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
+    from agent.status.server import Health  # noqa: PLC0415  # only where it is asked for
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)
