@@ -49,12 +49,26 @@ class Answer(NamedTuple):
 class HttpClient:
     """Speaks to one server, and keeps the connection; used by one thread. Redirects are not followed."""
 
-    def __init__(self, url: str, *, timeout: float, max_bytes: int, tls: Tls = Tls()) -> None:  # noqa: B008  # a constant
-        """Take the address, the seconds that a request and its answer may take, and the bytes of an answer."""
-        self._url, self._parts = url, urlsplit(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        max_bytes: int,
+        tls: Tls = Tls(),  # noqa: B008  # a constant
+        direct: bool = False,
+        bytes_option: str = "",
+    ) -> None:
+        """
+        Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
+
+        `direct`: use no proxy. `bytes_option`: how users set `max_bytes`, if they can.
+        """
+        self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
         self._host, self._port = self._parts.hostname or "", self._parts.port or (443 if self._secure else 80)
         self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
+        self._too_large = f"the answer has more than {max_bytes} bytes{bytes_option and f' ({bytes_option})'}"
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
 
@@ -91,7 +105,7 @@ class HttpClient:
             self.close()
             raise
         except TooLarge:
-            why: Exception = Retryable(f"the answer has more than {self._max_bytes} bytes")
+            why: Exception = Retryable(self._too_large)
         except TimeoutError:
             why = Retryable(f"no complete answer in {self._timeout:g} s")
         except ssl.SSLCertVerificationError as problem:
@@ -100,6 +114,8 @@ class HttpClient:
             )
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
+        except IncompleteRead:
+            why = Retryable("the answer is incomplete")
         except OSError as problem:
             why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
         except (HTTPException, ValueError) as problem:
@@ -117,7 +133,7 @@ class HttpClient:
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
         connection.sock = sock
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
-        proxy = None if self._secure else proxy_of(self._url)
+        proxy = None if self._secure or self._direct else proxy_of(self._url)
         more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
         connection.request(method, self._url + path if proxy else target, body, {**headers, **more})
         with connection.getresponse() as response:
@@ -146,7 +162,7 @@ class HttpClient:
         return bytes(body)
 
     def _connect(self, deadline: float) -> socket.socket:
-        proxy = proxy_of(self._url)
+        proxy = None if self._direct else proxy_of(self._url)
         via = urlsplit(proxy) if proxy else None
         if via and (via.scheme != "http" or not via.hostname):
             raise Refused("the proxy of the environment: expected http://HOST:PORT")
