@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from agent.net.faults import is_printable
 from agent.net.page_server import Answer, Request, Response
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _parse(path: Path) -> _File:
         if not all(name.isprintable() for name in (tls.cert_file, tls.key_file, tls.client_ca_file)):
             raise WebError(f"{path}: tls_server_config: the name of a file has characters that no name has")
     for header, value in file.http_server_config.headers.items():
-        if not (value.isascii() and value.isprintable()):
+        if not is_printable(value):
             raise WebError(f"{path}: http_server_config.headers: {header} has characters that HTTP does not allow")
     if file.basic_auth_users:
         _check_hashes(path, file.basic_auth_users)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from agent.collectors.openmetrics.endpoint import Endpoint, allowed
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.errors import Refused, Retryable
 from agent.host.exposition import Answer
+from agent.net.faults import is_printable
 from agent.net.http_client import HttpClient, Tls
 
 ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
@@ -83,7 +84,7 @@ def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
         value = Path(file).read_text().strip() if file else os.environ.get(env, "")
     except (OSError, ValueError) as problem:
         raise Failed(f"{header}: cannot read {file} ({type(problem).__name__})") from problem
-    if not value or not allowed(value):
+    if not value or not is_printable(value):
         fault = "has characters that HTTP does not allow" if value else "is empty"
         raise Failed(f"{header}: {file or f'the variable {env}'} {fault}")
     return value

@@ -257,7 +257,7 @@ WRONG = {
     "max_series: expected at least 1, got 0": {"url": "http://h/", "max_series": 0},
     "key_file: cert_file is not set": {"url": "http://h/", "key_file": "/k"},
     "is not a valid name of a header": {"url": "http://h/", "headers": {"a b": "c"}},
-    "is set by the scraper": {"url": "http://h/", "headers": {"Host": "c"}},
+    "is set by the agent": {"url": "http://h/", "headers": {"Host": "c"}},
     "expected a text": {"url": "http://h/", "headers": {"X-A": {"vault": SECRET}}},
     "has characters that HTTP does not allow": {"url": "http://h/", "headers": {"X-A": f"{SECRET}\r\nX-B: 1"}},
     "the header Authorization is set too": {"url": "http://h/", "bearer_token_file": "/t", "headers": {"authorization": "x"}},
