@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -205,6 +206,22 @@ class HttpClient:
                 context.verify_mode = ssl.CERT_NONE
             self._context = context
         return self._context
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of Retry-After; a date counts from the server's own time."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        until = parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    try:
+        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+    except (ValueError, OverflowError):
+        now = time.time_ns() / 1e9
+    return max(0.0, until - now) or None
 
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
