@@ -23,8 +23,6 @@ UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 """Errors of a reading that mean that the card is lost."""
 SECOND: Final = 1_000_000_000
-SLOW_INTERVAL: Final = 9_500_000_000
-"""Nanoseconds between two expensive readings: a little under 10 s, since a tick may come a little early."""
 SEARCH_INTERVAL: Final = 300 * SECOND
 """Nanoseconds between two searches for new cards and for lost ones that came back."""
 
@@ -140,20 +138,6 @@ class Cards(dict[str, C]):
         for card in self.values():
             card.close()
         self.clear()
-
-
-class SlowPath:
-    """Decides when an expensive reading is due: at the first two ticks, since a rate needs two, then every 10 s."""
-
-    def __init__(self) -> None:
-        self._count = self._last = 0
-
-    def is_due(self, now: int) -> bool:
-        """Return whether to read at `now` (monotonic ns); if so, note it."""
-        due = self._count < 2 or now - self._last >= SLOW_INTERVAL
-        if due:
-            self._count, self._last = self._count + 1, now
-        return due
 
 
 def size(words: str) -> int:
