@@ -32,6 +32,7 @@ from agent.host.gpu_metrics import (
     of_limit,
     possible,
 )
+from agent.host.procfs import text
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = "0x1da3"
@@ -89,7 +90,7 @@ class GaudiCollector(Collector):
         """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
-        if not any(_vendor(device) == VENDOR for device in folder.glob("*")):
+        if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
         path = find_program("hl-smi", self._config.path, PLACE)
         child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
@@ -183,10 +184,3 @@ def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
     if POWER in row and (limit := row.get(POWER_LIMIT)) and (share := of_limit(row[POWER], limit)) is not None:
         found[POWER_UTILIZATION] = share
     return ((metric, value) for metric, value in found.items() if possible(metric, value))
-
-
-def _vendor(device: Path) -> str:
-    try:
-        return (device / "vendor").read_text().strip()
-    except OSError:  # the device was removed
-        return ""

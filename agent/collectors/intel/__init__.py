@@ -15,7 +15,7 @@ from agent.collectors.intel.card import INTEL, Card, Readings, Share, client
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, Cards, Client, cards, fdinfo
+from agent.host.drm import SECOND, Cards, cards, clients
 from agent.host.oneshot import QueryFailed
 from agent.host.open_devices import OpenDevices
 from agent.host.pace import SLOW, Pace
@@ -118,11 +118,7 @@ class IntelCollector(Collector):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        found: dict[tuple[str, int], Client] = {}
-        for pid, fields in fdinfo(self._config.proc, pids):
-            with suppress(KeyError, ValueError, IndexError):
-                one = client(pid, fields)
-                found[one.slot, one.number] = one
+        found = clients(self._config.proc, pids, client)
         return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
 
     def names(self) -> Mapping[str, Dimensions]:
