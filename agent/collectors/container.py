@@ -15,6 +15,7 @@ from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import cgroup
 from agent.host.cgroup import Cgroup, Limits, Usage
+from agent.host.process_tree import SECOND, ProcTree, parse_stat
 from agent.host.procfs import boot_time
 
 CPU_UTILIZATION = gauge(
@@ -185,8 +186,7 @@ def _started(proc: Path) -> int | None:
     # Process 1 is the container's first if it has its own PID namespace, else the machine's.
     boot = boot_time(proc)
     try:
-        stat = (proc / "1" / "stat").read_bytes()
-        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
-    except (OSError, ValueError, IndexError):
+        began = int(parse_stat((proc / "1/stat").read_bytes()).began)
+    except (OSError, ValueError):
         return boot
-    return boot and boot + ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return boot and boot + began * SECOND // ProcTree.second

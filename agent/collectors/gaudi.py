@@ -9,7 +9,6 @@ with a Gaudi.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +28,10 @@ from agent.host.gpu_metrics import (
     POWER_UTILIZATION,
     TEMPERATURE,
     UTILIZATION,
-    of_limit,
+    add_shares,
     possible,
 )
+from agent.host.procfs import text
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 VENDOR: Final = "0x1da3"
@@ -89,7 +89,7 @@ class GaudiCollector(Collector):
         """Start hl-smi; raise Unavailable if there is no device or no hl-smi."""
         self.close()
         folder = self._config.sys / "bus/pci/devices"
-        if not any(_vendor(device) == VENDOR for device in folder.glob("*")):
+        if not any(text(device / "vendor") == VENDOR for device in folder.glob("*")):
             raise Unavailable(f"no Gaudi: no device of vendor {VENDOR} in {folder}")
         path = find_program("hl-smi", self._config.path, PLACE)
         child = SupervisedProcess(self._command(path, 0), timeout=STALE * self._period)
@@ -178,15 +178,5 @@ def number(cell: str, unit: str | None, expected: str) -> float:
 def values(row: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
     """Yield the plausible values of a row, and the shares computed from them."""
     found = {metric: value for metric, value in row.items() if value or metric not in (MEMORY_TOTAL, POWER_LIMIT)}
-    if 0 < (total := row.get(MEMORY_TOTAL, 0.0)) >= (used := row.get(MEMORY_USED, math.inf)):
-        found[MEMORY_UTILIZATION] = 100 * used / total
-    if POWER in row and (limit := row.get(POWER_LIMIT)) and (share := of_limit(row[POWER], limit)) is not None:
-        found[POWER_UTILIZATION] = share
+    add_shares(found)
     return ((metric, value) for metric, value in found.items() if possible(metric, value))
-
-
-def _vendor(device: Path) -> str:
-    try:
-        return (device / "vendor").read_text().strip()
-    except OSError:  # the device was removed
-        return ""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.gpu_metrics import MOST
 from agent.host.process_tree import ProcTree
-from agent.host.psutil_tree import PsutilTree
+from agent.host.psutil_tree import tree_of
 from agent.host.supervised_process import StartupWait, SupervisedProcess, find_program, quoted
 
 IPU: Final = ("ipu",)
@@ -170,9 +169,8 @@ class IpuCollector(Collector):
         self.close()
         config = self._config
         if config.watched and config.pid is not None:
-            kind = ProcTree if sys.platform == "linux" else PsutilTree
             try:
-                self._tree = kind(config, config.pid, detailed=False)
+                self._tree = tree_of(config, config.pid)
             except ProcessLookupError:
                 raise Unavailable(f"no process {config.pid} ({config.proc / str(config.pid)} is absent)") from None
         self._source = self._find()

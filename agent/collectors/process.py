@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from agent.datapoint import Datapoint, Level, counter, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.cgroup import Limits
 from agent.host.process_tree import SECOND, ProcTree
-from agent.host.psutil_tree import PsutilTree
+from agent.host.psutil_tree import tree_of
 
 CPU_UTILIZATION: Final = gauge(
     "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
@@ -69,9 +68,8 @@ class ProcessCollector(Collector):
         pid = self._config.pid
         if pid is None:
             raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
-        kind = ProcTree if sys.platform == "linux" else PsutilTree
         try:
-            self._tree = kind(self._config, pid, detailed=self.level >= Level.DETAILED)
+            self._tree = tree_of(self._config, pid, detailed=self.level >= Level.DETAILED)
         except ProcessLookupError:
             raise Unavailable(f"no process {pid} ({self._config.proc / str(pid)} is absent)") from None
         self._due, self._base = 0, None

@@ -179,9 +179,8 @@ def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Itera
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
             ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
             ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
-            if "destination" in {row[1] for row in db.execute("PRAGMA table_info(chunk)")}:
-                found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
-                apart.update({label: points for text, points in found if (label := verified(text)) is not None})
+            found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+            apart.update({label: points for text, points in found if (label := verified(text)) is not None})
     except (OSError, sqlite3.Error) as problem:
         yield False, f"{head} FAILED   {path}: {problem}"
         return

@@ -6,7 +6,8 @@ from typing import Any
 
 import shtab
 
-from agent.commands.parser import OPTIONS, RUN, parser
+from agent.commands.cli_options import OPTIONS, RUN
+from agent.commands.parser import parser
 from agent.config import plugins
 from agent.identity.names import WORDS
 from agent.naming.profiles import PROFILES

@@ -84,7 +84,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     """Return a server of /healthz and /readyz if the configuration wants one; raise ConfigError."""
     if config.health is None:
         return None
-    from agent.status.server import Health  # noqa: PLC0415  # two MB, and only where it is asked for
+    from agent.status.server import Health  # noqa: PLC0415  # only where it is asked for
 
     assert config.interval is not None
     late = heartbeat.tick_timeout(config.interval)
@@ -98,7 +98,7 @@ def serve_health(config: Config, common: Identity, pipeline: Callable[[], Pipeli
     def ready() -> tuple[bool, dict[str, Any]]:
         running = pipeline()
         routes = running.routes if running else ()
-        refused = {o.name: one_line(o.worker.refused) for o in routes if o.worker.refused}
+        refused = {o.name: one_line(why) for o in routes if (why := o.worker.refused)}  # another thread sets it
         kept = {o.name: o.spool.ledger.spooled for o in routes}
         stuck = {o.name: o.worker.stuck for o in routes if o.worker.stuck}
         known = common.known() is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import struct
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agent.datapoint import Dimensions
+from agent.host.open_devices import open_files
 from agent.host.procfs import KeptFile, open_kept, text
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
 """Errors of a reading that mean that the card is lost."""
 SECOND: Final = 1_000_000_000
-SLOW_INTERVAL: Final = 9_500_000_000
-"""Nanoseconds between two expensive readings: a little under 10 s, since a tick may come a little early."""
 SEARCH_INTERVAL: Final = 300 * SECOND
 """Nanoseconds between two searches for new cards and for lost ones that came back."""
 
@@ -142,20 +140,6 @@ class Cards(dict[str, C]):
         self.clear()
 
 
-class SlowPath:
-    """Decides when an expensive reading is due: at the first two ticks, since a rate needs two, then every 10 s."""
-
-    def __init__(self) -> None:
-        self._count = self._last = 0
-
-    def is_due(self, now: int) -> bool:
-        """Return whether to read at `now` (monotonic ns); if so, note it."""
-        due = self._count < 2 or now - self._last >= SLOW_INTERVAL
-        if due:
-            self._count, self._last = self._count + 1, now
-        return due
-
-
 def size(words: str) -> int:
     """Return the bytes of a text such as `12 KiB`; raise ValueError or KeyError."""
     value, _, unit = words.partition(" ")
@@ -169,19 +153,11 @@ def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str
     https://docs.kernel.org/gpu/drm-usage-stats.html
     """
     for pid in pids:
-        folder = f"{proc}/{pid}"
-        try:
-            names = os.listdir(f"{folder}/fd")  # noqa: PTH208  no Path for each of a thousand files
-        except OSError:
-            continue
-        for name in names:
-            try:
-                if not os.readlink(f"{folder}/fd/{name}").startswith("/dev/dri/"):  # noqa: PTH115  the same
-                    continue
-                lines = Path(f"{folder}/fdinfo/{name}").read_text(errors="replace").splitlines()
-            except OSError:
-                continue  # the file was closed meanwhile
-            yield pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        for number, file in open_files(proc, pid):
+            if file.startswith("/dev/dri/"):
+                with suppress(OSError):  # it was closed meanwhile
+                    lines = Path(f"{proc}/{pid}/fdinfo/{number}").read_text(errors="replace").splitlines()
+                    yield pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 class Engine(NamedTuple):
@@ -211,11 +187,24 @@ class Client(NamedTuple):
     """Engines that run kernels, by kind."""
 
 
-class TreeClients:
-    """The DRM clients of a process tree; one that several processes inherited counts once."""
+Parser = Callable[[int, dict[str, str]], Client]
+"""Takes pid and fields; raises KeyError, ValueError or IndexError for those of another driver."""
 
-    def __init__(self, proc: Path, tree: ProcTree, parse: Callable[[int, dict[str, str]], Client]) -> None:
-        """`parse` takes pid and fields; it raises KeyError, ValueError or IndexError for those of another driver."""
+
+def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], Client]:
+    """Return the clients that the processes have, by PCI address and number: one that several inherited counts once."""
+    found = {}
+    for pid, fields in fdinfo(proc, pids):
+        with suppress(KeyError, ValueError, IndexError):
+            client = parse(pid, fields)
+            found[client.slot, client.number] = client
+    return found
+
+
+class TreeClients:
+    """The DRM clients of a process tree."""
+
+    def __init__(self, proc: Path, tree: ProcTree, parse: Parser) -> None:
         self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
         self.pids: frozenset[int] = frozenset()
         self._clients: dict[tuple[str, int], Client] = {}
@@ -225,11 +214,7 @@ class TreeClients:
     def read(self) -> None:
         """Read all clients."""
         self.pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
-        found = {}
-        for pid, fields in fdinfo(self._proc, sorted(self.pids)):
-            with suppress(KeyError, ValueError, IndexError):
-                client = self._parse(pid, fields)
-                found[client.slot, client.number] = client
+        found = clients(self._proc, sorted(self.pids), self._parse)
         now = self.clock()
         self._before, self._clients = self._clients, found
         self._read_at, self._passed = now, now - self._read_at

@@ -8,7 +8,6 @@ they are unambiguous.
 
 from __future__ import annotations
 
-import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +15,13 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from agent.host.exposition_syntax import META, REST, SERIES, labels_of, number_of, sentence_of, unescaped
 
 STALE: Final = 300 * 10**9
 """Nanoseconds after which a sample with a timestamp is stale: Prometheus' lookback delta."""
 LINES_PER_SERIES: Final = 20
 """Lines that are read for each series of max_series; limits memory when filters select few series of a large page."""
 
-QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
-SERIES: Final = re.compile(r'\s*+([^\s{}"#]*+)[ \t]*+(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?')
-"""Name and labels."""
-REST: Final = re.compile(r'[ \t]*+([^\s#{}"]++)(?:[ \t]++([^\s#]++))?+[ \t\r]*+(?:#.*)?')
-"""Value, time and an exemplar."""
-LABEL: Final = re.compile(rf"\s*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|{QUOTED})\s*+(?:=\s*+{QUOTED})?\s*+(?:,|$)\s*+")
-META: Final = re.compile(rf'#[ \t]++(HELP|TYPE|UNIT)[ \t]++(?:([^\s"]++)|{QUOTED})(?:[ \t]++(.*))?')
-NAME: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
-ESCAPE: Final = re.compile(r'\\([\\"n])')
 UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J", "celsius": "Cel", "watts": "W"}
 """Units of OpenMetrics and the UCUM units that sinks know; not `percent`, since its values may exceed 100."""
 
@@ -158,7 +149,7 @@ class Reader:
                     series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
                 if series is None:
                     continue
-                value = float(number) if "_" not in number else _number(number)  # saves a call for each line
+                value = float(number) if "_" not in number else number_of(number)  # saves a call for each line
             except ValueError:
                 bad = bad or line
                 continue
@@ -190,9 +181,9 @@ class Reader:
             self._parse_text(text, named[1], named[2])
         number, time = rest.groups()
         if text in self._created_texts:
-            seconds = _number(number)
+            seconds = number_of(number)
             self._created_texts[text].at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
-        stale = time is not None and at - _number(time) * scale > STALE
+        stale = time is not None and at - number_of(time) * scale > STALE
         return None if stale else self._texts.get(text), number
 
     def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
@@ -200,14 +191,14 @@ class Reader:
         text, _, number = head.rpartition(" ")
         try:
             series = self._texts[text]
-            stale = at - _number(time) * scale > STALE
+            stale = at - number_of(time) * scale > STALE
         except (KeyError, ValueError):
             return None
         return None if number[:1] == "#" else (None if stale else series, number)
 
     def _parse_text(self, text: str, name: str, braces: str | None) -> None:
         """Parse the name and labels of a series; raise ValueError."""
-        name, labels = _labels(name, braces or "")
+        name, labels = labels_of(name, braces or "")
         kind, family = self._kind(name)
         meta = self._meta.get(family, {})
         # An empty label counts as absent; keys that begin with HIDDEN are reserved.
@@ -221,7 +212,7 @@ class Reader:
             return
         assert isinstance(kind, Kind)
         unit = "1" if name != family and name.endswith("count") else UNITS.get(meta.get("UNIT", ""), "1")
-        metric = Metric(name, kind, unit, _sentence(meta.get("HELP", "")), dims=tuple(dims))
+        metric = Metric(name, kind, unit, sentence_of(meta.get("HELP", "")), dims=tuple(dims))
         metric = self._metrics.setdefault(metric, metric)
         if (metric, dims) not in self._series:
             family = family.removesuffix("_total")
@@ -246,7 +237,7 @@ class Reader:
         for match in map(META.match, comments):
             if match:
                 word, plain, quoted, text = match.groups()
-                meta.setdefault(plain or _plain(quoted), {}).setdefault(word, (text or "").strip())
+                meta.setdefault(plain or unescaped(quoted), {}).setdefault(word, (text or "").strip())
         if meta != self._meta:
             self._meta = meta
             self._texts.clear()
@@ -261,43 +252,3 @@ class Reader:
             alive = {series.created for series in self._series.values()}
             self._created = {key: created for key, created in self._created.items() if created in alive}
             self._metrics = {metric: metric for metric, _ in self._series}
-
-
-def _labels(name: str, braces: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the labels of a series; raise ValueError."""
-    labels: dict[str, str] = {}
-    braces = braces.strip().removeprefix(",")
-    allowed = bool(NAME.fullmatch(name))
-    end = 0
-    while end < len(braces):
-        match = LABEL.match(braces, end)
-        if not match:
-            raise ValueError(braces)
-        plain, quoted, value = match.groups()
-        key = plain or _plain(quoted or "")
-        if value is None and quoted and not name:
-            name, allowed = key, True  # a UTF-8 name stands in the braces
-        elif value is None or not key or key in labels:
-            raise ValueError(braces)
-        else:
-            labels[key] = _plain(value)
-        end = match.end()
-    if not allowed:
-        raise ValueError(name)
-    return name, labels
-
-
-def _number(text: str) -> float:
-    """Return a number; raise ValueError, also for underscores, which Python allows."""
-    if "_" in text:
-        raise ValueError(text)
-    return float(text)
-
-
-def _plain(text: str) -> str:
-    return ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
-
-
-def _sentence(text: str) -> str:
-    text = " ".join(_plain(text).split()).rstrip(" .")
-    return f"{text[0].upper()}{text[1:]}." if text else "Scraped."

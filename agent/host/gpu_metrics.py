@@ -53,9 +53,14 @@ def possible(metric: Metric, value: float) -> bool:
     return 0 <= value <= MOST.get(metric.unit, 2**63) and (value > 0 or metric.unit != "Cel")
 
 
-def of_limit(power: float, limit: float) -> float | None:
-    """Return power as a share of its limit (%), or None if it is not a reading."""
-    return min(100.0, 100 * power / limit) if 0 <= power <= OVERSHOOT * limit else None
+def add_shares(readings: dict[Metric, float]) -> None:
+    """Add the shares (%) of the power limit and of the memory that follow from readings of one device."""
+    power, limit = readings.get(POWER), readings.get(POWER_LIMIT)
+    if power is not None and limit and 0 <= power <= OVERSHOOT * limit:
+        readings[POWER_UTILIZATION] = min(100.0, 100 * power / limit)
+    used, total = readings.get(MEMORY_USED), readings.get(MEMORY_TOTAL)
+    if used is not None and total and used <= total:
+        readings[MEMORY_UTILIZATION] = 100 * used / total
 
 
 FAMILY: Final[tuple[Metric, ...]] = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,18 +43,18 @@ class OpenDevices:
     def _read(self, pids: Collection[int]) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
         for pid in pids:
-            if files := {file for file in self._files(pid) if self._pattern.fullmatch(file)}:
+            if files := {file for _, file in open_files(self._proc, pid) if self._pattern.fullmatch(file)}:
                 found[pid] = files
         return found
 
-    def _files(self, pid: int) -> Iterator[str]:
-        folder = f"{self._proc}/{pid}/fd"
-        try:
-            names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208  # faster than a Path for each
-        except OSError:
-            return  # it has ended
-        for name in names:
-            try:
-                yield os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may be no path
-            except OSError:
-                continue
+
+def open_files(proc: Path | str, pid: int) -> Iterator[tuple[str, str]]:
+    """Yield number and target of each file that a process has open; none once it has ended or without the right."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        names = os.listdir(folder)[:MAX_FILES]  # noqa: PTH208  # no Path for each of a thousand files
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError):  # it was closed meanwhile
+            yield name, os.readlink(f"{folder}/{name}")  # noqa: PTH115  # the result may be no path

@@ -8,6 +8,8 @@ from typing import Final
 
 SLACK: Final = 0.5
 """Seconds by which a tick may be early and still count as due."""
+SLOW: Final = 10.0
+"""Seconds between two expensive readings of an accelerator."""
 FIRST: Final = 2
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
@@ -23,9 +25,9 @@ class Pace:
         self._interval, self._clock = interval, clock
         self._due, self._readings = 0.0, 0
 
-    def is_due(self) -> bool:
-        """Return whether to read now; the next reading is then due after the interval."""
-        now = self._clock()
+    def is_due(self, now: float | None = None) -> bool:
+        """Return whether to read now, or at `now` of another clock; the next reading is then due after the interval."""
+        now = self._clock() if now is None else now
         if self._readings >= FIRST and now < self._due - SLACK:
             return False
         self._due, self._readings = now + self._interval, self._readings + 1

@@ -15,19 +15,30 @@ LONGEST = 20
 """Digits of the largest count of 64 bits."""
 
 
-class KeptFile:
-    """
-    A small file that stays open: a reading takes one pread instead of open, read and close.
-
-    The constructor and `read` raise OSError.
-    """
+class OpenFile:
+    """A file that stays open until `close`, or until its reader is dropped; the constructor raises OSError."""
 
     __slots__ = ("_fd", "path")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, flags: int = 0) -> None:
         self.path = path
         self._fd = -1  # for __del__, if the next line fails
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class KeptFile(OpenFile):
+    """A small file: a reading takes one pread instead of open, read and close; it raises OSError."""
+
+    __slots__ = ()
 
     def read(self) -> bytes:
         """Return the current content, at most 16 MiB; the kernel returns some files page by page."""
@@ -43,16 +54,6 @@ class KeptFile:
             return parser(data)
         except (ValueError, LookupError, ArithmeticError) as problem:
             raise OSError(f"{self.path} has an unknown format: {problem!r}") from problem
-
-    def close(self) -> None:
-        """Close the file; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        """Close the file of a dropped reader."""
-        self.close()
 
 
 class FileSource:

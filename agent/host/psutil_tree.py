@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
@@ -74,3 +75,8 @@ class PsutilTree(ProcTree):
             raise PermissionError(pid) from error
         except (self._psutil.Error, AttributeError) as error:  # macOS has no io_counters, Windows no num_fds
             raise ProcessLookupError(pid) from error
+
+
+def tree_of(config: Where, pid: int, *, detailed: bool = False) -> ProcTree:
+    """Return the tree of `pid` as this system can read it; raise ProcessLookupError if there is no such process."""
+    return (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=detailed)

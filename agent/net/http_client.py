@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,12 +50,26 @@ class Answer(NamedTuple):
 class HttpClient:
     """Speaks to one server, and keeps the connection; used by one thread. Redirects are not followed."""
 
-    def __init__(self, url: str, *, timeout: float, max_bytes: int, tls: Tls = Tls()) -> None:  # noqa: B008  # a constant
-        """Take the address, the seconds that a request and its answer may take, and the bytes of an answer."""
-        self._url, self._parts = url, urlsplit(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        max_bytes: int,
+        tls: Tls = Tls(),  # noqa: B008  # a constant
+        direct: bool = False,
+        bytes_option: str = "",
+    ) -> None:
+        """
+        Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
+
+        `direct`: use no proxy. `bytes_option`: how users set `max_bytes`, if they can.
+        """
+        self._url, self._parts, self._direct = url, urlsplit(url), direct
         self._secure = self._parts.scheme == "https"
         self._host, self._port = self._parts.hostname or "", self._parts.port or (443 if self._secure else 80)
         self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
+        self._too_large = f"the answer has more than {max_bytes} bytes{bytes_option and f' ({bytes_option})'}"
         self._context: ssl.SSLContext | None = None
         self._socket: socket.socket | None = None
 
@@ -91,7 +106,7 @@ class HttpClient:
             self.close()
             raise
         except TooLarge:
-            why: Exception = Retryable(f"the answer has more than {self._max_bytes} bytes")
+            why: Exception = Retryable(self._too_large)
         except TimeoutError:
             why = Retryable(f"no complete answer in {self._timeout:g} s")
         except ssl.SSLCertVerificationError as problem:
@@ -100,6 +115,8 @@ class HttpClient:
             )
         except ssl.SSLError as problem:
             why = Retryable(f"TLS: {problem.reason or 'failed'}")
+        except IncompleteRead:
+            why = Retryable("the answer is incomplete")
         except OSError as problem:
             why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
         except (HTTPException, ValueError) as problem:
@@ -117,7 +134,7 @@ class HttpClient:
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
         connection.sock = sock
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
-        proxy = None if self._secure else proxy_of(self._url)
+        proxy = None if self._secure or self._direct else proxy_of(self._url)
         more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
         connection.request(method, self._url + path if proxy else target, body, {**headers, **more})
         with connection.getresponse() as response:
@@ -146,7 +163,7 @@ class HttpClient:
         return bytes(body)
 
     def _connect(self, deadline: float) -> socket.socket:
-        proxy = proxy_of(self._url)
+        proxy = None if self._direct else proxy_of(self._url)
         via = urlsplit(proxy) if proxy else None
         if via and (via.scheme != "http" or not via.hostname):
             raise Refused("the proxy of the environment: expected http://HOST:PORT")
@@ -189,6 +206,22 @@ class HttpClient:
                 context.verify_mode = ssl.CERT_NONE
             self._context = context
         return self._context
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of Retry-After; a date counts from the server's own time."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        until = parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    try:
+        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+    except (ValueError, OverflowError):
+        now = time.time_ns() / 1e9
+    return max(0.0, until - now) or None
 
 
 def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from agent.advice import MONTH, Alarm, Chart, Load, Quota, Scope, Sent, Statistic, Terms
+from agent.advice import MONTH, Alarm, Chart, Load, Quota, Scope, Sent, Statistic
 from agent.errors import Refused
 from sinks.common.advice import document, placed
 from sinks.common.cloudwatch_prices import CloudwatchPrices
@@ -47,11 +47,6 @@ class CloudwatchAdvisor(CloudwatchPrices):
 
     max_lines = MAX_SERIES
     counts_hosts = True
-
-    def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the Config of CloudwatchSink."""
-        super().__init__(config, terms)
-        self._config = config
 
     def quotas(self, load: Load) -> Iterable[Quota]:
         """Return the requests per second."""

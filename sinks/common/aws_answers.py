@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.errors import BadBatch, Refused, Retryable
+from agent.net.http_client import retry_after
 
 MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
 """The service's name for a refused datum, counted from 1, and its field."""
@@ -89,9 +90,8 @@ class Answer:
         if self._foreign is not None:
             says = f"{who} answers {self.status} with a body that is not CloudWatch's ({self._foreign})"
         if self.status < 300 or self.status >= 500 or self.status in {408, 429} or BUSY.search(self.code):
-            after = self.headers.get("retry-after", "")
             advice = f": {self._advice()}" if self._foreign is not None else ""
-            return Retryable(says + advice, after=float(after) if after.isdecimal() else None)
+            return Retryable(says + advice, after=retry_after(self.headers))
         if STALE.search(self.code):
             return Stale(says)
         data = self.status == 400 and DATA.match(self.code)

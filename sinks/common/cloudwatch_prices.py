@@ -50,7 +50,8 @@ class CloudwatchPrices(Advisor):
     """Prices of the region of `config` or the environment; of the default region if none are known."""
 
     def __init__(self, config: Any, terms: Terms) -> None:
-        """Select the prices."""
+        """Take the sink's Config; select the prices."""
+        self._config = config
         book = self.book = read_book()
         region = config.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         home = book.regions[book.region]

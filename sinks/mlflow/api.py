@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from agent.errors import BadBatch, Refused, Retryable
-from agent.net.http_client import Answer, HttpClient
+from agent.net.http_client import Answer, HttpClient, retry_after
 from agent.version import __version__
 from sinks.mlflow.settings import RUN, URI, Server
 
@@ -170,17 +170,12 @@ class Api:
         code = " ".join(filter(None, (str(status), fault.error_code)))
         says = f"{fault.message[:MAX_SHOWN] or 'no message'} ({code})"
         if status in RETRIED or status >= 500:
-            return Retryable(f"{url}: {says}", after=_seconds(answer.headers.get("retry-after", "")))
+            return Retryable(f"{url}: {says}", after=retry_after(answer.headers))
         if is_batch and status in (400, 413, 422):
             return BadBatch(f"{url}: {says}")
         is_run = status == 404 and fault.error_code == "RESOURCE_DOES_NOT_EXIST"
         advice = ADVICE["run"] if is_run else ADVICE.get(status, "refuses the request")
         return Refused(f"{url} {advice}: {says}")
-
-
-def _seconds(text: str) -> float | None:
-    """Return what a header asks to wait, None where it is a date or anything else."""
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
 def _fault_of(body: bytes) -> _Fault:

@@ -12,12 +12,13 @@ from typing import Final, Literal
 
 from agent.datapoint import Datapoint, gauge
 from agent.errors import BadBatch, Refused, Retryable
+from agent.net.faults import url_fault
 from agent.net.http_client import HttpClient, Tls
 from agent.sink import Limits, Rejected, Sink
 from agent.version import __version__
 from sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
 from sinks.otlp.encoding import Encoder, Gauges
-from sinks.otlp.environment import Environment, full_url, header_fault, url_fault
+from sinks.otlp.environment import Environment, full_url, headers_fault
 from sinks.otlp.flavours import BOUNDS, Cloudwatch, Flavour, Google, Name, Plain
 from sinks.otlp.json_form import as_json
 from sinks.otlp.resource import WORDS
@@ -95,7 +96,7 @@ class OtlpSink(Sink):
             """Raise ValueError for an invalid value."""
             if self.endpoint_url and (fault := url_fault(self.endpoint_url)):
                 raise ValueError(f"endpoint_url: {fault}")
-            if fault := header_fault(self.headers):
+            if fault := headers_fault(self.headers):
                 raise ValueError(f"headers: {fault}")
             if self.timeout is not None and not 0 < self.timeout <= 600:
                 raise ValueError(f"timeout: expected seconds above 0, at most 600, got {self.timeout:g}")

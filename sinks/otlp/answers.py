@@ -7,13 +7,11 @@ One rule differs: docs/decisions/0047-otlp-status-500.md.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 from agent.errors import BadBatch, Refused, Retryable
-from agent.net.http_client import Answer
+from agent.net.http_client import Answer, retry_after
 from agent.net.protobuf import Unreadable, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -63,22 +61,6 @@ def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str]
     if status < 400:
         raise Refused(f"the address redirects to another one, which is not followed; set endpoint_url ({says})")
     raise Refused(f"{advice.get(status, 'check endpoint_url, proxy and account')} ({says})")
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of Retry-After; a date counts from the server's own time."""
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:9])
-    try:
-        until = parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    try:
-        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
-    except (ValueError, OverflowError):
-        now = time.time_ns() / 1e9
-    return max(0.0, until - now) or None
 
 
 def clean(words: str, secrets: Iterable[str]) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from agent.errors import ConfigError
+from agent.net.faults import header_fault, url_fault
 
 EXPORTER: Final = "OTEL_EXPORTER_OTLP_"
 PREFERENCE: Final = f"{EXPORTER}METRICS_TEMPORALITY_PREFERENCE"
-HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""The name of a header: RFC 9110, section 5.6.2."""
 RESERVED: Final = frozenset({
     "host", "connection", "content-length", "transfer-encoding", "content-type", "content-encoding", "accept-encoding",
 })  # fmt: skip
@@ -51,7 +49,7 @@ class Environment:
         for name in ("HEADERS", "METRICS_HEADERS"):
             variable = f"{EXPORTER}{name}"
             pairs = _pairs(variable, self._env.get(variable, ""))
-            if fault := header_fault(pairs):
+            if fault := headers_fault(pairs):
                 raise ConfigError(f"{variable}: {fault}")
             found |= pairs
         return found
@@ -119,20 +117,6 @@ def _pairs(variable: str, text: str) -> dict[str, str]:
     return found
 
 
-def url_fault(url: str) -> str | None:
-    """Return what is wrong with an address, without repeating it, or None."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return "not a valid URL"
-    if parts.scheme not in ("http", "https") or not host or port == 0:
-        return "expected http://HOST:PORT, or https"
-    if parts.username is not None or parts.password is not None:
-        return "it has a user name; use a header"
-    return None if url.isascii() and url.isprintable() and " " not in url else "it has characters to percent-encode"
-
-
 def full_url(base: str) -> str:
     """Return a base address with the path of metrics, or the address if it has that path already."""
     path, mark, query = base.partition("?")
@@ -140,13 +124,6 @@ def full_url(base: str) -> str:
     return f"{path if path.endswith(PATH) else path + PATH}{mark}{query}"
 
 
-def header_fault(headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with a header, without its value, or None."""
-    for name, value in headers.items():
-        if not HEADER.fullmatch(name):
-            return f"{name!a} is not a valid name of a header"
-        if name.lower() in RESERVED:
-            return f"{name} is set by the sink; remove it"
-        if not value.isascii() or not value.isprintable():
-            return f"{name} has characters that HTTP does not allow"
-    return None
+def headers_fault(headers: Mapping[str, str]) -> str | None:
+    """Return what is wrong with one of the headers, without its value, or None."""
+    return next((fault for name, value in headers.items() if (fault := header_fault(name, value, RESERVED))), None)

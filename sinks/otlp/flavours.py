@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from agent.datapoint import HIDDEN
 from agent.errors import BadBatch, Refused, Retryable
+from agent.net.faults import is_printable
 from sinks.otlp.answers import ADVICE
 from sinks.otlp.environment import full_url
 
@@ -203,6 +204,6 @@ def bearer(file: Path | None) -> dict[str, str]:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         raise Refused(f"bearer_token_file: cannot read {file} ({type(problem).__name__})") from None
-    if not token or not token.isascii() or not token.isprintable():
+    if not token or not is_printable(token):
         raise Refused(f"bearer_token_file: {file} is empty, or has characters that HTTP does not allow")
     return {"Authorization": f"Bearer {token}"}

@@ -15,7 +15,8 @@ from agent.net.page_server import PageServer, Request, Response
 from agent.sink import Limits, Rejected, Sink
 from sinks.prometheus.answer import Answers
 from sinks.prometheus.page import Page
-from sinks.prometheus.web import Web, WebError
+from sinks.prometheus.web import Web
+from sinks.prometheus.web_file import WebError
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from typing import Final
 from agent.net.page_server import Request, Response
 from sinks.prometheus.page import Format, Page
 
-PLAIN: Final = (("Content-Type", "text/plain; charset=utf-8"),)
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
 """From 1.0.0 on the escaping is told; our names are of letters, digits and underscores, whichever is asked for."""
@@ -64,13 +63,11 @@ class Answers:
         if request.path == "/":
             return Response(200, LANDING, (("Content-Type", "text/html; charset=utf-8"),))
         if request.path not in ("/metrics", "/flat"):
-            return Response(404, b"Nothing is here; the page is /metrics.\n", PLAIN)
+            return Response(404, b"Nothing is here; the page is /metrics.\n")
         if (written := self._written) is None:
-            return Response(503, b"Nothing was read yet.\n", PLAIN)
+            return Response(503, b"Nothing was read yet.\n")
         if (age := time.monotonic() - written) > self._stale_after:
-            return Response(
-                503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode(), PLAIN
-            )
+            return Response(503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode())
         form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
         zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
         headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from agent.advice import Cost, Load, Terms
+from agent.advice import Cost, Load
 from agent.datapoint import Datapoint
 from sinks.common.cloudwatch_prices import CloudwatchPrices
 from sinks.stdout.emf import events
@@ -13,11 +12,6 @@ from sinks.stdout.emf import events
 
 class StdoutAdvisor(CloudwatchPrices):
     """Counts the bytes of the lines that CloudWatch's agent would read."""
-
-    def __init__(self, config: Any, terms: Terms) -> None:
-        """Take the Config of StdoutSink."""
-        super().__init__(config, terms)
-        self._config = config
 
     def measure(self, window: Sequence[Datapoint]) -> int | None:
         """Return the bytes of the log events."""

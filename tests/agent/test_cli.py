@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent import cli
-from agent.commands.parser import COMMANDS, flags, parse, parser
+from agent.commands.cli_options import COMMANDS
+from agent.commands.parser import flags, parse, parser
 from agent.config import plugins
 from agent.config.convert import options_of, values_of
 from agent.config.load import load, plugin_config, sink_options

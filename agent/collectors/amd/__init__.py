@@ -14,8 +14,9 @@ from agent.collectors.amd.card import Card, find
 from agent.collectors.amd.metrics import METRICS, CardPoints, Readings
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.drm import SECOND, Cards, SlowPath
+from agent.host.drm import SECOND, Cards
 from agent.host.oneshot import QueryFailed
+from agent.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
     from agent.collectors.amd.gaps import Gaps
@@ -60,7 +61,7 @@ class AmdCollector(Collector):
         """Take the configuration."""
         self._config, self._clock = config, time.monotonic_ns
         self._cards = Cards(lambda: find(config.sys), lambda index, device: Card(index, device, self.level))
-        self._slow = SlowPath()
+        self._slow = Pace(SLOW)
         self._tool: Library | Program | None = None
         self._library: Library | None = None
         self._gaps: Gaps | None = None
@@ -72,7 +73,7 @@ class AmdCollector(Collector):
     def open(self) -> None:
         """Find the cards; raise Unavailable if there is none."""
         self.close()
-        config, self._slow = self._config, SlowPath()
+        config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
         if not self._cards:
             self._find_tool()
@@ -123,7 +124,7 @@ class AmdCollector(Collector):
     def _from_sysfs(self, at: int) -> Iterable[Datapoint]:
         now = self._clock()
         self._cards.search(now)
-        slow = self._slow.is_due(now)
+        slow = self._slow.is_due(now / SECOND)
         problems: list[str] = []
         awake: list[tuple[Card, Readings]] = []
         for card in self._cards.values():

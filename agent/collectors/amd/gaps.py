@@ -110,7 +110,5 @@ def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Read
         if slot := slots.get(index):
             found.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
     for readings in found.values():
-        used, total = readings.get(gpu_metrics.MEMORY_USED), readings.get(gpu_metrics.MEMORY_TOTAL)
-        if used is not None and total and used <= total:
-            readings[gpu_metrics.MEMORY_UTILIZATION] = 100 * used / total
+        gpu_metrics.add_shares(readings)
     return found

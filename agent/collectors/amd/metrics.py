@@ -51,7 +51,8 @@ class CardPoints:
 
     def make(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield the readings, and the shares that are computed from them."""
-        _add_shares(readings)
+        _remove_contradictions(readings)
+        gpu_metrics.add_shares(readings)  # more exact than a tool's percentage
         for metric, value in readings.items():
             if not possible(metric, value):
                 continue
@@ -62,22 +63,16 @@ class CardPoints:
                 yield Datapoint(metric, value, self._dims, at, life.start_time)
 
 
-def _add_shares(readings: Readings) -> None:
-    """Add power and memory shares; remove values that contradict each other."""
-    limit, power = readings.get(gpu_metrics.POWER_LIMIT), readings.get(gpu_metrics.POWER)
-    if not limit:  # the second die of a package has no limit, and 0 as its power
+def _remove_contradictions(readings: Readings) -> None:
+    """Remove limits of 0, and what cannot be beside another reading."""
+    if not readings.get(gpu_metrics.POWER_LIMIT):  # the second die of a package has no limit, and 0 as its power
         readings.pop(gpu_metrics.POWER_LIMIT, None)
-        if not power:
+        if not readings.get(gpu_metrics.POWER):
             readings.pop(gpu_metrics.POWER, None)
-    elif power is not None and (share := gpu_metrics.of_limit(power, limit)) is not None:
-        readings[gpu_metrics.POWER_UTILIZATION] = share
-    total, used = readings.get(gpu_metrics.MEMORY_TOTAL), readings.get(gpu_metrics.MEMORY_USED)
-    if not total:
+    if not (total := readings.get(gpu_metrics.MEMORY_TOTAL)):
         readings.pop(gpu_metrics.MEMORY_TOTAL, None)
-    elif used is not None and used <= total:  # more exact than a tool's percentage
-        readings[gpu_metrics.MEMORY_UTILIZATION] = 100 * used / total
-    else:
-        readings.pop(gpu_metrics.MEMORY_USED, None)
+    elif readings.get(gpu_metrics.MEMORY_USED, 0) > total:
+        del readings[gpu_metrics.MEMORY_USED]
 
 
 def possible(metric: Metric, value: float) -> bool:

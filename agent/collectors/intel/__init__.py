@@ -15,9 +15,10 @@ from agent.collectors.intel.card import INTEL, Card, Readings, Share, client
 from agent.datapoint import Datapoint, Dimensions
 from agent.errors import PartlyCollected, Unavailable
 from agent.host import gpu_metrics
-from agent.host.drm import SECOND, Cards, Client, SlowPath, cards, fdinfo
+from agent.host.drm import SECOND, Cards, cards, clients
 from agent.host.oneshot import QueryFailed
 from agent.host.open_devices import OpenDevices
+from agent.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
     from agent.collectors.intel.xpu_smi import XpuSmi
@@ -69,13 +70,13 @@ class IntelCollector(Collector):
         self._cards = Cards(lambda: cards(config.sys, INTEL), Card)
         self._xpu: XpuSmi | None = None
         self._share: Share | None = None
-        self._slow = SlowPath()
+        self._slow = Pace(SLOW)
         self._open: OpenDevices | None = None
 
     def open(self) -> None:
         """Find the cards; raise Unavailable if there is none."""
         self.close()
-        config, self._slow = self._config, SlowPath()
+        config, self._slow = self._config, Pace(SLOW)
         self._cards.search(self._clock(), force=True)
         if not self._cards:
             raise Unavailable(f"no Intel card with sensors in {config.sys / 'class/drm'}")
@@ -106,7 +107,7 @@ class IntelCollector(Collector):
             readings = card.complete(card.read(self._clock()), from_tool.get(card.slot, {}))
             yield from (point for point in card.points(at, readings) if point.metric.level <= self.level)
             problems += card.problems.values()
-        if self._share and self._slow.is_due(now):
+        if self._share and self._slow.is_due(now / SECOND):
             yield from self._share.points(at, self._cards.values())
         if problems:
             raise PartlyCollected(problems)
@@ -117,11 +118,7 @@ class IntelCollector(Collector):
         if not self._cards or (pids := self._open.by_process()) is None:
             return None
         dims = {card.slot: card.dims for card in self._cards.values()}
-        found: dict[tuple[str, int], Client] = {}
-        for pid, fields in fdinfo(self._config.proc, pids):
-            with suppress(KeyError, ValueError, IndexError):
-                one = client(pid, fields)
-                found[one.slot, one.number] = one
+        found = clients(self._config.proc, pids, client)
         return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
 
     def names(self) -> Mapping[str, Dimensions]:

@@ -75,9 +75,7 @@ class Card(CardFiles):
 
     def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
         """Yield the possible readings, and the share of the power limit."""
-        power, limit = readings.get(gpu_metrics.POWER), readings.get(gpu_metrics.POWER_LIMIT)
-        if power is not None and limit and (share := gpu_metrics.of_limit(power, limit)) is not None:
-            readings[gpu_metrics.POWER_UTILIZATION] = share
+        gpu_metrics.add_shares(readings)
         for metric, value in readings.items():
             if not gpu_metrics.possible(metric, value):
                 continue

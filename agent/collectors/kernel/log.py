@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from agent.host.procfs import OpenFile
+
 MAX_RECORD: Final = 8192
 """Bytes of the longest record; the kernel refuses a shorter buffer (CONSOLE_EXT_LOG_MAX before 6.4)."""
 MAX_RECORDS: Final = 50_000
@@ -16,14 +18,12 @@ KERNEL: Final = 8
 """Priorities below this are the kernel's own messages; the others were written by programs."""
 
 
-class KernelLog:
+class KernelLog(OpenFile):
     """An open log: `read` yields each record once, also where an earlier process has read those before `next`."""
 
     def __init__(self, path: Path) -> None:
         """Open the log at its oldest record; raise OSError."""
-        self._path = path
-        self._fd = -1  # for __del__, if the next line fails
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        super().__init__(path, os.O_NONBLOCK)
         self.next: int | None = None
         """Number of the record that is due; None: any."""
         self.first: int | None = None
@@ -56,7 +56,7 @@ class KernelLog:
             try:
                 priority, number, time = map(int, head.split(b",", 4)[:3])
             except ValueError as problem:
-                raise OSError(f"{self._path} is not a log of the kernel") from problem
+                raise OSError(f"{self.path} is not a log of the kernel") from problem
             self.first = number if self.first is None else self.first
             if self.next is not None and number < self.next:
                 continue
@@ -65,13 +65,3 @@ class KernelLog:
             if priority < KERNEL:
                 yield time, text
         self.is_drained = False
-
-    def close(self) -> None:
-        """Close the log; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        """Close the log of a dropped reader."""
-        self.close()

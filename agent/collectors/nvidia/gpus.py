@@ -20,7 +20,7 @@ from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
-from agent.host.drm import SlowPath
+from agent.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
     from agent.collectors.nvidia import NvidiaCollector
@@ -71,7 +71,7 @@ class Gpus:
         self._activity: dict[str, Activity] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
         self._problems: list[str] = []
-        self._slow = SlowPath()
+        self._slow = Pace(SLOW)
         self._find_at = 0
         self._tree: Tree | None = None
         self.process = os.getpid()
@@ -91,7 +91,7 @@ class Gpus:
         now = self._clock()
         if now >= self._find_at:
             self._find()
-        slow = self._slow.is_due(now)
+        slow = self._slow.is_due(now / SECOND)
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():

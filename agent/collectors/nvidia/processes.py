@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,11 +11,11 @@ import pynvml
 from agent.collector import DeviceProcess
 from agent.collectors.nvidia.device import Part
 from agent.datapoint import Datapoint
-from agent.host.process_tree import ProcTree, Where
-from agent.host.psutil_tree import PsutilTree
+from agent.host.open_devices import open_files
+from agent.host.owners import FIRST_NAMESPACE
+from agent.host.process_tree import Where
+from agent.host.psutil_tree import tree_of
 
-FIRST_NAMESPACE: Final = "pid:[4026531836]"
-"""The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
 NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
 LISTS: Final = {
     "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -36,7 +35,7 @@ class Tree:
     def __init__(self, config: Where, pid: int) -> None:
         """Raise ProcessLookupError if there is no process `pid`."""
         self._proc = config.proc
-        self._tree = (ProcTree if sys.platform == "linux" else PsutilTree)(config, pid, detailed=False)
+        self._tree = tree_of(config, pid)
         self._depth = len(self._numbers("self")) - 1
         self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
         """Whether this process is not in the machine's initial PID namespace."""
@@ -94,7 +93,8 @@ class Tree:
     def _has_open(self, minor: int | None) -> bool:
         """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
         if self._open is None:
-            self._open = {file for pid in self._members for file in self._files(pid)} if self._contained else set()
+            members = self._members if self._contained else ()
+            self._open = {file for pid in members for _, file in open_files(self._proc, pid)}
         return f"/dev/nvidia{minor}" in self._open
 
     def _numbers(self, pid: int | str) -> list[int]:
@@ -110,15 +110,6 @@ class Tree:
             return os.readlink(self._proc / name)  # noqa: PTH115  # the result is not a path
         except OSError:
             return None
-
-    def _files(self, pid: int) -> Iterator[str]:
-        try:
-            names = os.listdir(self._proc / f"{pid}/fd")  # noqa: PTH208  # faster than a Path for each
-        except OSError:  # the process ended, or belongs to another user
-            return
-        for name in names:
-            if (file := self._link(f"{pid}/fd/{name}")) and file.startswith("/dev/nvidia"):
-                yield file
 
 
 def _running(part: Part) -> dict[int, int | None]:

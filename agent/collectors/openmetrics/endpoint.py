@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+
+from agent.net.faults import header_fault, url_fault
 
 Filters = tuple[str, ...] | Mapping[str, Mapping[str, str]]
-TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""The name of a header: RFC 9110, section 5.6.2."""
 RESERVED: Final = frozenset({"host", "accept", "accept-encoding", "connection", "content-length", "transfer-encoding"})
-"""Headers that the scraper sets itself."""
+"""Headers that the collector sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class Endpoint:
 
     def check(self) -> None:
         """Raise ValueError for an invalid value."""
-        _check_url(self.url)
+        if fault := url_fault(self.url):
+            raise ValueError(f"url: {fault}")
         Filter(self.filters)
         for key, seconds in (("interval", self.interval), ("timeout", self.timeout)):
             if seconds is not None and not 0 < seconds <= 86400:
@@ -58,7 +58,8 @@ class Endpoint:
         if self.key_file and not self.cert_file:
             raise ValueError("key_file: cert_file is not set; set it too")
         for name, value in self.headers.items():
-            _check_header(name, value)
+            if fault := _fault_of(name, value):
+                raise ValueError(f"headers: {fault}")
         if self.bearer_token_file and "authorization" in map(str.lower, self.headers):
             raise ValueError("bearer_token_file: the header Authorization is set too; remove one of them")
 
@@ -68,35 +69,10 @@ class Endpoint:
         return self.url.partition("?")[0].partition("#")[0]
 
 
-def _check_url(url: str) -> None:
-    """Raise ValueError; the message does not repeat the address, which may hold a secret."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError("url: not a valid URL") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ValueError("url: expected http://HOST:PORT/PATH, or https")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("url: it has a user name; use the header Authorization, from the environment or a file")
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("url: it has characters that must be percent-encoded")
-
-
-def _check_header(name: str, value: str | Mapping[str, str]) -> None:
-    if not TOKEN.fullmatch(name):
-        raise ValueError(f"headers: {name!r} is not a valid name of a header")
-    if name.lower() in RESERVED:
-        raise ValueError(f"headers: {name} is set by the scraper; remove it")
-    if not isinstance(value, str) and (len(value) != 1 or next(iter(value)) not in ("env", "file")):
-        raise ValueError(f'headers: {name}: expected a text, {{env = "VARIABLE"}} or {{file = "/path"}}')
-    if isinstance(value, str) and not allowed(value):
-        raise ValueError(f"headers: {name} has characters that HTTP does not allow")
-
-
-def allowed(value: str) -> bool:
-    """Return whether HTTP allows this value of a header."""
-    return value.isascii() and value.isprintable()
+def _fault_of(name: str, value: str | Mapping[str, str]) -> str | None:
+    if not isinstance(value, str) and [*value] not in (["env"], ["file"]):
+        return f'{name}: expected a text, {{env = "VARIABLE"}} or {{file = "/path"}}'
+    return header_fault(name, value if isinstance(value, str) else "", RESERVED)
 
 
 class Filter:

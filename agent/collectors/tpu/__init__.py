@@ -24,6 +24,7 @@ from agent.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.open_devices import OpenDevices
+from agent.host.procfs import text
 
 # fmt: off
 DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
@@ -177,7 +178,7 @@ def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) ->
 
 def find_chips(folder: Path) -> Chips | None:
     """Return the TPUs on the PCI bus; this takes about ten microseconds for each device."""
-    devices = [device for device in sorted(folder.glob("*")) if _read(device / "vendor") == VENDOR]
+    devices = [device for device in sorted(folder.glob("*")) if text(device / "vendor").lower() == VENDOR]
     found = [chip for device in devices if (chip := _chip(device))]
     return Chips(found[0][0], len(found), found[0][1]) if found else None
 
@@ -199,12 +200,5 @@ def fan_out(duty: Values, devices: Sequence[int], per_chip: int) -> Values:
 
 
 def _chip(device: Path) -> tuple[str, int] | None:
-    kind = _read(device / "device")
-    return CHIPS.get((kind, None)) or CHIPS.get((kind, _read(device / "subsystem_device")))
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text().strip().lower()
-    except OSError:
-        return ""
+    kind = text(device / "device").lower()
+    return CHIPS.get((kind, None)) or CHIPS.get((kind, text(device / "subsystem_device").lower()))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from agent.advice import MONTH, Cost
-from agent.commands.plan.estimate import Plan, SinkPlan
+from agent.commands.plan.result import Plan, SinkPlan
 from agent.identity.names import PASSING
 from agent.logs.text import one_line, without_secrets
 

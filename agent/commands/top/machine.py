@@ -284,11 +284,8 @@ class Machine:
     def _remember(self, at: int) -> None:
         """Add a sample to each trend."""
         devices = [device for device in self._devices.values() if not device.silent]
-        shares = {
-            "utilization": [one.get("utilization") for one in devices],
-            "device memory": [one.memory for one in devices],
-        }
-        found = {name: _mean(values) for name, values in shares.items()}
+        found = {"utilization": _mean(one.get("utilization") for one in devices)}
+        found["device memory"] = _mean(one.memory for one in devices)
         power = [value for one in devices if len(one.key) == 1 and (value := one.get("power")) is not None]
         found["power"] = math.fsum(power) if power else None
         found |= {name: self.of_host(name) for name in HOST_TRENDS}

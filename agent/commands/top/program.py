@@ -9,12 +9,12 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_exception_only
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.commands.figures import FIGURES
 from agent.commands.top import palette
@@ -38,32 +38,8 @@ REDRAW: Final = 0.05
 """Seconds between two drawings at least, so that a held key does not cost a core."""
 
 
-class Source(Protocol):
-    """Where frames come from."""
-
-    rewound: bool
-    """Whether the frames that come are older than those before; whoever takes them sets it back."""
-
-    def start(self) -> None:
-        """Start."""
-
-    def new(self) -> Iterator[Frame]:
-        """Yield the frames that are to be shown now."""
-        ...
-
-    def press(self, key: str) -> None:
-        """Take a key that the view does not know."""
-
-    def due(self) -> float:
-        """Return the seconds until `new` has to be called again."""
-        ...
-
-    def mode(self) -> str:
-        """Return a few words for the first line."""
-        ...
-
-    def close(self) -> None:
-        """End."""
+Source = Live | Player
+"""Where frames come from: `new` yields those that are to be shown now, `due` says when to ask again."""
 
 
 @dataclass(frozen=True)

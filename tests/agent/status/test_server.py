@@ -91,7 +91,7 @@ def test_any_other_path_is_not_found(server, path):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_but_get_is_answered(server, method):
-    assert ask(server, "/healthz", method)[0] == 501
+    assert ask(server, "/healthz", method)[0] == 405
 
 
 def test_a_client_that_says_nothing_keeps_nobody_waiting(server):

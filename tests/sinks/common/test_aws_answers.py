@@ -47,6 +47,11 @@ def test_a_delay_that_the_service_names_is_told(header, after):
     assert answer(503, "ServiceUnavailable", **{"retry-after": header}).blame().after == after
 
 
+def test_a_moment_that_the_service_names_counts_from_the_services_clock():
+    moments = {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT", "date": "Wed, 21 Oct 2026 07:27:30 GMT"}
+    assert answer(503, "ServiceUnavailable", **moments).blame().after == 30
+
+
 @pytest.mark.parametrize(
     "code", ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"]
 )

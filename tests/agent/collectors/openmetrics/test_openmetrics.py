@@ -112,9 +112,9 @@ TROUBLES = {
     "trickle_head": "no complete answer in 0.3 s",
     "trickle_body": "no complete answer in 0.3 s",
     "promise_more": "the answer is incomplete",
-    "promise_huge": "the page has more than 100000 bytes (max_bytes)",
-    "huge": "the page has more than 100000 bytes (max_bytes)",
-    "bomb": "the page has more than 100000 bytes (max_bytes)",
+    "promise_huge": "the answer has more than 100000 bytes (max_bytes)",
+    "huge": "the answer has more than 100000 bytes (max_bytes)",
+    "bomb": "the answer has more than 100000 bytes (max_bytes)",
     "cut_gzip": "the answer is incomplete",
     "no_gzip": "the answer is not gzip, though its Content-Encoding says so",
     "fail": "the answer has the status 500",
@@ -257,7 +257,7 @@ WRONG = {
     "max_series: expected at least 1, got 0": {"url": "http://h/", "max_series": 0},
     "key_file: cert_file is not set": {"url": "http://h/", "key_file": "/k"},
     "is not a valid name of a header": {"url": "http://h/", "headers": {"a b": "c"}},
-    "is set by the scraper": {"url": "http://h/", "headers": {"Host": "c"}},
+    "is set by the agent": {"url": "http://h/", "headers": {"Host": "c"}},
     "expected a text": {"url": "http://h/", "headers": {"X-A": {"vault": SECRET}}},
     "has characters that HTTP does not allow": {"url": "http://h/", "headers": {"X-A": f"{SECRET}\r\nX-B: 1"}},
     "the header Authorization is set too": {"url": "http://h/", "bearer_token_file": "/t", "headers": {"authorization": "x"}},
@@ -300,7 +300,7 @@ def test_certificates_are_checked_unless_insecure_is_set(opened, tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     with Exporter("fine 1\n", tls=context) as exporter:
-        assert "TLS: self" in until(opened(e=exporter.url), problems=True)[1][0]
+        assert "is not trusted: self" in until(opened(e=exporter.url), problems=True)[1][0]
         for trusting in (Endpoint(exporter.url, ca_file=cert), Endpoint(exporter.url, insecure=True)):
             assert [p.value for p in until(opened(e=trusting), points=True)[0]] == [1.0]
         missing = until(opened(e=Endpoint(exporter.url, ca_file=tmp_path / "none.pem")), problems=True)[1][0]
