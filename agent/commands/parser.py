@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from agent.commands.arguments import pair, price, seconds, whole, words
 from agent.commands.verdict.callers import CALLERS
 from agent.errors import ConfigError
 from agent.identity.names import WORDS
-from agent.logs.text import is_utf8
+from agent.logs.text import is_utf8, similar
 
 COMMANDS: Final = {
     "run": "collect and send until stopped (the default); `-- COMMAND` runs a command and prints a summary of it",
@@ -168,8 +167,10 @@ class HelpAsked(Exception):
 class Help(argparse.HelpFormatter):
     """Help with room for the longest options."""
 
+    width = 80
+
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
+        super().__init__(prog, max_help_position=32, width=self.width)
 
 
 class Parser(argparse.ArgumentParser):
@@ -185,8 +186,11 @@ class Parser(argparse.ArgumentParser):
         )
 
     def print_help(self, file: Any = None) -> NoReturn:
-        """Raise HelpAsked."""
+        """Raise HelpAsked, with text as wide as the terminal."""
         del file
+        from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB; argparse would load it for each option
+
+        Help.width = get_terminal_size().columns - 2
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
@@ -208,7 +212,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         if word.startswith("-"):
-            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            near = similar(word, self._option_string_actions, 1)
             return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
             return f"{word}: a command must come first: agent {word} ..."
@@ -216,7 +220,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
+    near = similar(word, known, 1)
     return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
 
 
