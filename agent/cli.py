@@ -7,7 +7,6 @@ import contextlib
 import io
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -150,11 +149,13 @@ def _jobs(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace) -> int:
+    from shutil import get_terminal_size  # noqa: PLC0415
+
     from agent.commands import catalogue  # noqa: PLC0415
     from agent.logs import formats  # noqa: PLC0415
 
     formats.to_stderr("warning")
-    width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+    width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
     asked = {key: value for key, value in vars(given).items() if key != "command"}
     return _print(catalogue.listing(**asked, width=width))
 

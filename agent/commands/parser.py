@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 from agent.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
 from agent.errors import ConfigError
 from agent.identity.names import WORDS
-from agent.logs.text import is_utf8
+from agent.logs.text import is_utf8, similar
 
 
 class HelpAsked(Exception):
@@ -21,8 +20,10 @@ class HelpAsked(Exception):
 class Help(argparse.HelpFormatter):
     """Help with room for the longest options."""
 
+    width = 80
+
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
+        super().__init__(prog, max_help_position=32, width=self.width)
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,8 +39,11 @@ class Parser(argparse.ArgumentParser):
         )
 
     def print_help(self, file: Any = None) -> NoReturn:
-        """Raise HelpAsked."""
+        """Raise HelpAsked, with text as wide as the terminal."""
         del file
+        from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB; argparse would load it for each option
+
+        Help.width = get_terminal_size().columns - 2
         raise HelpAsked(self.format_help().rstrip("\n"))
 
     def _reworded(self, message: str) -> str:
@@ -61,7 +65,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         if word.startswith("-"):
-            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            near = similar(word, self._option_string_actions, 1)
             return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
         if word in COMMANDS:
             return f"{word}: a command must come first: agent {word} ..."
@@ -69,7 +73,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
+    near = similar(word, known, 1)
     return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
 
 

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Final
 from agent.commands.announcements import Announcements
 from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
-from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places, owner_of_watched
-from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.instances import build_sinks, hints
 from agent.config.options import Config
 from agent.datapoint import Level
@@ -34,6 +32,7 @@ from agent.sink import prints
 from agent.status import heartbeat
 
 if TYPE_CHECKING:
+    from agent.commands.wrapped import WrappedCommand
     from agent.status.server import Health
 
 log = logging.getLogger(__name__)
@@ -112,6 +111,9 @@ def _run_command(
     this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
 ) -> int:
     """Collect while `command` runs; return its exit code."""
+    from agent.commands.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
+
     config, lines = this.config, []
     watched = WrappedCommand(command)
     logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
@@ -15,7 +14,7 @@ import msgspec
 
 from agent.config import duration
 from agent.errors import ConfigError
-from agent.logs.text import without_secrets
+from agent.logs.text import similar, without_secrets
 
 T = TypeVar("T")
 
@@ -171,7 +170,7 @@ def path_of(where: str, key: str) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest valid words, or all of them."""
     known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3)
+    near = similar(word, known, 3)
     return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(known)}"
 
 

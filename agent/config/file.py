@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,9 @@ def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise ConfigError(f"{path}: not a configuration: it has more than {MAX_BYTES:,} bytes")
-        return tomllib.loads(text.decode())
+        from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only if there is a file
+
+        return loads(text.decode())
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
     except ValueError as problem:  # also a number of more digits than Python reads

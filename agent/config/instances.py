@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from agent.collector import Collector
 from agent.config import load as configuration
 from agent.config import plugins
+from agent.config.entry_points import EntryPoint
 from agent.config.options import Config
 from agent.errors import CommandError
 from agent.processor import Processor
@@ -17,16 +18,19 @@ from agent.sink import Sink
 
 log = logging.getLogger(__name__)
 
+Known = Mapping[str, EntryPoint] | None
+"""The installed plugins of a group; None: they are looked up."""
+
 
 class NotLoaded(CommandError):
     """A plugin that was asked for cannot be imported; the message says what to install."""
 
 
-def load_plugin(group: str, name: str, config: Config) -> Any:
-    """Import the class of one plugin, for a sink that of its type; raise ConfigError, or NotLoaded."""
+def load_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
+    """Import the class of one plugin of those `known`, for a sink that of its type; raise ConfigError, or NotLoaded."""
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
-        cls = plugins.load(group, registered)
+        cls = plugins.load(group, registered, known)
         for module in getattr(cls, "needs", ()):
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
                 raise ModuleNotFoundError(f"No module named {module!r}")
@@ -38,9 +42,9 @@ def load_plugin(group: str, name: str, config: Config) -> Any:
     return cls
 
 
-def build_plugin(group: str, name: str, config: Config) -> Any:
-    """Import and build one plugin; raise ConfigError, or NotLoaded."""
-    cls = load_plugin(group, name, config)
+def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
+    """Import and build one plugin of those `known`; raise ConfigError, or NotLoaded."""
+    cls = load_plugin(group, name, config, known)
     return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
 
 
@@ -61,10 +65,10 @@ def build_processors(config: Config) -> dict[str, Processor]:
 
 def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
     """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
-    found = {}
+    found, known = {}, plugins.installed(group)
     for name in names:
         try:
-            found[name] = build_plugin(group, name, config)
+            found[name] = build_plugin(group, name, config, known)
         except NotLoaded as problem:
             if getattr(config, group.removeprefix("agent.").removesuffix("s")):
                 raise

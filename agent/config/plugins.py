@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, Final
 
+from agent.config.entry_points import EntryPoint, entry_points
 from agent.datapoint import Metric
 from agent.errors import ConfigError, text_of
 from agent.sink import Limits
@@ -19,7 +17,12 @@ COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
 ADVISORS: Final = "agent.advisors"
-FAMILIES: Final[Mapping[str, list[str]]] = tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "host": ("cpu", "memory", "disk", "network", "pressure", "container"),
+    "gpu": ("nvidia", "amd", "intel", "apple", "gaudi"),
+    "health": ("hardware", "storage", "kernel"),
+    "fabric": ("rdma",),
+}
 """Word -> the collectors that it stands for, wherever collectors are named."""
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     COLLECTORS: ("metrics", "collect"),
@@ -35,13 +38,13 @@ class UnknownPlugin(LookupError):
 
 def installed(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of `group` by name, sorted."""
-    return {point.name: point for point in sorted(entry_points(group=group), key=lambda p: p.name)}
+    return {point.name: point for point in sorted(entry_points(group), key=lambda p: p.name)}
 
 
 def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return the names that `words` stand for: names, families, or `all` for those that are `known`; each once."""
-    families = {**FAMILIES, "all": [*known]}
-    return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
+    families = {**FAMILIES, "all": (*known,)}
+    return [*dict.fromkeys(name for word in words for name in families.get(word, (word,)))]
 
 
 def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from agent.identity.ec2 import Ec2, Imds, describe, modify
-from agent.identity.metadata import MAX_BYTES, NoAnswer, NoService
 from agent.identity.source import Word, fit
+from agent.net.metadata_service import MAX_BYTES, NoAnswer, NoService
 
 TAGS: Final = "/latest/meta-data/tags/instance"
 DOMAIN: Final = "/latest/meta-data/services/domain"

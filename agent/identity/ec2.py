@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from agent.identity.dmi import Hardware
-from agent.identity.metadata import NoAnswer, NoService, RemoteSource, Service, decode
+from agent.identity.metadata import RemoteSource
 from agent.identity.source import Word, fit
+from agent.net.metadata_service import NoAnswer, NoService, Service, decode
 
 DOCUMENT: Final = "/latest/dynamic/instance-identity/document"
 ENDPOINT: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"

@@ -7,8 +7,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from agent.identity.metadata import NoAnswer, NoService, RemoteSource, Service, decode
+from agent.identity.metadata import RemoteSource
 from agent.identity.source import Word, fit
+from agent.net.metadata_service import NoAnswer, NoService, Service, decode
 
 VARIABLE: Final = "ECS_CONTAINER_METADATA_URI_V4"
 T = TypeVar("T")

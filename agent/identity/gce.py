@@ -9,20 +9,12 @@ from typing import Final
 import msgspec
 
 from agent.identity.dmi import Hardware
-from agent.identity.metadata import NoAnswer, NoService, RemoteSource, Service, decode
+from agent.identity.metadata import RemoteSource
 from agent.identity.source import Word, fit
+from agent.net.google_metadata import FLAVOR, OFF, ROOT, google_service
+from agent.net.metadata_service import NoAnswer, NoService, decode
 
-ROOT: Final = "/computeMetadata/v1"
 DOCUMENT: Final = f"{ROOT}/?recursive=true"
-FLAVOR: Final = {"Metadata-Flavor": "Google"}
-"""Header of requests and of Google's answers; AWS uses the same address without it."""
-ADDRESS: Final = "169.254.169.254"
-NAME: Final = "metadata.google.internal"
-"""Host name of that address; replaced by the address, since a DNS lookup may take long outside Google Cloud."""
-HOSTS: Final = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP")
-"""Variables with another address and port; the first that is set counts (google.auth.environment_vars)."""
-OFF: Final = "NO_GCE_CHECK"
-"""If `true`, no request is made (google.auth.environment_vars)."""
 MAX_BYTES: Final = 4 << 20
 """Size limit of the document: instance and project may have half a MB of attributes each, before JSON's escapes."""
 STARTING: Final = 30.0
@@ -83,7 +75,7 @@ class Gce(RemoteSource):
         if not self.remote or self._hardware.is_ec2:
             raise NoService("this is an EC2 instance" if self.remote else f"{OFF} is set")
         self._first_request = self._clock() if self._first_request is None else self._first_request
-        service = _service(self._env)
+        service = google_service(self._env)
         try:
             status, body, headers = service.request("GET", DOCUMENT, FLAVOR, MAX_BYTES)
         except NoAnswer as problem:
@@ -100,13 +92,6 @@ class Gce(RemoteSource):
         if status != 200:
             raise NoAnswer(f"{origin} answers {status}")
         return _words(decode(body, _Document, f"{origin} is not metadata"), origin), origin
-
-
-def _service(env: Mapping[str, str]) -> Service:
-    """Return the server that `env` names, or the default one; raise NoService."""
-    variable = next((name for name in HOSTS if env.get(name)), HOSTS[0])
-    host = env.get(variable) or ADDRESS
-    return Service(f"http://{host.replace(NAME, ADDRESS, 1) if host.partition(':')[0] == NAME else host}", variable)
 
 
 def _words(document: _Document, origin: str) -> dict[str, Word]:

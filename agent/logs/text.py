@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 MAX_LENGTH: Final = 2000
@@ -35,6 +36,13 @@ def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
     if not line.isprintable():
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return line if len(line) <= max_length else f"{line[:max_length]}..."
+
+
+def similar(word: str, known: Iterable[str], most: int) -> list[str]:
+    """Return at most so many of the words that are known, the most similar one first."""
+    from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
+
+    return get_close_matches(word, [*known], most)
 
 
 def is_address(text: str) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from statistics import fmean
+from math import fsum
 from typing import Final, NamedTuple
 
 from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric
@@ -251,7 +251,7 @@ def _mean(points: Sequence[Datapoint], over: str, rest: Dimensions) -> Datapoint
     first = points[0]
     metric = replace(first.metric, dims=tuple(key for key in first.metric.dims if key != over))
     start = min((point.window_start for point in points if point.window_start is not None), default=None)
-    return Datapoint(metric, fmean([point.value for point in points]), rest, first.at, None, start)
+    return Datapoint(metric, fsum([point.value for point in points]) / len(points), rest, first.at, None, start)
 
 
 def _rates(point: Datapoint) -> Iterator[Datapoint]:

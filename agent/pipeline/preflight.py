@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import filter as fitting
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 from agent.config import plugins
 from agent.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from agent.errors import ConfigError
+from agent.logs.text import similar
 from agent.sink import Sink
 
 SAMPLE: Final = gauge("sample", "1", "Stands for any metric.")
@@ -81,7 +81,7 @@ def include_fault(include: Sequence[str], level: Level, metrics: Sequence[Metric
     unused = [glob for glob in include if not fitting((metric.name for metric in metrics), glob)]
     installed = {*_installed_names()} if unused else set()
     if wrong := next((glob for glob in unused if not fitting(installed, glob)), None):
-        near = difflib.get_close_matches(wrong, installed, n=1)
+        near = similar(wrong, installed, 1)
         return f"no metric fits {wrong!r}; {f'did you mean {near[0]}?' if near else '`agent list` prints all'}"
     if not include or len(unused) == len(include):
         return f"no metric of the collectors that run fits {', '.join(include)}" if include else None

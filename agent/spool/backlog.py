@@ -6,8 +6,8 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import chain, islice
+from operator import methodcaller
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,8 @@ from agent.logs.throttled import ThrottledLogger
 from agent.net.trusted_clock import TRUSTED_CLOCK
 from agent.spool import codec
 from agent.spool.chunk import Chunk, fits, label_of, shown
-from agent.spool.disk import SpoolFile
 from agent.spool.ledger import Ledger
-from agent.spool.sqlite import Store
+from agent.spool.memory import NoFile
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +63,20 @@ class Backlog:
         self._state = f"{STATE} {self._label.decode()}" if destination else STATE
         self._bytes = {True: 0, False: 0}  # on disk, in memory
         self._logger = ThrottledLogger(log, f"spool {name}")
-        self._file = SpoolFile(path, self._logger, self._forget_the_file)
+        self._file = self._file_at(path)
         self.ledger = Ledger()
         self.lost = 0
         """Points that were lost at the close, since no file took them."""
         self.faults = self._file.faults
         """Failures of the file by kind."""
         self._open()
+
+    def _file_at(self, path: Path | None) -> NoFile:
+        if path is None:
+            return NoFile()
+        from agent.spool.disk import SpoolFile  # noqa: PLC0415  # SQLite takes 1 MB, only if points go to disk
+
+        return SpoolFile(path, self._logger, self._forget_the_file)
 
     def _save(self) -> None:
         """Write the chunks that are in memory only, except those in flight; they stay there if the disk fails."""
@@ -83,7 +89,7 @@ class Backlog:
         for chunk in [chunk for chunk in self._unsaved if chunk.key > in_flight]:
             if (body := self._encode(chunk)) is None:
                 continue
-            if not self._file.do(partial(Store.add, chunk=chunk, body=body)):
+            if not self._file.do(methodcaller("add", chunk, body)):
                 return
             self._unsaved.remove(chunk)
             self._bytes[False] -= chunk.size
@@ -206,7 +212,7 @@ class Backlog:
         for chunk in self._queue:
             chunk.destination = self._label
         for label in [label for label, is_ours in ours.items() if is_ours and label != self._label]:
-            self._file.do(partial(Store.readdress, old=label, new=self._label))
+            self._file.do(methodcaller("readdress", label, self._label))
         others: Counter[bytes] = Counter()
         for chunk in self._apart:
             others[chunk.destination] += chunk.left

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from agent.datapoint import Datapoint, Dimensions
+
+NEWEST: Final = "newest"
+"""Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""
 
 
 def label_of(destination: Mapping[str, str]) -> bytes:

@@ -12,6 +12,7 @@ from typing import Final
 from agent.logs.throttled import ThrottledLogger
 from agent.spool.chunk import Chunk
 from agent.spool.lock_file import Busy, Counts
+from agent.spool.memory import NoFile
 from agent.spool.sqlite import Store, set_file_aside
 
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
@@ -27,19 +28,20 @@ def is_corruption(problem: Exception) -> bool:
     return no_such_name or type(problem) in {sqlite3.DatabaseError, UnicodeDecodeError}
 
 
-class SpoolFile:
+class SpoolFile(NoFile):
     """
     A store that may fail, fill up, become corrupt or be locked by another agent for a while.
 
     Changes that it did not take are merged into one and written before anything else. Used under the spool's lock.
     """
 
-    def __init__(self, path: Path | None, logger: ThrottledLogger, on_loss: Callable[[], None]) -> None:
-        """Take the file's path (None: there is none), and what to call after its content was lost."""
-        self._path, self._logger, self._on_loss = path, logger, on_loss
+    def __init__(self, path: Path, logger: ThrottledLogger, on_loss: Callable[[], None]) -> None:
+        """Take the file's path, and what to call after its content was lost."""
+        super().__init__()
+        self._path: Path | None = path  # None: given up
+        self._logger, self._on_loss = logger, on_loss
         self._store: Store | None = None
         self._pending: tuple[list[int], tuple[int, int] | None, Counter[str]] | None = None
-        self.faults: Counter[str] = Counter()
 
     @property
     def wanted(self) -> bool:

@@ -10,8 +10,7 @@ from agent.errors import Retryable
 from agent.logs.text import count
 from agent.spool import codec
 from agent.spool.backlog import POINT_BYTES, STATE, Backlog
-from agent.spool.chunk import Chunk, label_of
-from agent.spool.sqlite import NEWEST
+from agent.spool.chunk import NEWEST, Chunk, label_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.spool.chunk import Chunk
+from agent.spool.chunk import NEWEST, Chunk
 from agent.spool.lock_file import NO_LINK, Counts, LockFile, verified, with_checksum
 
 SCHEMA: Final = """
@@ -29,8 +29,6 @@ CREATE TABLE IF NOT EXISTS memo (name TEXT PRIMARY KEY, body BLOB NOT NULL, crc 
 SELECT crc FROM chunk WHERE 0;
 """
 """The last line fails where rot has changed the name of a column that is not read at the start."""
-NEWEST: Final = "newest"
-"""Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""
 ASIDE: Final = 20
 """Unreadable chunks that are kept for a person to look at; older ones are deleted."""
 FILES: Final = ("", "-wal", "-shm")

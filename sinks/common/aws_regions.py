@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,8 @@ def region_fault(region: str) -> str | None:
         return None
     if region in known:
         return None
-    near = " or ".join(difflib.get_close_matches(region, known, n=2))
+    from difflib import get_close_matches  # noqa: PLC0415  # 0.2 MB, only for messages
+
+    near = " or ".join(get_close_matches(region, known, n=2))
     newer = f"(if it is newer than botocore, set endpoint_url to https://monitoring.{region}.amazonaws.com)"
     return f"AWS has no region {region!r}{f'; did you mean {near}?' if near else ''} {newer}"

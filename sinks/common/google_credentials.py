@@ -20,10 +20,10 @@ def message_of(problem: Exception) -> str:
     return ": ".join(parts).rstrip(".")
 
 
-def find_credentials(scopes: Sequence[str]) -> tuple[Any, str | None]:
+def find_credentials(scopes: Sequence[str], request: Any = None) -> tuple[Any, str | None]:
     """Return credentials and their project; raise Refused if there are none, Retryable if their source is silent."""
     try:
-        credentials, project = google.auth.default(scopes=scopes)
+        credentials, project = google.auth.default(scopes=scopes, request=request)
     except auth.DefaultCredentialsError as problem:
         text = message_of(problem)
         raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None

@@ -15,6 +15,8 @@ from sinks.otlp.environment import full_url
 
 if TYPE_CHECKING:
     from sinks.otlp import OtlpSink
+    from sinks.otlp.google_machine import MachineToken
+    from sinks.otlp.google_token import GoogleToken
 
 Name = Literal["plain", "cloudwatch", "google"]
 DAY: Final = 86_400.0
@@ -147,10 +149,11 @@ class Cloudwatch(Flavour):
 
 
 class Google(Flavour):
-    """Google's telemetry endpoint, with a token of google-auth."""
+    """Google's telemetry endpoint, with a token of the machine, else of google-auth."""
 
     def __init__(self, config: OtlpSink.Config) -> None:
         self._config, self._renewed = config, False
+        self._token: MachineToken | GoogleToken
         self._url = full_url(config.endpoint_url) if config.endpoint_url else GOOGLE
         self.advice = {
             **ADVICE,
@@ -160,11 +163,17 @@ class Google(Flavour):
 
     def open(self) -> str:
         """Find credentials and project."""
-        from sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 17 MB, only if it is used
+        from sinks.otlp import google_machine  # noqa: PLC0415
 
-        self._token = GoogleToken()
+        self._token = google_machine.find() or self._library()
         self._project = self._config.project or self._token.project
         return self._url
+
+    @staticmethod
+    def _library() -> GoogleToken:
+        from sinks.otlp.google_token import GoogleToken  # noqa: PLC0415  # takes 10 MB, only if it is used
+
+        return GoogleToken()
 
     def headers(self, body: bytes, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers with the token and the quota project."""

@@ -70,6 +70,10 @@ class Gce:
         """The header of its answers; empty: none, as at the same address on AWS."""
         self.trouble: str | int = ""
         self.trouble_until = float("inf")
+        self.token: Any = {"expires_in": 3599, "token_type": "Bearer"}
+        """The answer of the attached service account, if it is no text with a numbered `access_token`; None: no account."""
+        self.given = 0
+        """Tokens that were given."""
         self.requests: list[str] = []
         """Method and path of each request, in the order in which they came."""
         self.headers: list[dict[str, str]] = []
@@ -131,6 +135,8 @@ class Gce:
             return 405, b"Method Not Allowed"
         url = urlsplit(http.path)
         found = self._find(url.path)
+        if url.path == "/computeMetadata/v1/instance/service-accounts/default/token":
+            found = self._token()
         if found is None:
             return 404, b"Not Found"
         if isinstance(found, bytes):
@@ -140,6 +146,12 @@ class Gce:
         if isinstance(found, dict):
             found = "\n".join(f"{key}/" if isinstance(of, dict) else key for key, of in found.items())
         return 200, str(found).encode()
+
+    def _token(self) -> bytes | None:
+        if not isinstance(self.token, dict):
+            return self.token
+        self.given += 1
+        return json.dumps({"access_token": f"ya29.{self.given}", **self.token}).encode()
 
     def _find(self, path: str) -> Any:
         """Return what is at a path, whose keys have hyphens where the document's have capitals."""

@@ -12,7 +12,7 @@ import pytest
 from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
 from agent.identity.dmi import Hardware
 from agent.identity.ec2 import DISABLED, ENDPOINT
-from agent.identity.metadata import NoAnswer
+from agent.net.metadata_service import NoAnswer
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
 FOUND = (

@@ -5,7 +5,7 @@ import pytest
 
 from agent.identity.dmi import Hardware
 from agent.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
-from agent.identity.metadata import NoAnswer, NoService
+from agent.net.metadata_service import NoAnswer, NoService
 
 COMMAND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"
 

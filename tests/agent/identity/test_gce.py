@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from agent.identity.autoscaling import AutoScaling
 from agent.identity.dmi import Hardware
 from agent.identity.ec2 import ENDPOINT, Ec2
-from agent.identity.gce import DOCUMENT, OFF, STARTING, Gce, _Document, _Instance, _service, _words
-from agent.identity.metadata import MAX_BYTES
+from agent.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance, _words
 from agent.identity.resolver import Identity, UnknownIdentity, sources
+from agent.net.google_metadata import OFF, google_service
+from agent.net.metadata_service import MAX_BYTES
 from tests.doubles.gce import POD, SECRET, VM
 from tests.load import seconds_since
 
@@ -188,11 +189,11 @@ def test_the_variable_for_the_host_wins(gce, google):
 
 @pytest.mark.parametrize("host", ["", "metadata.google.internal", "metadata.google.internal:80"])
 def test_googles_host_name_needs_no_dns(host):
-    assert _service({HOST: host}).url == "http://169.254.169.254"
+    assert google_service({HOST: host}).url == "http://169.254.169.254"
 
 
 def test_the_ipv6_address_may_be_set():
-    assert _service({HOST: "[fd20:ce::254]"}).url == "http://[fd20:ce::254]"
+    assert google_service({HOST: "[fd20:ce::254]"}).url == "http://[fd20:ce::254]"
 
 
 @pytest.mark.parametrize(

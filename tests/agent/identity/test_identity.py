@@ -11,10 +11,10 @@ from agent.config.load import load
 from agent.datapoint import NO_DIMENSIONS, Dimensions
 from agent.identity import resolver
 from agent.identity.ec2 import DISABLED, ENDPOINT
-from agent.identity.gce import OFF
 from agent.identity.names import OF_POINTS, WORDS
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.identity.source import Answer, Source, Word
+from agent.net.google_metadata import OFF
 from tests.load import seconds_since
 
 
