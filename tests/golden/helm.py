@@ -118,7 +118,7 @@ def _value_of_variable() -> dict[str, Any]:
     choices: dict[str, list[str]] = {"names": sorted({*PROFILES, "native"})}
     for key, hint in typing.get_type_hints(Config).items():
         parts = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is Literal]
-        choices |= {key: [*typing.get_args(part)] for part in parts}
+        choices.update((key, [*typing.get_args(part)]) for part in parts)
     return {
         "allOf": [
             {
