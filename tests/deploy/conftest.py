@@ -11,9 +11,11 @@ import sys
 import time
 
 import pytest
+import yaml
 
-from tests.deploy import boot_machine
+from tests.deploy import boot_machine, tools
 from tests.deploy.boot_machine import PYTHON, ROOT, run
+from tests.doubles import kube
 from tests.doubles.cloudwatch import isolate
 
 LONG = 60.0
@@ -102,3 +104,32 @@ def machine(dist, tmp_path):
         return made
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _helm_has_a_home(tmp_path, monkeypatch):
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HELM_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+
+@pytest.fixture
+def api(tmp_path):
+    """The address of a stand-in API server, and a kubeconfig that names it."""
+    tools.kubernetes_validate()
+    command = [tools.python_of_tools(), kube.__file__, "1.33"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+            context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+            config = {"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [context]}
+            config |= {
+                "clusters": [{"name": "x", "cluster": {"server": address}}],
+                "users": [{"name": "x", "user": {}}],
+            }
+            file = tmp_path / "kubeconfig"
+            file.write_text(yaml.safe_dump(config))
+            file.chmod(0o600)
+            yield file
+        finally:
+            server.terminate()

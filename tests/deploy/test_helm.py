@@ -40,13 +40,6 @@ CUSTOM = {"VerticalPodAutoscaler", "PodMonitor"}
 LONG = 300.0
 
 
-@pytest.fixture(autouse=True)
-def _helm_has_a_home(tmp_path, monkeypatch):
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HELM_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-
-
 def helm(*words):
     command = [str(tools.helm()), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
@@ -765,28 +758,6 @@ def test_the_chart_without_values_says_all_that_it_needs():
 
 
 # -- on an API server -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def api(tmp_path):
-    """The address of a stand-in API server, and a kubeconfig that names it."""
-    tools.kubernetes_validate()
-    command = [tools.python_of_tools(), kube.__file__, "1.33"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-            context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
-            config = {"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [context]}
-            config |= {
-                "clusters": [{"name": "x", "cluster": {"server": address}}],
-                "users": [{"name": "x", "user": {}}],
-            }
-            file = tmp_path / "kubeconfig"
-            file.write_text(yaml.safe_dump(config))
-            file.chmod(0o600)
-            yield file
-        finally:
-            server.terminate()
 
 
 def test_helm_3_installs_upgrades_tests_and_removes_it(api):

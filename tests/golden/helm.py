@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from agent.collectors.openmetrics.endpoint import Endpoint
 from agent.config import plugins
 from agent.config.convert import TABLE_TYPES, TIME, is_list, options_of
 from agent.config.load import FRAME_OPTIONS
@@ -24,33 +25,37 @@ SCHEMA = Path(__file__).parents[2] / "helm/chipwatch/values.schema.json"
 WIDTH = 120
 PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string", type(None): "null"}
 DURATION = "^[0-9]+([.][0-9]+)? *(ms|s|m|h)?$"
+PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+ADDRESS = {"pattern": rf"^https?://([^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+\])(:{PORT})?([/?#][!-~]*)?$"}
+HEADERS = {"propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"}}
+FORMS = {"url": ADDRESS, "endpoint_url": ADDRESS, "headers": HEADERS}
+"""What binds options of these names beside their type."""
 
 
 def schema() -> str:
-    """Return values.schema.json with its definitions made anew."""
-    return written(json.loads(SCHEMA.read_text(encoding="utf-8")) | {"definitions": definitions()}) + "\n"
+    """Return values.schema.json with the definitions that follow from the program made anew."""
+    found = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return written(found | {"definitions": found["definitions"] | definitions()}) + "\n"
 
 
 def definitions() -> dict[str, Any]:
     """Return what values.yaml may name of the program, and the tables of its plugins."""
     names = {group: [*plugins.installed(f"agent.{group}")] for group in TABLES}
     tables = {group: {name: _table(group, name) for name in names[group]} for group in TABLES}
-    variables = "|".join(options_of(Config)).upper()
     return {
         "word": {"enum": [*WORDS]},
         "profile": {"enum": sorted({*PROFILES, "native"})},
         "sink": {"enum": names["sinks"]},
         "collector": {"enum": [*names["collectors"], *plugins.FAMILIES, "all"]},
-        "variable": {
-            "type": "string",
-            "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
-            "anyOf": [{"not": {"pattern": "^CHIPWATCH_"}}, {"pattern": f"^CHIPWATCH_({variables})(__.+)?$"}],
-        },
+        "flag": {"type": "string", "pattern": f"^(--({'|'.join(_flags())})|-[dnr])(=.*)?$"},
+        "variable": _variable(tables),
+        "valueOfVariable": _value_of_variable(),
         "extraCollectors": {
             "type": "object",
             "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "not": {"enum": names["collectors"]}},
             "additionalProperties": {"type": "object"},
         },
+        "endpoint": _of(Endpoint),
         "collectors": _closed(tables["collectors"]),
         "processors": _closed(tables["processors"]),
         "sinks": {
@@ -79,13 +84,59 @@ def _table(group: str, name: str) -> dict[str, Any]:
     return _closed(options | ({"type": {"enum": [name]}} if group == "sinks" else {}))
 
 
+def _flags() -> list[str]:
+    """Return the flags of `run` and `check` that a pod may have."""
+    keys = ["dim" if key == "dims" else key for key in options_of(Config) if key not in TABLES]
+    return [key.replace("_", "-") for key in keys]
+
+
+def _variable(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the schema of a variable's name: none of ours, an option of ours, or one of a plugin."""
+    general = "|".join(key for key in options_of(Config) if key not in TABLES).upper()
+    plugins_of = {group: "|".join(tables[group]).upper() for group in TABLES}
+    ours = [
+        f"^CHIPWATCH_{group}__{name}__({'|'.join(table['properties'])})(__.+)?$"
+        for group in TABLES
+        for name, table in tables[group].items()
+    ]
+    known = "|".join(f"{group.upper()}__({names})" for group, names in plugins_of.items())
+    others = {"pattern": f"^CHIPWATCH_({'|'.join(TABLES).upper()})__.+$", "not": {"pattern": f"^CHIPWATCH_({known})__"}}
+    return {
+        "type": "string",
+        "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+        "anyOf": [
+            {"not": {"pattern": "^CHIPWATCH_"}},
+            {"pattern": f"^CHIPWATCH_({general}|DIMS__.+)$"},
+            *({"pattern": pattern.upper()} for pattern in ours),
+            others,
+        ],
+    }
+
+
+def _value_of_variable() -> dict[str, Any]:
+    """Return what binds the value of a variable of ours, where the option has a choice."""
+    choices: dict[str, list[str]] = {"names": sorted({*PROFILES, "native"})}
+    for key, hint in typing.get_type_hints(Config).items():
+        parts = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is Literal]
+        choices.update((key, [*typing.get_args(part)]) for part in parts)
+    return {
+        "allOf": [
+            {
+                "if": {"properties": {"name": {"const": f"CHIPWATCH_{key.upper()}"}}},
+                "then": {"properties": {"value": {"enum": found}}},
+            }
+            for key, found in choices.items()
+        ]
+    }
+
+
 def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": {**properties}}
 
 
 def _options(shape: type) -> dict[str, Any]:
     hints = typing.get_type_hints(shape, include_extras=True)
-    return {key: _of(hints[key] | None) for key in options_of(shape)}
+    return {key: _of(hints[key] | None) | FORMS.get(key, {}) for key in options_of(shape)}
 
 
 def _of(hint: Any) -> dict[str, Any]:
@@ -111,6 +162,7 @@ def _of(hint: Any) -> dict[str, Any]:
         found = {"type": "object", "additionalProperties": _of(args[1])}
     elif dataclasses.is_dataclass(hint):
         found = _closed(_options(hint))
+        found |= {"required": ["url"]} if "url" in found["properties"] else {}
     else:  # no count, time or port is negative
         found = {"type": PLAIN[hint], **({"minimum": 0} if hint in (int, float) else {})}
     return found

@@ -29,8 +29,9 @@ app.kubernetes.io/component: {{ . }}
 {{- define "chipwatch.labels" -}}
 {{- $own := dict "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-")
   "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service
-  "app.kubernetes.io/part-of" "chipwatch" -}}
-{{- toYaml (merge (include "chipwatch.selector" . | fromYaml) $own .root.Values.commonLabels) -}}
+-}}
+{{- $parent := dict "app.kubernetes.io/part-of" "chipwatch" -}}
+{{- toYaml (merge (include "chipwatch.selector" . | fromYaml) $own .root.Values.commonLabels $parent) -}}
 {{- end -}}
 
 {{/* Metadata of an object. Takes root and component, and perhaps suffix, annotations and labels. */}}

@@ -97,7 +97,9 @@ args:
 securityContext:
   {{- $rights := $v.securityContext }}
   {{- if and $agent $v.jobs.podResources }}
-  {{- $rights = merge (dict "runAsNonRoot" false "runAsUser" 0 "runAsGroup" 0) $rights }}
+  {{- /* Not merge, which takes 0 and false for values that are missing. */}}
+  {{- $rights = deepCopy $rights }}
+  {{- range $key, $value := dict "runAsNonRoot" false "runAsUser" 0 "runAsGroup" 0 }}{{ $_ := set $rights $key $value }}{{ end }}
   {{- end }}
   {{- if and $agent $v.privileged }}
   {{- $rights = merge (dict "privileged" true) (omit $rights "allowPrivilegeEscalation") }}
@@ -262,39 +264,4 @@ exec:
 {{- $sinks := len (concat .Values.sinks .Values.extraSinks) -}}
 {{- $bytes := include "chipwatch.whole" .Values.spool.bytes | int64 -}}
 {{- add 16 (div (mul $bytes $sinks 3) 2097152) }}Mi
-{{- end -}}
-
-{{/*
-The kubelet makes a host's folder as root's; this gives it, and what another user's agent left there, to the agent's
-user and to nobody else. Root without CAP_FOWNER and CAP_DAC_OVERRIDE changes and reads only what is its own, so it
-takes the folder first.
-*/}}
-{{- define "chipwatch.prepare" -}}
-{{- $user := include "chipwatch.whole" (ternary 0 (default 65532 .Values.podSecurityContext.runAsUser) .Values.jobs.podResources) -}}
-- name: prepare
-  image: {{ include "chipwatch.image" . | quote }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  command: [python3, -c]
-  args:
-    - |
-      import os
-      path, user = "/var/lib/chipwatch", {{ $user }}
-      if os.stat(path).st_uid != user:
-          os.chown(path, 0, 0)
-          os.chmod(path, 0o700)
-          for name in os.listdir(path):
-              os.lchown(os.path.join(path, name), user, user)
-          os.chown(path, user, user)
-  securityContext:
-    runAsNonRoot: false
-    runAsUser: 0
-    runAsGroup: 0
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities: {drop: [ALL], add: [CHOWN]}
-  resources:
-    requests: {cpu: 10m, memory: 32Mi}
-    limits: {memory: 64Mi}
-  volumeMounts:
-    - {name: spool, mountPath: /var/lib/chipwatch}
 {{- end -}}

@@ -14,10 +14,10 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" "daemonSet.enabled, deployment.enabled: both are false, so nothing would run" -}}
 {{- end -}}
 {{- if not (concat $v.sinks $v.extraSinks) -}}
-{{- include "chipwatch.refuse" "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, prometheus, stdout" -}}
+{{- include "chipwatch.refuse" "sinks: none is given, so nothing would be sent; choose from: cloudwatch, google, mlflow, otlp, prometheus, stdout" -}}
 {{- end -}}
 {{- range $v.extraSinks -}}
-{{- if has . (list "cloudwatch" "google" "prometheus" "stdout") -}}
+{{- if has . (list "cloudwatch" "google" "mlflow" "otlp" "prometheus" "stdout") -}}
 {{- include "chipwatch.refuse" (printf "extraSinks: %s is no sink of a plugin; name it in sinks" .) -}}
 {{- end -}}
 {{- end -}}
@@ -44,22 +44,41 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "config.sinks.%s: the value %s says this; do not give it twice" $path ($path | replace "endpoint_url" "endpointUrl" | replace "listen" "port" | replace "web_config_file" "webConfigSecret" | replace "machine_labels" "machineLabels")) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (hasKey $v.podSecurityContext "runAsUser") $v.podSecurityContext.runAsNonRoot -}}
-{{- if eq (include "chipwatch.whole" $v.podSecurityContext.runAsUser) "0" -}}
-{{- include "chipwatch.refuse" "podSecurityContext: runAsUser 0 contradicts runAsNonRoot true" -}}
+{{- $rights := dict -}}
+{{- range $key := list "podSecurityContext" "securityContext" -}}
+{{- range $name, $value := index $v $key }}{{ $_ := set $rights $name $value }}{{ end -}}
+{{- if and (hasKey $rights "runAsUser") $rights.runAsNonRoot (eq (include "chipwatch.whole" $rights.runAsUser) "0") -}}
+{{- include "chipwatch.refuse" (printf "%s: runAsUser 0 contradicts runAsNonRoot true" $key) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (eq (default "" $v.securityContext.procMount) "Unmasked") (or (not (hasKey $v "hostUsers")) $v.hostUsers) -}}
+{{- include "chipwatch.refuse" "securityContext.procMount: Unmasked takes hostUsers false" -}}
 {{- end -}}
 {{- if hasKey $v.securityContext "privileged" -}}
 {{- include "chipwatch.refuse" "securityContext.privileged: the value privileged says this" -}}
 {{- end -}}
+{{- range $word := $v.collectors -}}
+{{- if has $word $v.noCollectors -}}
+{{- include "chipwatch.refuse" (printf "noCollectors: %s is among collectors too; remove it from one of them" $word) -}}
+{{- end -}}
+{{- end -}}
 {{- $windows := dict "window" $v.window -}}
 {{- range $name, $table := $tables }}{{ $_ := set $windows (printf "config.sinks.%s.window" $name) (default dict $table).window }}{{ end -}}
 {{- range $path, $window := $windows -}}
-{{- $seconds := toString $window | float64 -}}
+{{- $seconds := include "chipwatch.seconds" $window | float64 -}}
 {{- if and (gt $seconds 0.0) (lt $seconds (toString $v.interval | float64)) -}}
 {{- include "chipwatch.refuse" (printf "%s: %v s is below the interval of %v s" $path $window $v.interval) -}}
 {{- end -}}
 {{- end -}}
+{{- if has "google" $v.sinks -}}
+{{- $table := default dict $tables.google -}}
+{{- $window := ternary $table.window $v.window (hasKey $table "window") -}}
+{{- $short := and (kindIs "invalid" $window) $v.highResolutionMetrics -}}
+{{- if or $short (and (not (kindIs "invalid" $window)) (lt (include "chipwatch.seconds" $window | float64) 10.0)) -}}
+{{- include "chipwatch.refuse" (printf "%s: Google takes two points of a series only if they are 10 s apart; set config.sinks.google.window to 10 or more" (ternary "highResolutionMetrics" "window" $short)) -}}
+{{- end -}}
+{{- end -}}
+{{- include "chipwatch.validate.sinks" . -}}
 {{- if has "cloudwatch" $v.sinks -}}
 {{- range $name, $value := $v.dims -}}
 {{- if not (and (regexMatch "^[ -~]+$" $name) (regexMatch "^[ -~]*[!-~][ -~]*$" $value) (not (hasPrefix ":" $name))) -}}
@@ -75,11 +94,30 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "verticalPodAutoscaler.minAllowed: %v %s is above maxAllowed of %v" $least $resource $most) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $v.verticalPodAutoscaler.enabled (not $v.daemonSet.enabled) -}}
+{{- include "chipwatch.refuse" "verticalPodAutoscaler.enabled: it is for the DaemonSet, and daemonSet.enabled is false" -}}
+{{- end -}}
+{{- if and $v.podMonitor.tlsConfig (eq $v.podMonitor.scheme "http") -}}
+{{- include "chipwatch.refuse" "podMonitor.tlsConfig: podMonitor.scheme is http; set it to https" -}}
+{{- end -}}
+{{- if and $v.prometheus.service.enabled (regexMatch "^[0-9]" (include "chipwatch.fullname" .)) -}}
+{{- include "chipwatch.refuse" "prometheus.service.enabled: the name of a Service begins with a letter; set fullnameOverride" -}}
+{{- end -}}
+{{- if and $v.serviceAccount.create (eq $v.serviceAccount.name "default") -}}
+{{- include "chipwatch.refuse" "serviceAccount.name: every namespace has an account called default; set serviceAccount.create to false, or choose another name" -}}
+{{- end -}}
+{{- range $rule := concat $v.networkPolicy.extraIngress $v.networkPolicy.extraEgress -}}
+{{- range $rule.ports -}}
+{{- if and .endPort (or (kindIs "string" .port) (lt (int .endPort) (int .port))) -}}
+{{- include "chipwatch.refuse" (printf "networkPolicy: endPort %v takes a port that is a number and not above it, got %v" .endPort .port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.serviceAccount.annotations (not $v.serviceAccount.create) -}}
 {{- include "chipwatch.refuse" "serviceAccount.annotations: serviceAccount.create is false, so nothing would carry them" -}}
 {{- end -}}
 {{- if not (has "prometheus" $v.sinks) -}}
-{{- range $key, $wanted := dict "podMonitor.enabled" $v.podMonitor.enabled "prometheus.service.enabled" $v.prometheus.service.enabled "prometheus.webConfigSecret" $v.prometheus.webConfigSecret -}}
+{{- range $key, $wanted := dict "podMonitor.enabled" $v.podMonitor.enabled "prometheus.service.enabled" $v.prometheus.service.enabled "prometheus.webConfigSecret" $v.prometheus.webConfigSecret "prometheus.machineLabels" $v.prometheus.machineLabels -}}
 {{- if $wanted -}}
 {{- include "chipwatch.refuse" (printf "%s: the sink prometheus is not among sinks" $key) -}}
 {{- end -}}
@@ -87,73 +125,8 @@ so a template that is not there, and has the message for its name, ends it there
 {{- end -}}
 {{- end -}}
 
-{{/* What an API server, or CloudWatch, would refuse of one component. Takes root, component, and prefix: where its values are. */}}
-{{- define "chipwatch.validate.component" -}}
-{{- $prefix := .prefix -}}
-{{- $own := ternary .root.Values .root.Values.deployment (eq .component "agent") -}}
-{{- $dims := uniq (concat $own.commonDims (keys .root.Values.dims)) -}}
-{{- if gt (len $dims) 30 -}}
-{{- include "chipwatch.refuse" (printf "%scommonDims, dims: %d dimensions; CloudWatch and Cloud Monitoring take 30" $prefix (len $dims)) -}}
-{{- end -}}
-{{- $pod := include "chipwatch.podSpec" . | fromYaml -}}
-{{- $volumes := list -}}
-{{- range $pod.volumes -}}
-{{- if has .name $volumes -}}
-{{- include "chipwatch.refuse" (printf "%sextraVolumes: the name %s is taken by a volume of this chart, or given twice" $prefix .name) -}}
-{{- end -}}
-{{- $volumes = append $volumes .name -}}
-{{- end -}}
-{{- $containers := list -}}
-{{- range $n, $container := concat $pod.containers (default list $pod.initContainers) -}}
-{{- $where := ternary $prefix (printf "initContainers: %s: " $container.name) (eq $n 0) -}}
-{{- if has $container.name $containers -}}
-{{- include "chipwatch.refuse" (printf "initContainers: the name %s is given twice" $container.name) -}}
-{{- end -}}
-{{- $containers = append $containers $container.name -}}
-{{- $names := list -}}
-{{- range $container.env -}}
-{{- if has .name $names -}}
-{{- include "chipwatch.refuse" (printf "%sextraEnv: %s is set by this chart, or given twice" $where .name) -}}
-{{- end -}}
-{{- $names = append $names .name -}}
-{{- end -}}
-{{- $paths := list -}}
-{{- range $container.volumeMounts -}}
-{{- if not (has .name $volumes) -}}
-{{- include "chipwatch.refuse" (printf "%sextraVolumeMounts: no volume %s is declared; add it to %sextraVolumes" $where .name $prefix) -}}
-{{- end -}}
-{{- if has (clean .mountPath) $paths -}}
-{{- include "chipwatch.refuse" (printf "%sextraVolumeMounts: %s is mounted by this chart, or twice" $where .mountPath) -}}
-{{- end -}}
-{{- $paths = append $paths (clean .mountPath) -}}
-{{- end -}}
-{{- $ports := list -}}
-{{- range $container.ports -}}
-{{- if has .containerPort $ports -}}
-{{- include "chipwatch.refuse" (printf "probes.port: the port %v is used twice" .containerPort) -}}
-{{- end -}}
-{{- $ports = append $ports .containerPort -}}
-{{- end -}}
-{{- range $resource, $limit := (default dict $container.resources).limits -}}
-{{- $request := index (default dict $container.resources.requests) $resource -}}
-{{- if and $request (gt (include "chipwatch.quantity" $request | float64) (include "chipwatch.quantity" $limit | float64)) -}}
-{{- include "chipwatch.refuse" (printf "%sresources: the request of %v %s is above the limit of %v" $where $request $resource $limit) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* A quantity of Kubernetes, such as 500m or 64Mi -> a plain number. */}}
-{{- define "chipwatch.quantity" -}}
-{{- $text := ternary (include "chipwatch.whole" .) (toString .) (and (kindIs "float64" .) (eq (toString .) (toString (floor .)))) -}}
-{{- $unit := regexFind "[A-Za-z]+$" $text -}}
-{{- $factors := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
-{{- mulf (trimSuffix $unit $text | float64) (index $factors $unit) -}}
-{{- end -}}
-
 {{- define "chipwatch.validate.daemonSet" -}}
 {{- $v := .Values -}}
-{{- include "chipwatch.validate.component" (dict "root" . "component" "agent" "prefix" "") -}}
 {{- if and $v.networkPolicy.enabled $v.hostNetwork -}}
 {{- include "chipwatch.refuse" "networkPolicy.enabled: a policy does not bind pods with hostNetwork; turn one of them off" -}}
 {{- end -}}
@@ -175,8 +148,8 @@ so a template that is not there, and has the message for its name, ends it there
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.dnsPolicy "None") (not $v.dnsConfig) -}}
-{{- include "chipwatch.refuse" "dnsConfig: required with dnsPolicy None" -}}
+{{- if and (eq $v.dnsPolicy "None") (not $v.dnsConfig.nameservers) -}}
+{{- include "chipwatch.refuse" "dnsConfig: required with dnsPolicy None, with at least one of nameservers" -}}
 {{- end -}}
 {{- range $key := list "spool.hostPath" "neuron.toolsHostPath" "nvidia.driverHostPath" -}}
 {{- $parts := splitList "." $key -}}
@@ -185,8 +158,11 @@ so a template that is not there, and has the message for its name, ends it there
 {{- include "chipwatch.refuse" (printf "%s: Kubernetes refuses a path with .. in it: %s" $key $path) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.spool.type "hostPath") (eq $v.spool.hostPath "/") -}}
-{{- include "chipwatch.refuse" "spool.hostPath: / is no folder for a spool" -}}
+{{- if and (eq $v.spool.type "hostPath") (regexMatch "^/(|bin|boot|dev|etc|home|lib(32|64)?|media|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)$|^/(boot|dev|etc|proc|sys)/|^/var/(cache|lib|lib/(containerd|docker|kubelet)|log|run|spool|tmp)$|^/var/lib/(containerd|docker|kubelet)/" (clean $v.spool.hostPath)) -}}
+{{- include "chipwatch.refuse" (printf "spool.hostPath: %s is the host's own folder, and its owner would be changed; name one for the spool alone" $v.spool.hostPath) -}}
+{{- end -}}
+{{- if and $v.neuron.toolsHostPath (not $v.neuron.enabled) -}}
+{{- include "chipwatch.refuse" "neuron.toolsHostPath: neuron.enabled is false" -}}
 {{- end -}}
 {{- if and $v.nvidia.driverHostPath (not $v.nvidia.enabled) -}}
 {{- include "chipwatch.refuse" "nvidia.driverHostPath: nvidia.enabled is false" -}}
@@ -203,6 +179,7 @@ so a template that is not there, and has the message for its name, ends it there
 {{- if and (has "k8s_node" $v.commonDims) (hasKey $v.dims "k8s_node") -}}
 {{- include "chipwatch.refuse" "dims.k8s_node: all nodes would send the same series; leave it to the downward API" -}}
 {{- end -}}
+{{- include "chipwatch.validate.component" (dict "root" . "component" "agent" "prefix" "") -}}
 {{- end -}}
 
 {{- define "chipwatch.validate.deployment" -}}
@@ -214,6 +191,29 @@ so a template that is not there, and has the message for its name, ends it there
 {{- range $word := list "instance_id" "instance_type" "ami_id" "availability_zone" "autoscaling_group" "hostname" "k8s_node" "k8s_pod" "run_id" "neuron_runtime_tag" -}}
 {{- if has $word $v.deployment.commonDims -}}
 {{- include "chipwatch.refuse" (printf "deployment.commonDims: %s would be that of the node or pod where the scraper happens to run" $word) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a sink cannot do without: from its table, or from a variable; extraEnvFrom may have any. */}}
+{{- define "chipwatch.validate.sinks" -}}
+{{- $v := .Values -}}
+{{- $names := list -}}
+{{- range concat (ternary $v.extraEnv list $v.daemonSet.enabled) (ternary $v.deployment.extraEnv list $v.deployment.enabled) }}{{ $names = append $names .name }}{{ end -}}
+{{- $given := join " " $names -}}
+{{- if not (concat $v.extraEnvFrom $v.deployment.extraEnvFrom) -}}
+{{- $tables := default dict $v.config.sinks -}}
+{{- $otlp := default dict $tables.otlp -}}
+{{- if and (has "otlp" $v.sinks) (eq (default "plain" $otlp.flavour) "plain") (not $otlp.endpoint_url) (not $v.hostNetwork) -}}
+{{- if not (regexMatch "OTEL_EXPORTER_OTLP_(METRICS_)?ENDPOINT|CHIPWATCH_(SINKS__OTLP__)?ENDPOINT_URL" $given) -}}
+{{- include "chipwatch.refuse" "config.sinks.otlp.endpoint_url: required, since nothing listens at http://localhost:4318 in the agent's own pod; name the receiver" -}}
+{{- end -}}
+{{- end -}}
+{{- $mlflow := default dict $tables.mlflow -}}
+{{- range $key, $variables := dict "tracking_uri" "MLFLOW_TRACKING_URI|CHIPWATCH_SINKS__MLFLOW__TRACKING_URI" "run" "MLFLOW_RUN_ID|CHIPWATCH_SINKS__MLFLOW__RUN" -}}
+{{- if and (has "mlflow" $v.sinks) (not (index $mlflow $key)) (not (regexMatch $variables $given)) -}}
+{{- include "chipwatch.refuse" (printf "config.sinks.mlflow.%s: required by the sink mlflow, unless extraEnv has %s" $key (first (splitList "|" $variables))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

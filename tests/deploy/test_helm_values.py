@@ -1,0 +1,196 @@
+"""Values that Kubernetes, a cloud or the agent would refuse end at `helm lint`, and values that these take do not."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config import load as configuration
+from agent.config import plugins
+from agent.pipeline.build import validate
+from tests.deploy import tools
+from tests.deploy.test_helm import (
+    CHART,
+    CI,
+    LONG,
+    NAMESPACE,
+    NEEDED,
+    bad_values,
+    faults_by_schema,
+    helm,
+    one,
+    pod_of,
+    render,
+    schema,
+)
+from tests.doubles import kube
+
+FOLDER = Path(__file__).parents[1] / "fixtures/helm"
+REFUSED = yaml.safe_load((FOLDER / "refused.yaml").read_text())
+TAKEN = yaml.safe_load((FOLDER / "taken.yaml").read_text())
+OPEN = {"windowsOptions"}
+"""Keys of Kubernetes that are not for this chart, whose pods run on Linux."""
+KINDS = {
+    "definitions/affinity": "affinity-v1",
+    "definitions/affinity/properties/nodeAffinity": "nodeaffinity-v1",
+    "definitions/nodeTerm": "nodeselectorterm-v1",
+    "definitions/nodeRequirement": "nodeselectorrequirement-v1",
+    "definitions/podAffinity": "podaffinity-v1",
+    "definitions/podTerm": "podaffinityterm-v1",
+    "definitions/labelSelector": "labelselector-meta-v1",
+    "definitions/peers/items": "networkpolicypeer-networking-v1",
+    "definitions/peers/items/properties/ipBlock": "ipblock-networking-v1",
+    "definitions/policyPorts/items": "networkpolicyport-networking-v1",
+    "definitions/keyOf": "secretkeyselector-v1",
+    "definitions/fieldRef": "objectfieldselector-v1",
+    "definitions/resourceFieldRef": "resourcefieldselector-v1",
+    "definitions/keys/items": "keytopath-v1",
+    "definitions/downwardItems/items": "downwardapivolumefile-v1",
+    "properties/extraEnv/items": "envvar-v1",
+    "properties/extraEnv/items/properties/valueFrom": "envvarsource-v1",
+    "properties/extraEnvFrom/items": "envfromsource-v1",
+    "properties/extraVolumeMounts/items": "volumemount-v1",
+    "properties/initContainers/items": "container-v1",
+    "properties/tolerations/items": "toleration-v1",
+    "properties/podSecurityContext": "podsecuritycontext-v1",
+    "properties/podSecurityContext/properties/sysctls/items": "sysctl-v1",
+    "properties/podSecurityContext/properties/seLinuxOptions": "selinuxoptions-v1",
+    "properties/securityContext": "securitycontext-v1",
+    "properties/dnsConfig": "poddnsconfig-v1",
+    "properties/resources": "resourcerequirements-v1",
+    **{
+        f"properties/extraVolumes/items/properties/{kind}": f"{kind.lower()}volumesource-v1"
+        for kind in (
+            "configMap", "secret", "emptyDir", "hostPath", "persistentVolumeClaim", "projected", "downwardAPI",
+            "ephemeral", "csi", "nfs", "image",
+        )
+    },
+    "properties/extraVolumes/items/properties/projected/properties/sources/items": "volumeprojection-v1",
+}  # fmt: skip
+"""Parts of the schema that are Kubernetes' own -> upstream's names of them."""
+UPSTREAM = """
+import json, sys
+from pathlib import Path
+import kubernetes_validate
+folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema/v1.37.0-local-strict"
+json.dump({name: [*json.loads((folder / f"{name}.json").read_text())["properties"]] for name in json.load(sys.stdin)}, sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: json.dumps(case["values"]))
+def test_what_somebody_would_refuse_later_is_refused_by_helm(case, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(bad_values(json.dumps(case["values"]))))
+    done = helm("lint", CHART, "--values", file)
+    assert done.returncode == 1
+    assert case["said"] in done.stdout
+
+
+def test_no_case_stands_twice():
+    assert len({json.dumps(case["values"]) for case in REFUSED}) == len(REFUSED) > 100
+    assert len({json.dumps(values) for values in TAKEN}) == len(TAKEN) > 50
+
+
+@pytest.mark.parametrize("values", TAKEN, ids=json.dumps)
+def test_what_kubernetes_and_the_agent_take_is_taken(values, tmp_path, monkeypatch):
+    found = render(values)
+    assert [kube.fault(what["kind"], what, None) for what in found] == [None] * len(found)
+    configs = {what["metadata"]["name"]: what.get("data") for what in found if what["kind"] == "ConfigMap"}
+    workloads = [what for what in found if what["kind"] in ("DaemonSet", "Deployment")]
+    assert workloads
+    for workload in workloads:
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        file = tmp_path / "chipwatch.toml"
+        file.write_text(configs[workload["metadata"]["name"]]["chipwatch.toml"])
+        env = {e["name"]: e["value"] for e in container["env"] if "value" in e} | {"CHIPWATCH_CONFIG": str(file)}
+        for key, value in env.items():
+            monkeypatch.setenv(key, value)
+        validate(configuration.load(file, {}, env))
+
+
+def test_what_is_taken_fits_upstreams_schemas():
+    tools.kubernetes_validate()
+    assert faults_by_schema(["1.37"], [what for values in TAKEN for what in render(values)]) == ""
+
+
+def test_the_parts_that_are_kubernetes_own_have_its_keys():
+    tools.kubernetes_validate()
+    command = [tools.python_of_tools(), "-c", UPSTREAM]
+    done = subprocess.run(
+        command, input=json.dumps([*KINDS.values()]), capture_output=True, text=True, timeout=LONG, check=True
+    )
+    theirs = json.loads(done.stdout)
+    for path, kind in KINDS.items():
+        part = functools.reduce(dict.__getitem__, path.split("/"), schema())
+        assert part["additionalProperties"] is False, path
+        assert {*part["properties"]} == {*theirs[kind]} - OPEN, path
+
+
+@pytest.mark.parametrize("name", plugins.installed(plugins.SINKS))
+def test_no_sink_of_the_program_passes_for_one_of_a_plugin(name, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(NEEDED | {"extraSinks": [name]}))
+    done = helm("lint", CHART, "--values", file)
+    assert f"extraSinks: {name} is no sink of a plugin" in done.stdout
+
+
+# -- what followed from the values and was wrong ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "user"),
+    [
+        ({}, 65532),
+        ({"podSecurityContext": {"runAsUser": 0, "runAsNonRoot": False}}, 0),
+        ({"securityContext": {"runAsUser": 2000}}, 2000),
+        ({"securityContext": {"runAsUser": 2000}, "jobs": {"enabled": True, "podResources": True}}, 0),
+    ],
+)
+def test_the_spools_folder_is_given_to_the_user_that_the_agent_is(values, user):
+    pod = pod_of(render(values | {"spool": {"type": "hostPath"}}))
+    assert f'"/var/lib/chipwatch", {user}\n' in pod["initContainers"][0]["args"][0]
+    effective = pod["securityContext"] | pod["containers"][0]["securityContext"]
+    assert effective["runAsUser"] == user
+    assert effective["runAsNonRoot"] is (user != 0)
+
+
+def test_a_policy_lets_out_to_the_receivers_of_all_sinks():
+    receivers = {"otlp": {"endpoint_url": "http://gw:4318"}, "mlflow": {"tracking_uri": "http://mlflow", "run": "r"}}
+    values = {"sinks": ["otlp", "mlflow"], "config": {"sinks": receivers}, "networkPolicy": {"enabled": True}}
+    policy = one(render(values), "NetworkPolicy")["spec"]
+    assert sorted(port["port"] for port in policy["egress"][-1]["ports"]) == [80, 443, 4318]
+    assert all(rule["ports"] for rule in policy["egress"])
+
+
+def test_a_label_says_of_what_this_chart_is_a_part():
+    def of(values):
+        return {what["metadata"]["labels"]["app.kubernetes.io/part-of"] for what in render(values)}
+
+    assert of({}) == {"chipwatch"}
+    assert of({"commonLabels": {"app.kubernetes.io/part-of": "platform"}}) == {"platform"}
+
+
+NOTES = {
+    "prometheus": ("A Prometheus scrapes port 9465", "the PodMonitor chipwatch"),
+    "minimal": ("writes to the log of its pods",),
+    "otlp-gateway": ("sends to otlp", "helm test chipwatch --namespace monitoring --logs"),
+    "onprem": ("sends to cloudwatch", "writes to the log of its pods", "create-pod-identity-association"),
+    # `helm test --logs` looks for the pod in the namespace of the release.
+    "eks-addon": ("logs pod/chipwatch-check", "--namespace monitoring\n", "kubectl --namespace amazon-cloudwatch"),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_the_notes_are_true_for_each_sink(name, api):
+    words = ("install", "chipwatch", CHART, "--dry-run", "--namespace", NAMESPACE, "--kubeconfig", api)
+    done = helm(*words, "--values", CI[name])
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert [said for said in NOTES[name] if said not in notes] == []
+    assert "sends to prometheus" not in notes
+    assert "sends to stdout" not in notes
