@@ -30,7 +30,6 @@ from agent.logs.formats import to_stderr
 from agent.logs.text import count
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import DEADLINE, Pipeline
-from agent.sink import prints
 from agent.status import heartbeat
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if prints(sink):
+        if sink.uses_standard_output:
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -160,12 +159,14 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 def _is_for_script(config: Config) -> bool:
     """Tell whether all points are printed, and not on a terminal."""
-    return all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
+    return all(sink.uses_standard_output for sink in build_sinks(config).values()) and not (
+        sys.stdout and sys.stdout.isatty()
+    )
 
 
 def _check_once(config: Config) -> None:
     """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
-    scraped = [name for name, sink in build_sinks(config).items() if getattr(sink, "is_scraped", False)]
+    scraped = [name for name, sink in build_sinks(config).items() if sink.is_scraped]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
     if len(scraped) == len(config.sink):
         raise ConfigError(text)
