@@ -20,6 +20,7 @@ from agent.commands.summary import Summary
 from agent.commands.wanted import Wanted, check_places, owner_of_watched
 from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank
 from agent.config.instances import build_sinks, hints
+from agent.config.load import chosen
 from agent.config.options import Config
 from agent.datapoint import Level
 from agent.errors import ConfigError, text_of
@@ -85,6 +86,7 @@ def run(
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
     check_places(config)
+    _check_collectors(config)
     brief = once or duration is not None
     _log_to_stderr(config, quiet=brief or bool(command))
     if once:
@@ -164,11 +166,18 @@ def _is_for_script(config: Config) -> bool:
     )
 
 
+def _check_collectors(config: Config) -> None:
+    """Raise ConfigError where no collector is left to run."""
+    if not chosen("collectors", config) and not config.stdin:
+        label, names = config.sources.get("no_collector", "no_collector"), ",".join(config.no_collector)
+        raise ConfigError(f"{label} {names}: no collector is left to run; name fewer")
+
+
 def _check_once(config: Config) -> None:
     """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
     scraped = [name for name, sink in build_sinks(config).items() if sink.is_scraped]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
-    if len(scraped) == len(config.sink):
+    if scraped and len(scraped) == len(config.sink):
         raise ConfigError(text)
     if scraped:
         log.warning("%s", text)
