@@ -238,6 +238,8 @@ def _check(config: Config, given: argparse.Namespace) -> int:
     from agent.commands import bundle, check  # noqa: PLC0415
 
     logging.disable(logging.ERROR)  # each line of the report says what is wrong
+    if hasattr(given, "bundle"):
+        bundle.check_new(Path(given.bundle))
     fit, lines, machine = True, [], dict[str, str]()
     for good, line in check.check(config, machine, send=hasattr(given, "send")):
         fit &= good

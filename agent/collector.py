@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -85,6 +86,7 @@ class Collector(Protocol):
     def open(self) -> None:
         """Acquire handles; raise Unavailable("what is missing, where it looked")."""
 
+    @abstractmethod
     def collect(self, at: int) -> Iterable[Datapoint]:
         """
         Yield what can be read now, every point stamped `at` (ns since the epoch); a generator as a rule.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ class Processor(Protocol):
     facts: Sequence[object] = ()
     """The facts of this tick, if `needs_facts`; set before `derive`."""
 
+    @abstractmethod
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Return datapoints stamped `at` (ns since the epoch); may keep state from one tick to the next."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -99,6 +100,7 @@ class Sink(Protocol):
         del points
         return False
 
+    @abstractmethod
     def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
         """
         Deliver in ONE request; return the points that will never be taken, for their own sake.
@@ -146,14 +148,3 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release the connection; safe to call twice, and safe unopened."""
-
-
-def prepares(sink: Sink, points: Sequence[Datapoint]) -> bool:
-    """Return whether a sink's state changed for these points; one that does not derive from Sink prepares nothing."""
-    prepare = getattr(sink, "prepare", None)
-    return bool(prepare and prepare(points))
-
-
-def prints(sink: Sink) -> bool:
-    """Return whether a sink writes to standard output; one that does not derive from Sink need not say."""
-    return bool(getattr(sink, "uses_standard_output", False))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 from chipwatch import claim_packages
+
+INTERRUPTED: Final = 130
+"""Exit code of a shell after Ctrl-C."""
 
 
 def main() -> None:
     """Run the command line and exit."""
-    claim_packages()
-    from agent.cli import main as run  # noqa: PLC0415  # only now is it certain that this `agent` is ours
-
+    try:
+        claim_packages()
+        from agent.cli import main as run  # noqa: PLC0415  # only now is it certain that this `agent` is ours
+    except KeyboardInterrupt:  # loading takes long enough on a busy machine to be interrupted
+        sys.exit(INTERRUPTED)
     run()
 
 

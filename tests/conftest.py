@@ -118,7 +118,7 @@ class Running:
         self.out, self.err = folder / "out.jsonl", folder / "err.txt"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env, **options
+                command, **{"stdout": out, "stderr": err, "stdin": subprocess.DEVNULL, "env": env, **options}
             )
         self.pid = self.process.pid
 

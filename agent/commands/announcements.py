@@ -12,7 +12,6 @@ from agent.pipeline.build import window_length
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
-from agent.sink import prints
 from agent.version import __version__
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ class Announcements:
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            if not prints(route.worker.sink):  # there a person sees the points
+            if not route.worker.sink.uses_standard_output:  # there a person sees the points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:

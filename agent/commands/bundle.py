@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from agent.config.layers import PREFIX
 from agent.config.options import Config
-from agent.errors import CommandError
+from agent.errors import CommandError, ConfigError
 from agent.logs.text import without_secrets
 from agent.status.heartbeat import state_folder
 from agent.status.socket import NoAnswer, ask
@@ -83,6 +83,14 @@ PATTERNS: Final = (
 
 class NotPacked(CommandError):
     """The file cannot be written; the message says why."""
+
+
+def check_new(file: Path) -> None:
+    """Raise ConfigError where `pack` could not make `file`, which a person is to hear before the check begins."""
+    if file.exists() or file.is_symlink():
+        raise ConfigError(f"--bundle {file}: it exists; name a new file")
+    if not file.parent.is_dir():
+        raise ConfigError(f"--bundle {file}: {file.parent} is not a folder; name a file in one")
 
 
 def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, str]) -> None:

@@ -130,7 +130,8 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
             destination = sink.destination()
             sink.open()
-            destination, text = sink.destination(), f"{sink.describe()}"
+            destination = sink.destination()
+            text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
             if common is not None:
                 rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])

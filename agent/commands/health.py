@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, text_of
 from agent.logs.text import is_utf8
 from agent.net.address import parse_address
 from agent.status.heartbeat import NAME, is_held, state_folder
@@ -142,5 +142,5 @@ def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
             answer = connection.getresponse()
             text = answer.read(2048).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException, TooLarge) as problem:
-        return False, f"no answer from {host}:{port}: {str(problem) or type(problem).__name__}"
+        return False, f"no answer from {host}:{port}: {getattr(problem, 'strerror', None) or text_of(problem)}"
     return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

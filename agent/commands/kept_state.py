@@ -55,4 +55,4 @@ class KeptState:
                     file.write(saved)
                 new.replace(path)
             except OSError as problem:
-                log.info("%s is not saved: %s", path, problem)
+                log.info("%s is not saved: %s", path, problem.strerror or problem)

@@ -18,6 +18,7 @@ from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
 from agent.commands.wanted import Wanted, check_places, owner_of_watched
 from agent.config.instances import build_sinks, hints
+from agent.config.load import chosen
 from agent.config.options import Config
 from agent.datapoint import Level
 from agent.errors import ConfigError, text_of
@@ -28,7 +29,6 @@ from agent.logs.formats import to_stderr
 from agent.logs.text import count
 from agent.pipeline.build import assemble, validate
 from agent.pipeline.clock import DEADLINE, Pipeline
-from agent.sink import prints
 from agent.status import heartbeat
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def run(
     The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
     """
     check_places(config)
+    _check_collectors(config)
     brief = once or duration is not None
     _log_to_stderr(config, quiet=brief or bool(command))
     if once:
@@ -147,7 +148,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if prints(sink):
+        if sink.uses_standard_output:
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -162,14 +163,23 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 def _is_for_script(config: Config) -> bool:
     """Tell whether all points are printed, and not on a terminal."""
-    return all(map(prints, build_sinks(config).values())) and not (sys.stdout and sys.stdout.isatty())
+    return all(sink.uses_standard_output for sink in build_sinks(config).values()) and not (
+        sys.stdout and sys.stdout.isatty()
+    )
+
+
+def _check_collectors(config: Config) -> None:
+    """Raise ConfigError where no collector is left to run."""
+    if not chosen("collectors", config) and not config.stdin:
+        label, names = config.sources.get("no_collector", "no_collector"), ",".join(config.no_collector)
+        raise ConfigError(f"{label} {names}: no collector is left to run; name fewer")
 
 
 def _check_once(config: Config) -> None:
     """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
-    scraped = [name for name, sink in build_sinks(config).items() if getattr(sink, "is_scraped", False)]
+    scraped = [name for name, sink in build_sinks(config).items() if sink.is_scraped]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
-    if len(scraped) == len(config.sink):
+    if scraped and len(scraped) == len(config.sink):
         raise ConfigError(text)
     if scraped:
         log.warning("%s", text)

@@ -71,7 +71,7 @@ def _sink(route: Route) -> dict[str, Any]:
 def _own_words(name: str, sink: Sink) -> str:
     """Return what the sink says of itself, nothing if that fails."""
     with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
-        return one_line(getattr(sink, "status", str)())  # one that does not derive from Sink may have none
+        return one_line(sink.status())
     return ""
 
 

@@ -26,12 +26,14 @@ SYS: Final = ("class", "devices", "bus", "fs", "block", "module", "kernel", "dev
 
 
 def check_places(config: Config) -> None:
-    """Raise ConfigError where `proc` or `sys` was set to another folder, or where no process has the number `pid`."""
-    for option, place, names in (("proc", config.proc, PROC), ("sys", config.sys, SYS)):
-        if place != Path("/", option) and not any((place / name).exists() for name in names):
+    """Raise ConfigError where a place of the host was set to another folder, or no process has the number `pid`."""
+    for option, place, of_host, names in (
+        ("proc", config.proc, "/proc", PROC), ("sys", config.sys, "/sys", SYS), ("root", config.root, "/", [""]),
+    ):  # fmt: skip
+        if place != Path(of_host) and not (place.is_dir() and any((place / name).exists() for name in names)):
             why = "it has none of the files of" if place.is_dir() else "it is not a folder, so it cannot be"
             label = config.sources.get(option, option)
-            raise ConfigError(f"{label} {place}: {why} the host's /{option}; set it to where that is mounted")
+            raise ConfigError(f"{label} {place}: {why} the host's {of_host}; set it to where that is mounted")
     if config.pid is not None and not _is_there(config.pid, config.proc):
         label = config.sources.get("pid", "pid")
         raise ConfigError(f"{label} {config.pid}: no such process; see `ps -e`, or start it by `agent -- COMMAND`")

@@ -38,6 +38,9 @@ SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|
 def convert(shape: type[T], table: Mapping[str, Any], where: str, labels: Mapping[str, str] | None = None) -> T:
     """Return `table` as a `shape` (a dataclass); raise ConfigError with the label of the key, else with its path."""
     values = values_of(shape, table, where, labels or {})
+    for key in needed_of(shape):
+        if key not in values:
+            raise ConfigError(f"{(labels or {}).get(key) or path_of(where, key)}: it must be set")
     try:
         return shape(**values)
     except (TypeError, ValueError) as problem:
@@ -65,6 +68,12 @@ def values_of(
 def options_of(shape: type) -> list[str]:
     """Return the names of the fields of a dataclass that are options: those that are compared."""
     return [field.name for field in dataclasses.fields(shape) if field.compare]
+
+
+def needed_of(shape: type) -> list[str]:
+    """Return the names of the fields of a dataclass that have no default."""
+    fields, missing = dataclasses.fields(shape), dataclasses.MISSING
+    return [field.name for field in fields if field.default is missing and field.default_factory is missing]
 
 
 def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:

@@ -8,10 +8,12 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from agent.collector import Collector
 from agent.config.entry_points import EntryPoint, entry_points
 from agent.datapoint import Metric
 from agent.errors import ConfigError, text_of
-from agent.sink import Limits
+from agent.processor import Processor
+from agent.sink import Limits, Sink
 
 COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
@@ -24,12 +26,8 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "fabric": ("rdma",),
 }
 """Word -> the collectors that it stands for, wherever collectors are named."""
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    COLLECTORS: ("metrics", "collect"),
-    PROCESSORS: ("metrics", "derive"),
-    SINKS: ("limits", "hints", "write"),
-}
-"""What a class must have that does not derive from the contract."""
+CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
+"""What the classes of a group derive from: it has a default for each method that the frame calls."""
 
 
 class UnknownPlugin(LookupError):
@@ -60,13 +58,12 @@ def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -
 def check(group: str, name: str, cls: Any) -> None:
     """Raise ConfigError where `cls` is not what its contract asks for."""
     shape = getattr(cls, "Config", None)
-    lacks = [word for word in NEEDED[group] if not hasattr(cls, word)]
     if not isinstance(cls, type):
         fault = "is no class"
     elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
         fault = "has no dataclass Config"
-    elif lacks:
-        fault = f"has no {' and no '.join(lacks)}"
+    elif CONTRACTS[group] not in cls.__mro__:
+        fault = f"does not derive from chipwatch.{CONTRACTS[group].__name__}"
     else:
         with blamed(group, name, "its Config cannot be read"):
             typing.get_type_hints(shape)

@@ -30,6 +30,10 @@ class LogFile(io.TextIOBase):
         self._path, self._file = path, -1
         self.unwritten: deque[str] = deque(maxlen=MAX_LINES)
 
+    def writable(self) -> bool:
+        """Return True: what cannot be written is kept."""
+        return True
+
     def write(self, text: str) -> int:
         """Append `text`, one record."""
         data = text.encode(errors="backslashreplace")

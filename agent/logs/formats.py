@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import select
 import sys
 import threading
 import time
@@ -93,11 +94,44 @@ def _lines(traceback: str) -> list[str]:
     return [f"{' ' * min(4, len(line) - len(line.lstrip()))}{one_line(line, WIDTH)}" for line in lines]
 
 
+class Unblocked(io.TextIOBase):
+    """
+    Writes to a descriptor without waiting for its reader: whoever logs may be the thread that reads the hardware.
+
+    The descriptor stays in its mode, which other processes share.
+    """
+
+    def __init__(self, number: int, encoding: str = "utf-8") -> None:
+        self._number, self._encoding, self._rest = number, encoding, b""
+
+    def writable(self) -> bool:
+        """Return whether all of the text so far is written, and the reader takes more now."""
+        self._drain()
+        return not self._rest and self._is_ready()
+
+    def write(self, text: str) -> int:
+        """Write what the reader takes now, the rest before the next text."""
+        self._rest += text.encode(self._encoding, "backslashreplace")
+        self._drain()
+        return len(text)
+
+    def _drain(self) -> None:
+        with suppress(OSError):  # closed
+            while self._rest and self._is_ready():  # a pipe that is ready takes PIPE_BUF bytes
+                self._rest = self._rest[os.write(self._number, self._rest[: select.PIPE_BUF]) :]
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError):
+            return bool(select.select([], [self._number], [], 0)[1])
+        return False
+
+
 class Handler(logging.StreamHandler[Any]):
     """
     Limits records from `info` up for each source: the plugin in the record's `who`, else the logger's name.
 
-    Records above the limit are counted, and the next logged record shows the count.
+    Records above the limit, and those that the reader of `stream` does not take, are counted; the next logged record
+    of the source shows the count.
     """
 
     def __init__(self, stream: Any, style: Style = Style.PLAIN, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,16 +143,16 @@ class Handler(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write or count `record`."""
-        if record.levelno > logging.DEBUG:
-            who, now = getattr(record, "who", record.name), self._clock()
-            tokens, at, suppressed = self._sources.get(who, (BURST, now, 0))
-            tokens = min(BURST, tokens + (now - at) / REFILL)
-            if tokens < 1:
-                self._sources[who] = (tokens, now, suppressed + 1)
-                return
-            self._sources[who] = (tokens - 1, now, 0)
-            if suppressed:
-                record.suppressed = f" ({suppressed} messages before this one were not shown)"
+        who, now = getattr(record, "who", record.name), self._clock()
+        price = record.levelno > logging.DEBUG
+        tokens, at, suppressed = self._sources.get(who, (BURST, now, 0))
+        tokens = min(BURST, tokens + (now - at) / REFILL)
+        if tokens < price or not self.stream.writable():
+            self._sources[who] = (tokens, now, suppressed + 1)
+            return
+        self._sources[who] = (tokens - price, now, 0)
+        if suppressed:
+            record.suppressed = f" ({suppressed} messages before this one were not shown)"
         super().emit(record)
 
 
@@ -130,12 +164,22 @@ def to_stderr(level: str, log_format: str = "text") -> None:
     """
     logging.raiseExceptions = False
     stream = sys.stderr or io.StringIO()
-    handler = Handler(stream, style_of(log_format, stream))
+    handler = Handler(_unblocked(stream), style_of(log_format, stream))
     if level != "debug":
         handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(OURS))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     sys.excepthook = lambda *bug: log.critical("bug: the program ends", exc_info=bug, extra={"who": "agent"})
     threading.excepthook = _thread_ended
+
+
+def _unblocked(stream: TextIO) -> TextIO | Unblocked:
+    """Return a stream that does not wait for the reader of `stream`, where the system can tell whether it waits."""
+    try:
+        number = stream.fileno()
+        select.select([], [number], [], 0)
+    except (OSError, ValueError):  # a test's buffer, or Windows
+        return stream
+    return Unblocked(number, stream.encoding)
 
 
 def _thread_ended(bug: threading.ExceptHookArgs) -> None:

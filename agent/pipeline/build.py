@@ -182,7 +182,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
 def profile_of(sink: Sink, config: Config) -> str:
     """Return the naming profile of the points of `sink`: the configuration's, else its own."""
     is_set = config.names != "native" or "names" in config.sources
-    return config.names if is_set else getattr(sink, "names", "native")
+    return config.names if is_set else sink.names
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:

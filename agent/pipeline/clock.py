@@ -51,7 +51,7 @@ class Pipeline:
         self._followers: list[Sampler] = []
         """Samplers of collectors that read what others found in the same tick, and so are asked after these."""
         if any(derivation.needs_facts for derivation in derivations):
-            self._followers = [sampler for sampler in samplers if getattr(sampler.collector, "follows", False)]
+            self._followers = [sampler for sampler in samplers if sampler.collector.follows]
             for sampler in samplers:
                 sampler.needs_facts = True
         self._grace = min(GRACE, interval / 2)

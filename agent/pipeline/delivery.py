@@ -17,7 +17,7 @@ from agent.errors import Refused, Retryable, SinkClosed, text_of
 from agent.logs.throttled import ThrottledLogger
 from agent.pipeline.batching import BatchWriter
 from agent.pipeline.delivery_log import DeliveryLog
-from agent.sink import Sink, prepares, prints
+from agent.sink import Sink
 from agent.spool.queue import Spool
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ class Worker:
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if they are on standard output."""
-        if prints(self.sink):
+        if self.sink.uses_standard_output:
             return None
         keys = self._example.dims if self._example else ()
         shown = [key for key in keys if not key.startswith(HIDDEN)]
@@ -231,7 +231,7 @@ class Worker:
         points = self._complete(points, known if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
-        if prepares(self.sink, points):
+        if self.sink.prepare(points):
             self._save_state()
         self._batches.write_all(points)
         return True

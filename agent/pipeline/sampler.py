@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from agent.collector import Collector, DeviceFacts
 from agent.datapoint import Datapoint, Level
@@ -86,7 +86,7 @@ class Derivation(Source):
         """Keep derived points of at most `level`."""
         super().__init__("processor", name, level)
         self.processor = processor
-        self.needs_facts: bool = getattr(processor, "needs_facts", False)  # a plugin may be older
+        self.needs_facts = processor.needs_facts
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
@@ -227,16 +227,13 @@ class Sampler(Source):
             self._learn(words)
 
     def _ask_facts(self) -> list[object]:
-        """Return what the collector found beside its points; a plugin may be older than these methods."""
-
-        def ask(method: str) -> Any:
-            return getattr(self.collector, method, lambda: None)()
-
-        listed = ask("processes")
+        """Return what the collector found beside its points."""
+        listed = self.collector.processes()
         processes = None if listed is None else [*islice(listed, MOST_FACTS)]
-        activity, found = ([*islice(ask(method) or (), MOST_FACTS)] for method in ("activity", "facts"))
+        activity = [*islice(self.collector.activity(), MOST_FACTS)]
+        found = [*islice(self.collector.facts(), MOST_FACTS)]
         if processes is not None or activity:
-            found.append(DeviceFacts(time.monotonic_ns(), processes, ask("names") or {}, activity))
+            found.append(DeviceFacts(time.monotonic_ns(), processes, self.collector.names(), activity))
         return found
 
     def _partly(self, problems: Sequence[str]) -> None:

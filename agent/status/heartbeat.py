@@ -121,5 +121,6 @@ def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat
     try:
         return Heartbeat(folder / NAME, interval)
     except OSError as problem:
-        log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, problem.strerror or problem)
+        why = "another agent holds it" if isinstance(problem, BlockingIOError) else problem.strerror or problem
+        log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, why)
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent.datapoint import Datapoint, Dimensions, Metric
-from agent.errors import BadBatch, Refused
+from agent.errors import BadBatch
 from agent.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
 from agent.sink import Limits, Rejected, Sink
 from sinks.cloudwatch.wire import Encoder, body
@@ -72,7 +72,9 @@ class CloudwatchSink(Sink):
         """Seconds to wait for an answer."""
 
         def __post_init__(self) -> None:
-            """Raise ValueError for a region that does not exist."""
+            """Raise ValueError for a region that does not exist, or a namespace that CloudWatch does not allow."""
+            if fault := namespace_fault(self.namespace):
+                raise ValueError(f"namespace: {fault}, got {self.namespace!r}")
             if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
                 raise ValueError(f"region: {fault}")
 
@@ -91,9 +93,6 @@ class CloudwatchSink(Sink):
 
     def open(self) -> None:
         """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
-        namespace = self._config.namespace
-        if fault := namespace_fault(namespace):
-            raise Refused(f"CloudWatch does not allow the namespace {namespace!r}: {fault}")
         from sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 12 MB, only if this sink is used
 
         client = Client(self._config, self._clock, self._steady.compare)

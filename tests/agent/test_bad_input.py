@@ -28,6 +28,9 @@ class Raises(Collector):
     def __init__(self, config):
         raise RuntimeError("no\\n way \\x1b[2J")
 
+    def collect(self, at):
+        return []
+
 class Exits(Raises):
     def __init__(self, config):
         raise SystemExit(0)
@@ -52,6 +55,16 @@ class Bare:
     pass
 
 class Empty:
+    Config = Raises.Config
+    metrics = ()
+
+    def __init__(self, config):
+        pass
+
+    def collect(self, at):
+        return []
+
+class Idle(Collector):
     Config = Raises.Config
 
 thing = 5
@@ -104,6 +117,15 @@ class Unlimited(Good):
 
 class Hints(Good):
     hints = (5,)
+
+class Needy(Good):
+    @dataclass(frozen=True)
+    class Config:
+        file: str
+
+class Alike:
+    limits, hints, write = Good.limits, (), Good.write
+    Config = Good.Config
 """
 
 
@@ -184,7 +206,8 @@ def test_a_wrong_file_is_refused(here, tmp_path, command, text, line):
         ("Plain", "not a plugin: <class 'theirs.Plain'> has no dataclass Config"),
         ("Riddle", "its Config cannot be read: NameError: name 'Nowhere' is not defined"),
         ("Bare", "not a plugin: <class 'theirs.Bare'> has no dataclass Config"),
-        ("Empty", "not a plugin: <class 'theirs.Empty'> has no metrics and no collect"),
+        ("Empty", "not a plugin: <class 'theirs.Empty'> does not derive from chipwatch.Collector"),
+        ("Idle", "it cannot be built: TypeError: Can't instantiate abstract class Idle .*collect.*"),
         ("thing", "not a plugin: 5 is no class"),
         ("Odd", "it cannot be built: TypeError: 'int' object is not iterable"),
         ("missing", "its import fails: AttributeError: module 'theirs' has no attribute 'missing'"),
@@ -203,12 +226,14 @@ def test_a_plugin_that_cannot_be_one_is_refused_by_name(here, others, name, line
         ("Refuses", "refuses fails: Mute: its __str__ raises"),
         ("Unlimited", "it cannot be built: TypeError: limits: expected Limits, got 5"),
         ("Hints", "its hints cannot be read: TypeError: sequence item 0: expected str instance, int found"),
+        ("Needy", "file: it must be set"),
+        ("Alike", "not a plugin: <class 'theirs.Alike'> does not derive from chipwatch.Sink"),
     ],
 )
 def test_a_sink_that_is_not_as_the_contract_says_is_refused_by_name(agent, others, *, name, line, command):
     others.add("theirs", SINKS, sinks=[("odd", name)])
     done = agent.run(command, *FEW, "--sink", "odd", "--dim", "a=b", env={"PYTHONPATH": others.folder})
-    assert line_of(done, 2) == f"sinks.odd: {line}"
+    assert line_of(done, 2) in (f"sinks.odd: {line}", f"sinks.odd.{line}")
 
 
 @pytest.mark.parametrize(

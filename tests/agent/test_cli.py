@@ -110,6 +110,10 @@ def run_main(capsys, tmp_path, _logging_as_before):
         (["--format", "xml"], "--format xml: no such choice; choose from: auto, json, table, emf"),
         (["--config", "/no/such.toml"], "/no/such.toml: No such file or directory"),
         (["--health", "x"], "--health x: expected [HOST:]PORT"),
+        (["--no-collector", "all"], "--no-collector all: no collector is left to run; name fewer"),
+        (["--sink", "cloudwatch", "--namespace", "AWS/EC2"], "--namespace: AWS/ is reserved for AWS's own namespaces, got 'AWS/EC2'"),
+        (["check", "--bundle", "/"], "--bundle /: it exists; name a new file"),
+        (["check", "--bundle", "/no/such/x"], "--bundle /no/such/x: /no/such is not a folder; name a file in one"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_and_exit_code_2(run_main, words, line):

@@ -73,3 +73,17 @@ def test_a_process_that_has_imported_another_agent_is_told_so(tmp_path):
     status, _, err = run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
     assert status == 1
     assert f"this process has imported another package 'agent', from {tmp_path / 'agent.py'}" in err
+
+
+def test_ctrl_c_while_the_program_is_loaded_is_no_traceback():
+    program = """if True:
+        import signal, sys
+        from chipwatch.__main__ import main
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "agent.cli":
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Finder())
+        main()
+    """
+    assert run(sys.executable, "-c", program) == (130, "", "")

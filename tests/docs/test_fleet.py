@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,3 +15,12 @@ def test_the_page_shows_what_the_program_prints():
     printed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
     shown = (ROOT / "docs/fleet.md").read_text().partition("$ python docs/fleet.py\n")[2]
     assert shown.startswith("".join(f"    {line}" for line in printed.splitlines(keepends=True)))
+
+
+def test_its_host_is_the_one_that_the_plan_counts(agent):
+    page = (ROOT / "docs/fleet.md").read_text()
+    command = re.search(r"(\d+) series, a point a minute each, as `agent ([^`]*)`", page)
+    done = agent.run(*command[2].split())
+    assert f"One host: {command[1]} series," in done.stdout
+    (total,) = re.findall(r"^total +([\d.]+)$", done.stdout, re.MULTILINE)
+    assert f"({total} a host)" in page

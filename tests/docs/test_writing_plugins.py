@@ -15,7 +15,12 @@ import pytest
 from tests import wheels
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"entropy": "docs/writing-a-collector.md", "udp": "docs/writing-a-sink.md"}
+PAGES = {
+    "chipwatch_entropy": "docs/writing-a-collector.md",
+    "chipwatch_udp": "docs/writing-a-sink.md",
+    "memory_share": "docs/writing-a-processor.md",
+}
+"""Module -> the page that shows it."""
 
 
 def shown(page, language):
@@ -30,7 +35,7 @@ def project(tmp_path_factory):
     for name, page in PAGES.items():
         (folder / name).mkdir()
         (source, *_), (project, *_) = shown(page, "python"), shown(page, "toml")
-        (folder / name / f"chipwatch_{name}.py").write_text(source)
+        (folder / name / f"{name}.py").write_text(source)
         (folder / name / "pyproject.toml").write_text(project)
     return folder
 
@@ -88,8 +93,21 @@ def test_the_collector_is_listed_and_read(run, tmp_path):
     assert json.loads(done.stdout)["value"] == 256
 
 
+def test_the_processor_derives_from_what_two_collectors_read(run):
+    done = run("--once", "--interval", "0.1", "--collector", "cpu,memory")
+    assert (done.returncode, done.stderr) == (0, "")
+    points = {point["name"]: point["value"] for point in map(json.loads, done.stdout.splitlines())}
+    share = points["memory.per_busy_cpu"] * points["cpu.utilization"] / 100
+    assert share == pytest.approx(points["memory.used"], rel=0.2)
+
+
+def test_a_check_says_where_a_sink_sends_that_does_not_describe_itself(run):
+    done = run("check", "--collector", "memory", "--sink", "udp")
+    assert "ok       host 127.0.0.1, port 8125; not contacted" in done.stdout
+
+
 def test_both_sinks_of_the_page_send_under_their_own_names(run, tmp_path):
-    _, instances, _ = shown(PAGES["udp"], "toml")
+    _, instances, _ = shown(PAGES["chipwatch_udp"], "toml")
     assert {table["type"] for table in tomllib.loads(instances)["sinks"].values()} == {"udp"}
     file = tmp_path / "agent.toml"
     with (

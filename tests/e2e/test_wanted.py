@@ -36,7 +36,7 @@ def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, t
 @pytest.mark.parametrize(
     ("words", "option"),
     [(["--pid", "99999999"], "--pid"), (["--proc", "{}"], "--proc"), (["--sys", "{}"], "--sys"),
-     (["--sys", "{}/no"], "--sys")],
+     (["--sys", "{}/no"], "--sys"), (["--root", "{}/no"], "--root")],
 )  # fmt: skip
 @pytest.mark.parametrize("command", [[], ["--once"], ["check"]])
 def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(agent, tmp_path, command, words, option):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from random import Random
 
 import pytest
@@ -64,3 +66,12 @@ def test_a_part_ends_when_its_time_is_over_and_tells_how_far_it_came():
         figures.fail("it is wrong")
     assert figures.failures == ["SEED=5 AT=0 PARTS=a part: it is wrong"]
     assert "| a part | 1 of 1,000 |  | 1 | 5 | 0 |" in table([figures])
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["kills"], 2)])
+def test_a_word_after_the_command_runs_no_campaign(words, code):
+    command = [sys.executable, "-m", "tests.faults", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert "usage: python -m tests.faults [-h]" in done.stdout + done.stderr
+    assert "SEED=" not in done.stderr

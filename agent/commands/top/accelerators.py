@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from agent.commands.figures import FAMILIES
-from agent.commands.top.draw import Line, Style, level, scaled, whole
+from agent.commands.top.draw import Line, Style, level, padded, scaled, whole
 from agent.commands.top.machine import Device
 from agent.commands.top.view import SORTS, View
 
@@ -109,7 +109,7 @@ def table(devices: Sequence[Device], width: int, style: Style) -> list[Line]:
                 row += [*style.bar(column.percent(device), bar, role or "bar"), (" ", "")]
                 row.append((f"{text:>{FIGURE_CELLS[column.title]}}", role))
             else:
-                row.append((f"{text:{'<' if column.left else '>'}{column.width}}"[: column.width], role))
+                row.append((padded(text, column.width, left=column.left), role))
             row.append(("  ", ""))
         if graph:
             row.append((style.graph(_last(device.history, graph * style.per_cell), 1, 100)[0], "graph"))

@@ -68,6 +68,14 @@ def fit(line: Line, width: int) -> Line:
     return [*fitted, (" " * width, "")] if width else fitted
 
 
+def padded(text: str, width: int, *, left: bool = True) -> str:
+    """Return `text` at the left or the right of `width` cells, cut if it needs more."""
+    text = shown(text)
+    if left or (spare := width - cell_len(text)) < 0:
+        return set_cell_size(text, width)
+    return " " * spare + text
+
+
 def width_of(line: Line) -> int:
     """Return how many cells `line` takes."""
     return sum(cell_len(text) for text, _ in line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from agent.commands.top.draw import Line, Style, flow, level, scaled, whole, width_of
+from agent.commands.top.draw import Line, Style, flow, level, padded, scaled, whole, width_of
 from agent.commands.top.machine import Machine
 
 WIDE: Final = 100
@@ -64,7 +64,7 @@ def rows(machine: Machine, width: int, style: Style) -> list[Line]:
         if (value := machine.of_host(name)) is not None:
             total = machine.of_host(of) if of else None
             text = f" {value:5.1f} %" + (f"  {scaled(total, 1024)}" if total else "")
-            found.append([(f"{label[:20]:20} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
+            found.append([(f"{padded(label, 20)} ", "label"), *style.bar(value, bar), (text, level(value, BUSY, 97))])
     loads = [f"{window} {load:.2f}" for window in ("1m", "5m", "15m")
              if (load := machine.of_host(f"cpu.load {window}")) is not None]  # fmt: skip
     found.append([(f"{'load':20} ", "label"), ("  ".join(loads) or "-", "")])

@@ -45,7 +45,7 @@ class Watched(Collector):
     """A collector that is asked for models and processes, too, on its own thread."""
 
     def __init__(self, inner: Collector) -> None:
-        self._inner, self.metrics, self.follows = inner, inner.metrics, getattr(inner, "follows", False)
+        self._inner, self.metrics, self.follows = inner, inner.metrics, inner.follows
         self.device_processes: list[DeviceProcess] | None = None
         self.device_models: Mapping[Dimensions, str] = {}
 
@@ -56,8 +56,8 @@ class Watched(Collector):
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Ask for models and processes, and yield the readings."""
-        self.device_models = getattr(self._inner, "models", dict)()  # a plugin may be older than these
-        found = getattr(self._inner, "processes", lambda: None)()
+        self.device_models = self._inner.models()
+        found = self._inner.processes()
         self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
         yield from self._inner.collect(at)
 
@@ -67,15 +67,15 @@ class Watched(Collector):
 
     def activity(self) -> Iterable[DeviceActivity]:
         """Ask for the activity."""
-        return getattr(self._inner, "activity", tuple)()
+        return self._inner.activity()
 
     def names(self) -> Mapping[str, Dimensions]:
         """Ask for the names of the devices."""
-        return getattr(self._inner, "names", dict)()
+        return self._inner.names()
 
     def facts(self) -> Iterable[object]:
         """Ask for other facts."""
-        return getattr(self._inner, "facts", tuple)()
+        return self._inner.facts()
 
     def follow(self, pids: Collection[int]) -> None:
         """Pass on what other collectors listed."""
@@ -191,7 +191,7 @@ class Live:
         known = [found for found in lists if found is not None]
         if not known:
             return None
-        facts = (one for derivation in pipeline.derivations for one in getattr(derivation.processor, "facts", ()))
+        facts = (one for derivation in pipeline.derivations for one in derivation.processor.facts)
         jobs = {pid: owner.job for one in facts if isinstance(one, JobFacts) for pid, owner in one.owners.items()}
         rows = self._users.named(one for found in known for one in found)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]

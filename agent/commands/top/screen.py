@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from agent.commands.top import accelerators, host
-from agent.commands.top.draw import Line, Style, axis, fit, flow, scaled, sides, whole, width_of
+from agent.commands.top.draw import Line, Style, axis, fit, flow, padded, scaled, sides, whole, width_of
 from agent.commands.top.machine import Device, Machine, Process
 from agent.commands.top.view import HELP, LETTERS, SORTS, View
 
@@ -154,9 +154,10 @@ def _processes(machine: Machine, view: View) -> list[Line]:
 
 def _process(device: Device, one: Process) -> Line:
     memory = "-" if one.memory is None else scaled(one.memory, 1024)
+    owner = f"{padded(one.user, 10)}  {padded(one.job, 10)}"
     figures = f"{memory:>7}  {whole(one.share):>5}  {whole(one.cpu):>5}"
     return [
-        (f"{device.label:>4}", "label"), (f"  {one.pid:8}  {one.user[:10]:10}  {one.job[:10]:10}  {figures}  ", ""),
+        (padded(device.label, 4, left=False), "label"), (f"  {one.pid:8}  {owner}  {figures}  ", ""),
         (one.command, ""),
     ]  # fmt: skip
 

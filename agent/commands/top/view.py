@@ -11,7 +11,7 @@ STEPS: Final = (1, 2, 5, 10, 30, 60, 300)
 HELP: Final = (
     ("q", "quit"), ("? h", "this help"), ("↑ ↓", "scroll"), ("PgUp PgDn", "scroll by pages"),
     ("Home End", "first and last row"),
-    ("/", "filter: a word of a number, a model, a state, a user or a command; Esc clears it"),
+    ("/", "filter by number, model, state, job, user, command; Esc clears it"),
     ("s", "sort by number, utilization, memory, power or temperature"), ("r", "reverse the order"),
     ("space", "pause, and go on"), ("p", "processes"), ("g", "graphs"), ("1", "each logical CPU"),
     ("+ -", "zoom the time axis"), ("← →", "earlier and later times; in a recording ten seconds back and forth"),

@@ -45,7 +45,7 @@ def parse(text: str) -> list[Expected]:
             raise ConfigError(f"--expect {word}: no such thing to expect{nearest(thing, COUNTS)}")
         match = re.fullmatch(r"(\d{1,4})(?:x(\d{1,5}))?", amount, re.ASCII)
         if not match or (match[2] and thing != "rdma"):
-            form = "a number of ports, or NUMBERxGBIT such as 8x400" if thing == "rdma" else "a number"
+            form = "NUMBER, or NUMBERxGBIT such as 8x400" if thing == "rdma" else "NUMBER"
             raise ConfigError(f"--expect {word}: expected {thing}={form}")
         found.append(Expected(thing, int(match[1]), float(match[2] or 0)))
     if not found:

@@ -8,10 +8,23 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
-from agent.logs.formats import BURST, HEAD, REFILL, TAIL, WIDTH, Formatter, Handler, Style, style_of, to_stderr
+from agent.logs.formats import (
+    BURST,
+    HEAD,
+    REFILL,
+    TAIL,
+    WIDTH,
+    Formatter,
+    Handler,
+    Style,
+    Unblocked,
+    style_of,
+    to_stderr,
+)
 from agent.logs.text import MAX_LENGTH
 from agent.logs.throttled import ThrottledLogger
 
@@ -219,6 +232,63 @@ def test_debugging_has_no_bound(logged):
     for _ in range(5 * BURST):
         log.debug("x")
     assert len(lines()) == 5 * BURST
+
+
+@pytest.fixture
+def full_pipe():
+    """The end of a pipe that takes no more, and what reads all that it holds."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while os.write(writer, b"." * 4096):
+            pass
+    os.set_blocking(writer, True)
+    os.set_blocking(reader, False)
+    yield writer, lambda: os.read(reader, 1 << 20)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_records_that_nobody_reads_are_counted_and_nobody_waits(full_pipe):
+    writer, read = full_pipe
+    log = logging.Logger("agent.part")  # noqa: LOG001  # of this test alone
+    log.addHandler(Handler(Unblocked(writer)))
+    for _ in range(3):
+        log.warning("unread")
+    assert read().strip(b".") == b""
+    log.warning("read")
+    assert read().endswith(b" chipwatch: read (3 messages before this one were not shown)\n")
+
+
+def test_of_a_record_that_fits_in_part_the_rest_comes_before_the_next(full_pipe):
+    writer, read = full_pipe
+    os.write(writer, b"." * (len(read()) - 4096))  # one page is free
+    log = logging.Logger("agent.part")  # noqa: LOG001  # of this test alone
+    log.addHandler(Handler(Unblocked(writer)))
+    log.warning("%s", long := "\N{PANDA FACE}" * 1900)
+    log.warning("not shown")
+    begun = read()
+    log.warning("end")
+    first, last = (begun + read()).decode().strip(".").splitlines()
+    assert first.endswith(f"chipwatch: {long}")
+    assert last.endswith("chipwatch: end (1 messages before this one were not shown)")
+
+
+def test_a_reader_that_has_closed_the_pipe_costs_nobody_anything():
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = logging.Logger("agent.part")  # noqa: LOG001  # of this test alone
+    log.addHandler(Handler(Unblocked(writer)))
+    log.warning("to nobody")
+    os.close(writer)
+    log.warning("to nobody")
+
+
+def test_an_agent_whose_standard_error_nobody_reads_reads_on_and_stops(agent, full_pipe, until):
+    words = ("--collector", "memory", "--interval", "0.1", "--log-level", "debug", "--format", "json")
+    running = agent.start(*words, stderr=full_pipe[0])
+    until(lambda: len(running.points()) > 9)
+    assert running.stop()[0] == 0
 
 
 NOISY = """

@@ -439,8 +439,11 @@ def test_a_sink_where_each_series_costs_gets_the_agents_own_only_on_request(limi
 class Plain(Sink):
     limits = Limits(max_points=3)
 
+    def write(self, batch):
+        return ()
 
-class Spaced(Sink):
+
+class Spaced(Plain):
     limits = Limits(max_points=3, spacing=10.0, window=60.0)
     hints = ("hostname", "region")
 

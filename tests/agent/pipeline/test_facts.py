@@ -61,26 +61,13 @@ class Follower(Devices):
         return [tuple(self.listed)]
 
 
-class Old:
-    """A plugin that is older than all optional methods."""
+class Plain(Collector):
+    """A plugin without any of the optional methods."""
 
     metrics = (METRIC,)
-    level = Level.ALL
-
-    def open(self):
-        pass
 
     def collect(self, at):
         yield METRIC.point(at, 2.0)
-
-    def describe(self):
-        return ""
-
-    def identity(self):
-        return {}
-
-    def close(self):
-        pass
 
 
 class Wants(Processor):
@@ -148,7 +135,7 @@ def test_without_a_processor_that_needs_them_nobody_is_asked(gather):
 
 def test_a_driver_that_fails_to_list_processes_costs_no_point(gather):
     wants = Wants()
-    points = gather([Devices(fails=True), Old()], wants)
+    points = gather([Devices(fails=True), Plain()], wants)
     assert sorted(point.value for point in points) == [1.0, 2.0]
     assert wants.seen == [[]]
 

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 
 from agent.collector import DeviceProcess
 from agent.commands.top.draw import Style, axis, fit, flow, scaled, width_of
 from agent.commands.top.live import Users
-from agent.commands.top.machine import Machine
+from agent.commands.top.machine import Machine, Process
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import keys
-from agent.commands.top.view import View
+from agent.commands.top.view import HELP, View
 from agent.datapoint import Datapoint, Dimensions, counter, gauge
 
 AT, S = 1_795_168_805_000_000_000, 10**9
@@ -144,6 +145,20 @@ def test_lines_are_cut_and_filled_to_the_width_of_the_screen():
     assert [width_of(line) for line in flow([[("aaaa", "")], [("bbb", "")], [("cc", "")]], 10)] == [10, 2]
 
 
+def test_wide_characters_shift_no_column():
+    made = machine(
+        *(point("gpu.utilization", 100.0, gpu=n) for n in "01"), point("disk.utilization", 1.0, path="/デー")
+    )
+    for device, model, user in zip(made.devices, ("日本語" * 9, "A"), ("\N{PANDA FACE}" * 9, "ada"), strict=True):
+        device.model, device.holder = model, {"jobs": [user], "users": [user], "state": "busy"}
+        device.processes = [Process(device.key, 7, user, 1.0, 2.0, 3.0, "train.py", user)]
+    lines = ["".join(part for part, _ in line) for line in compose(made, View(), (120, 40), Notes("n"), Style())]
+    for end in ("█  100", "busy  ", "train.py"):
+        first, second = (cell_len(line[: line.index(end)]) for line in lines if end in line)
+        assert first == second
+    assert all(cell_len(line) == 120 for line in lines)
+
+
 def test_control_characters_are_replaced_before_a_terminal_gets_them():
     assert fit([("python \x1b]0;title\x07\x9b31m\u202e", "")], 24) == [
         ("python \ufffd]0;title\ufffd\ufffd31m\ufffd", ""),
@@ -168,6 +183,11 @@ def test_impossible_figures_leave_a_screen(value):
     made = machine(*(point(name, value, gpu=str(n)) for n in range(3) for name in names))
     assert len(compose(made, View(), (200, 50), Notes("n"), Style())) == 50
     assert len(compose(made, View(), (200, 50), Notes("n"), Style(ascii=True))) == 50
+
+
+def test_the_help_fits_on_a_terminal_of_80_columns():
+    shown = [line[1][0] for line in compose(machine(), View(help=True), (80, 24), Notes("n"), Style()) if line[1:]]
+    assert [text for _, text in HELP] == shown[1 : len(HELP) + 1]
 
 
 def test_many_sinks_leave_room_for_the_accelerators():

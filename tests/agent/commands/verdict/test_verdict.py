@@ -54,9 +54,9 @@ def test_the_exit_code_is_the_callers_own(machine, caller, verdict):
     [
         (["--expekt", "gpus=8"], "--expekt: no such option; did you mean --expect?"),
         (["--expect", "gpu=8"], "--expect gpu=8: no such thing to expect; did you mean gpus?"),
-        (["--expect", "gpus=eight"], "--expect gpus=eight: expected gpus=a number"),
-        (["--expect", "gpus=8x400"], "--expect gpus=8x400: expected gpus=a number"),
-        (["--expect", "rdma=8x"], "--expect rdma=8x: expected rdma=a number of ports, or NUMBERxGBIT such as 8x400"),
+        (["--expect", "gpus=eight"], "--expect gpus=eight: expected gpus=NUMBER"),
+        (["--expect", "gpus=8x400"], "--expect gpus=8x400: expected gpus=NUMBER"),
+        (["--expect", "rdma=8x"], "--expect rdma=8x: expected rdma=NUMBER, or NUMBERxGBIT such as 8x400"),
         (["--expect", ""], "--expect: expected THING=NUMBER, ..., of: gpus, neuron, tpus, rdma, nvme"),
         (["--expect-from", "weather"], "--expect-from weather: no such choice; choose from: instance_type"),
         (["--expect", "gpus=8", "--expect-from", "instance_type"], "--expect, --expect-from: give one of them"),
