@@ -68,7 +68,7 @@ class SpoolFile(NoFile):
         except Busy as problem:
             self.fault("busy", f"{problem}; {IN_MEMORY}")
         except (OSError, sqlite3.Error) as problem:
-            self.fault("disk", f"{self._path}: {getattr(problem, 'strerror', None) or problem}; {IN_MEMORY}")
+            self.fault("disk", f"{self._path}: {problem}; {IN_MEMORY}")
         return None
 
     def _open(self, path: Path) -> Found:
