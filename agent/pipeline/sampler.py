@@ -236,7 +236,7 @@ class Sampler(Source):
         processes = None if listed is None else [*islice(listed, MOST_FACTS)]
         activity, found = ([*islice(ask(method) or (), MOST_FACTS)] for method in ("activity", "facts"))
         if processes is not None or activity:
-            found.append(DeviceFacts(time.monotonic_ns(), processes, ask("names") or {}, activity))
+            found.append(DeviceFacts(time.monotonic_ns(), processes, ask("names") or {}, activity, self.name))
         return found
 
     def _partly(self, problems: Sequence[str]) -> None:
