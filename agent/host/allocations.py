@@ -83,8 +83,9 @@ class Allocations:
                     return found
                 break  # no job has a device, or nobody writes there
         try:
-            self._answer = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
-            self._answered = time.monotonic() if self._kubelet.present else -math.inf
+            found = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
+            if self._kubelet.present:
+                self._answer, self._answered = found, time.monotonic()
         except KubeletFailed as failure:
             self.missing["kubelet"] = str(failure)
         if time.monotonic() - self._answered > KEPT:

@@ -57,6 +57,8 @@ MAX_DEVICES: Final = 256
 SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
 """Kinds whose processes may have such variables."""
 DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
+DELETED: Final = " (deleted)"
+"""What the kernel adds to the path of a cgroup that is gone, of a process that cannot end."""
 RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
 PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
 """A partition: the processes of a job may write anything into their environment."""
@@ -165,7 +167,9 @@ class Owners:
             return None  # it has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
         lines = os.fsdecode(read(folder / "cgroup")).splitlines()
-        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
+        if not uid or not lines:
+            return None  # it has ended meanwhile
+        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1].removesuffix(DELETED)))]
         owner = min(found, key=lambda one: KINDS.index(one.kind), default=Owner(USER, self._user(uid)))
         boot = boot_time(self._proc)
         owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)

@@ -150,7 +150,8 @@ class JobsCollector(Collector):
         """Open the cgroups of new jobs, at most `max_jobs`."""
         assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
-        new = self._slurm.find(self._clock(), self._groups.keys()) | new
+        room = self._config.max_jobs - len(self._groups)
+        new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # those on devices first
         self._left_out = 0
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:

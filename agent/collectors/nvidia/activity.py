@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 import pynvml
@@ -119,8 +119,12 @@ def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
             return []  # none is newer
         raise
     member = MEMBERS[kind]
-    known = ((int(one.timeStamp), float(getattr(one.sampleValue, member))) for one in found)
-    return sorted({at: percent for at, percent in known if at > since and percent <= 100}.items())
+    known: dict[int, list[float]] = {}
+    for one in found:
+        at, percent = int(one.timeStamp), float(getattr(one.sampleValue, member))
+        if at > since and percent <= 100:
+            known.setdefault(at, []).append(percent)
+    return [(at, fmean(same)) for at, same in sorted(known.items())]
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:

@@ -84,7 +84,7 @@ class Run:
 
 
 @given(st.lists(ticks, min_size=2, max_size=25))
-@settings(max_examples=300, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_whatever_a_machine_does_the_laws_hold(machine):
     run = Run()
     last, elapsed, newest = {}, 0, None
