@@ -46,7 +46,8 @@ class SlurmJobs:
         is_due = now >= self._due
         if is_due:
             self._due, self._folders = now + REFRESH, self._find_folders()
-        found, jobs = {}, [*self._list()]
+        found: dict[str, Owner] = {}
+        jobs = [*self._list()]
         for folder, path in jobs:
             name = path.rpartition("/")[2]
             plain = Owner(SLURM, name.removeprefix("job_"), cgroup=path)
