@@ -52,6 +52,8 @@ class DeviceFacts(NamedTuple):
     """None if the driver lists no processes."""
     names: Mapping[str, Dimensions]
     activity: Sequence[DeviceActivity]
+    source: str = ""
+    """The name of the collector."""
 
 
 class Collector(Protocol):

@@ -34,6 +34,10 @@ LONGEST: Final = 40
 """Characters of the number and model of an accelerator."""
 
 
+Place = tuple[str, str, str]
+"""Family, number, and part ("": the whole)."""
+
+
 class Device:
     """Sums over the readings of one accelerator, in the same memory for minutes and for weeks."""
 
@@ -121,7 +125,7 @@ class Accelerators:
     """The accelerators of this machine, of whatever make."""
 
     def __init__(self) -> None:
-        self._devices: dict[tuple[str, ...], Device] = {}
+        self._devices: dict[Place, Device] = {}
         self._of_dims: dict[Dimensions, Device | None] = {}
 
     def take(self, points: Iterable[Datapoint]) -> None:
@@ -143,13 +147,20 @@ class Accelerators:
             if used and (others := len(devices) - len(used)):
                 yield f"{'':{FIRST_COLUMN}}  {others} more, not used by the command"
 
-    def cost(self, seconds: float, dollars_per_hour: float) -> Iterator[str]:
-        """Yield what the devices that the command used, or all, cost in so many seconds, and what of it was idle."""
-        devices = [device for device in self._devices.values() if device.is_used] or [*self._devices.values()]
-        if devices:
-            total, idle = len(devices) * seconds, sum(device.idle.total() for device in devices) / 1000
+    def cost(self, seconds: float, dollars_per_hour: float, slices: Mapping[Place, float]) -> Iterator[str]:
+        """
+        Yield what the devices that the command used, or all, cost in so many seconds, and what of it was idle.
+
+        `slices`: the share that a part has of its device, 1 unless it is known.
+        """
+        used = [place for place, device in self._devices.items() if device.is_used] or [*self._devices]
+        cut = {place[:2] for place in used if place[2]}
+        counted = [place for place in used if place[2] or place[:2] not in cut]
+        if counted:
+            number = sum(slices.get(place, 1.0) for place in counted)
+            total, idle = number * seconds, sum(self._devices[place].idle.total() for place in counted) / 1000
             yield (
-                f"cost      {len(devices)} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
+                f"cost      {number:.3g} x {duration(seconds, 2)} at ${dollars_per_hour:.2f} an hour ="
                 f" ${total / 3600 * dollars_per_hour:.2f}, of which idle ${idle / 3600 * dollars_per_hour:.2f}"
             )
 
@@ -165,7 +176,7 @@ class Accelerators:
         return self._of_dims[dims]
 
 
-def _order(item: tuple[tuple[str, ...], Device]) -> list[tuple[int, str]]:
+def _order(item: tuple[Place, Device]) -> list[tuple[int, str]]:
     return [(len(number), number) for number in item[0][1:]]
 
 

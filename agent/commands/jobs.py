@@ -42,7 +42,8 @@ def _titles() -> list[str]:
 
 
 def _row(job: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
-    mine = [device for device in answer["devices"] if job["job"] in device["jobs"]]
+    key = {name: job[name] for name in ("kind", "namespace", "job")}  # two jobs may have one name
+    mine = [device for device in answer["devices"] if key in device["holders"]]
     total = sum(job["seconds"].values())
     shares = {state: 100 * job["seconds"][state] / total if total else 0.0 for state in (*STATES, *REST)}
     return {

@@ -12,13 +12,14 @@ from itertools import takewhile
 from typing import Final
 
 from agent.commands import amounts
-from agent.commands.accelerators import ROLES, Accelerators
+from agent.commands.accelerators import PART, ROLES, Accelerators, Place
 from agent.commands.wrapped import WrappedCommand
 from agent.datapoint import Datapoint, Metric
 from agent.logs.text import duration, one_line
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.window import Window
+from agent.processor import Processor
 from agent.spool.ledger import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
@@ -40,11 +41,13 @@ class Summary:
         self._cpu_at: int | None = None
         self._processes = 0
         self._price: float | None = None
+        self._processors: list[Processor] = []
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
         self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
-        answers = (one.processor.answer() for one in pipeline.derivations if one.needs_facts)
+        self._processors = [one.processor for one in pipeline.derivations if one.needs_facts]
+        answers = (one.answer() for one in self._processors)
         self._price = next((price for one in answers if (price := one.get("dollars_per_hour")) is not None), None)
         pipeline.listeners.append(self.take)
 
@@ -71,9 +74,15 @@ class Summary:
         for part in self._cpu(command), self._memory(command), self._bytes(command), self._accelerators.lines():
             yield from (f"  {line}" for line in part)
         if self._price is not None:
-            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price))
+            yield from (f"  {line}" for line in self._accelerators.cost(command.seconds, self._price, self._slices()))
         if self._routes:
             yield f"  sent      {'; '.join(_sent(route, before) for route, before in self._routes)}"
+
+    def _slices(self) -> dict[Place, float]:
+        """Return the share that each MIG instance has of its GPU."""
+        devices = (device for one in self._processors for device in one.answer().get("devices", ()))
+        return {("gpu", place["gpu"], place[PART]): device["slices"] for device in devices
+                if PART in (place := device["place"])}  # fmt: skip
 
     def _take_cpu(self, cpus: Datapoint, share: Datapoint | None) -> None:
         self._cpus = cpus.value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -40,6 +42,8 @@ RESOURCES: Final = {
     "google.com/tpu": "tpu",
 }
 """Resources of device plugins, and what precedes a device's number in our names of it."""
+KEPT: Final = 60.0
+"""Seconds for which the kubelet's last answer holds while it does not answer: only the kubelet gives devices."""
 REPLICA: Final = re.compile(r"::\d+$")
 """Of a device that several pods share in time (nvidia-device-plugin)."""
 
@@ -62,6 +66,10 @@ class Allocations:
         """Where the allocations of the last reading are from; "" if there is none."""
         self.missing: dict[str, str] = {}
         """What could not be read, and why."""
+        self._answer: list[Allocation] = []
+        """Of the kubelet."""
+        self._answered = -math.inf
+        """When that came (monotonic seconds)."""
 
     def read(self) -> list[Allocation]:
         """Return the devices that are allocated now, none where no source tells."""
@@ -76,12 +84,14 @@ class Allocations:
                 break  # no job has a device, or nobody writes there
         try:
             found = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
+            if self._kubelet.present:
+                self._answer, self._answered = found, time.monotonic()
         except KubeletFailed as failure:
             self.missing["kubelet"] = str(failure)
-            found = []
-        if self._kubelet.present:
-            self.source = str(self._kubelet)
-        return found
+        if time.monotonic() - self._answered > KEPT:
+            return []
+        self.source = str(self._kubelet)
+        return self._answer
 
     def close(self) -> None:
         """Close the connection to the kubelet."""

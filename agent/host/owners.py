@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -32,7 +32,7 @@ SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
 """The folder of all jobs: cgroup v2, cgroup v1."""
 PATHS: Final = (
     (SLURM, re.compile(rf".*/{SLURMD}/job_(?P<job>[^/]+)(?:/step_(?P<step>[^/]+))?")),
-    (KUBERNETES, re.compile(rf".*kubepods.*?[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
+    (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
     (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
     (ECS, re.compile(rf".*/ecs/(?:[^/]+/)?{UID}/{ID}")),
     (ECS, re.compile(rf"(?i:.*/ecstasks\.slice/ecstasks)-{UID}\.slice(?:/docker-{ID})?")),
@@ -40,6 +40,8 @@ PATHS: Final = (
     (DOCKER, re.compile(r".*/(?:lxc\.payload\.|lxc/)(?P<container>[^/]+)")),
 )
 """Cgroup paths of each kind, up to the job; tests/fixtures/owners.json has real ones."""
+OF_USERS: Final = re.compile(r"/user@\d+\.service/")
+"""Below it each user makes cgroups of any name; Slurm has no jobs there."""
 POD: Final = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<id>[^_]+)")
 """A folder of the host's log/pods: BuildPodLogsDirectory of Kubernetes' pkg/kubelet/kuberuntime."""
 LOG: Final = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
@@ -50,9 +52,16 @@ SCRIPT_STEPS: Final = frozenset({"batch", "interactive"})
 """Steps in which JOB_GPUS is of this node; others inherit it from the job's first node."""
 VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE})
 MAX_VALUE: Final = 4096
+MAX_DEVICES: Final = 256
+"""Devices of one list."""
 SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
 """Kinds whose processes may have such variables."""
 DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
+DELETED: Final = " (deleted)"
+"""What the kernel adds to the path of a cgroup that is gone, of a process that cannot end."""
+RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
+PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
+"""A partition: the processes of a job may write anything into their environment."""
 PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
 
 
@@ -69,9 +78,9 @@ class Process(NamedTuple):
 def parse(path: str) -> Owner | None:
     """Return what a cgroup path tells: the innermost job of the most important kind, or None."""
     for kind, pattern in PATHS:
-        if not (match := pattern.match(path)):
+        if not (match := pattern.match(OF_USERS.split(path, 1)[0] if kind == SLURM else path)):
             continue
-        found = {key: value or "" for key, value in match.groupdict().items()}
+        found = {key: _plain(value or "") for key, value in match.groupdict().items()}
         container, job = found.get("container", ""), found.get("job", "")
         if kind == KUBERNETES:
             job = job.replace("_", "-")
@@ -86,7 +95,7 @@ def parse(path: str) -> Owner | None:
         )
     *above, name = [part for part in path.split("/") if part.endswith((".service", ".scope", ".slice"))] or [""]
     if name.endswith((".service", ".scope")) and "user.slice" not in above:
-        return Owner(UNIT, name, unit=name, cgroup=path[: path.rindex(name)] + name)
+        return Owner(UNIT, _plain(name), unit=_plain(name), cgroup=path[: path.rindex(name)] + name)
     return None
 
 
@@ -158,7 +167,9 @@ class Owners:
             return None  # it has ended
         uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
         lines = os.fsdecode(read(folder / "cgroup")).splitlines()
-        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1]))]
+        if not uid or not lines:
+            return None  # it has ended meanwhile
+        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1].removesuffix(DELETED)))]
         owner = min(found, key=lambda one: KINDS.index(one.kind), default=Owner(USER, self._user(uid)))
         boot = boot_time(self._proc)
         owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
@@ -168,7 +179,10 @@ class Owners:
         if owner.kind == KUBERNETES:
             owner = self._named(owner)
         elif owner.kind == SLURM:
-            owner = owner._replace(user=self._user(owner.user or uid), partition=variables.get(PARTITION, ""))
+            partition = variables.get(PARTITION, "")
+            if not PARTITION_NAME.fullmatch(partition):
+                partition = ""
+            owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
         elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
             owner = owner._replace(user=self._user(uid))
         return Process(identity, owner, _devices(owner, variables))
@@ -195,7 +209,7 @@ class Owners:
             return uid
         if (version := (status.st_ino, status.st_mtime_ns)) != self._version:
             rows = (line.split(":") for line in os.fsdecode(read(file, MAX_BYTES)).splitlines())
-            self._users, self._version = {row[2]: row[0] for row in rows if len(row) > 2}, version
+            self._users, self._version = {row[2]: _plain(row[0]) for row in rows if len(row) > 3}, version
         return self._users.get(uid, uid)
 
     def _named(self, owner: Owner) -> Owner:
@@ -226,7 +240,20 @@ def _devices(owner: Owner, variables: Mapping[str, str]) -> frozenset[str]:
         listed = variables.get(VISIBLE, "")
     else:
         listed = variables.get(STEP_GPUS) or variables.get(JOB_GPUS if owner.step in SCRIPT_STEPS else "", "")
-    return frozenset(word for word in listed.split(",") if DEVICE.fullmatch(word))
+    return frozenset(device for word in listed.split(",")[:MAX_DEVICES] for device in _expanded(word))
+
+
+def _expanded(word: str) -> Iterable[str]:
+    """Return the devices that a word of a list names: `3`, `0-3` or a UUID; none if it is something else."""
+    if match := RANGE.fullmatch(word):
+        first, last = map(int, match.groups())
+        return map(str, range(first, min(last + 1, first + MAX_DEVICES)))
+    return (word,) if DEVICE.fullmatch(word) else ()
+
+
+def _plain(text: str) -> str:
+    """Return `text` as UTF-8 can hold it: a file name may have any bytes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def read(file: Path | str, size: int = 1 << 14) -> bytes:

@@ -23,10 +23,14 @@ _INTERFACE: Final = {"network.interface.name": "{interface}"}
 _MODE: Final = {"cpu.mode": "{mode}"}
 _CORE: Final = {"cpu.logical_number": "{cpu}"}
 _WAYS: Final = {"sent": "transmit", "received": "receive"}
+_PORT: Final = {"hw.id": "{device}/{port}"}
+_DIMM: Final = {"hw.id": "{controller}/{dimm}", "hw.type": "memory", "error.type": "{kind}"}
+_BYTES_OF_GBIT: Final = ("By/s", 1.25e8)
+_PORT_HELP: Final = "Sent or received by the port."
 _CPU_HELP: Final = "Share of time in which all CPUs worked, the one in cpu.logical_number, or all in the mode cpu.mode."
 _DISK_HELP: Final = "Read from or written to all whole physical disks, or the one in system.device."
 _NETWORK_HELP: Final = "Sent or received by all interfaces, or by the one in network.interface.name."
-_ERRORS_HELP: Final = "Memory errors of the device, by error.type."
+_ERRORS_HELP: Final = "Errors of the component, by error.type."
 _TASK_HELP: Final = "Share of time in which the GPU worked, by hw.gpu.task."
 _IO_HELP: Final = "Sent or received by the GPU over PCIe."
 _PROCESS_HELP: Final = "Read from or written to storage by the process tree."
@@ -66,6 +70,12 @@ def _gpu_io(way: str) -> Name:
     return Name("hw.gpu.io", dims=_in(_GPU, network__io__direction=way), help=_IO_HELP)
 
 
+def _port_io(way: str) -> Name:
+    return Name("hw.network.io", dims=_in(_PORT, network__io__direction=way), help=_PORT_HELP)
+
+
+_PORT_ERRORS: Final = {**_PORT, "hw.type": "network", "error.type": "{error}"}
+_PORT_WAYS: Final = {**_PORT, "network.io.direction": "{direction}"}
 _DIRECTION: Final = {**_INTERFACE, "network.io.direction": "{direction}"}
 _USED: Final = {**_PATH, "system.filesystem.state": "used"}
 OTEL: Final[Mapping[str, Name]] = {
@@ -115,10 +125,19 @@ OTEL: Final[Mapping[str, Name]] = {
     "gpu.ecc.uncorrected": _errors("uncorrected"),
     "gpu.pcie.sent": _gpu_io("transmit"),
     "gpu.pcie.received": _gpu_io("receive"),
+    "rdma.state": Name("hw.network.up", dims=_PORT),
+    "rdma.rate": Name("hw.network.bandwidth.limit", *_BYTES_OF_GBIT, dims=_PORT),
+    "rdma.sent": _port_io("transmit"),
+    "rdma.received": _port_io("receive"),
+    "rdma.packets": Name("hw.network.packets", dims=_PORT_WAYS, words=_WAYS),
+    "rdma.errors.detail": Name("hw.errors", dims=_PORT_ERRORS, help=_ERRORS_HELP),
+    "memory.dimm.errors": Name("hw.errors", dims=_DIMM, help=_ERRORS_HELP),
 }
 """
 Our metric -> the convention's name.
 
 Where the convention has an UpDownCounter, ours stays a gauge: the mean of a window is no sum. Not here, for lack of a
-convention: activity of multiprocessors and tensor cores, clocks, throttling, Xid, NVLink, TPU, Neuron.
+convention: activity of multiprocessors and tensor cores, clocks, throttling, Xid, NVLink, TPU, Neuron, jobs, TCP's
+retransmissions, allowances of a cloud, congestion and operations of RDMA. `rdma.errors` and `memory.errors` are sums
+of what `hw.errors` has.
 """

@@ -233,7 +233,7 @@ class Sampler(Source):
         activity = [*islice(self.collector.activity(), MOST_FACTS)]
         found = [*islice(self.collector.facts(), MOST_FACTS)]
         if processes is not None or activity:
-            found.append(DeviceFacts(time.monotonic_ns(), processes, self.collector.names(), activity))
+            found.append(DeviceFacts(time.monotonic_ns(), processes, self.collector.names(), activity, self.name))
         return found
 
     def _partly(self, problems: Sequence[str]) -> None:

@@ -119,12 +119,14 @@ OTEL_INTRO = """# The names of OpenTelemetry
 `--names otel` sends these names of OpenTelemetry's [semantic conventions](https://github.com/open-telemetry/semantic-conventions),
 release {version}. This page is written by `make golden`. There all `hw.*` and `system.*` are in Development, so another release may have
 other names. A metric that is not here keeps our name, since there is no convention: activity of multiprocessors and tensor cores,
-clocks, throttling, Xid, NVLink, TPU, Neuron.
+clocks, throttling, Xid, NVLink, TPU, Neuron, jobs and idle time, TCP's retransmissions, timeouts and refused connections, the allowances
+of a cloud's network, congestion, waits and operations of RDMA. `rdma.errors` and `memory.errors` keep our names too: they are sums of what
+`hw.errors` has.
 
 - Where the convention has an UpDownCounter, ours is a gauge: the mean of a window is no sum.
 - `system.disk.io` and `system.network.io` have the whole machine in the series without a device, at every level, and each device at `--level all`:
   do not add these.
-- `hw.id` is the index of the GPU on this machine.
+- `hw.id` is the index of the GPU on this machine, `DEVICE/PORT` of RDMA, or `CONTROLLER/DIMM` of a memory module.
 - Counters keep what was counted before the agent began.
 
 | ours | theirs | unit | scale | attributes in place of our dimensions |

@@ -105,11 +105,15 @@ class JobsCollector(Collector):
         granted = allocations.read()
         if not granted and not allocations.source:
             granted = self._by_environment(processes.values())
+        missing = owners.missing | allocations.missing
+        plain = [one for one in granted if one.source == "kubelet" or not one.device.isdecimal()]
+        if len(plain) < len(granted) and self._is_sliced():
+            granted = plain
+            missing["numbers"] = "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
         known = {group.owner.key: group.owner for group in self._groups.values()}
         granted = [one._replace(owner=known.get(one.owner.key, one.owner)) for one in granted]
         cpu, blocked, waiting = self._states(found)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
-        missing = owners.missing | allocations.missing
         if self._left_out:
             missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
         self._facts = JobFacts(self._clock(), found, granted, uses, cpu, blocked, missing)
@@ -146,7 +150,8 @@ class JobsCollector(Collector):
         """Open the cgroups of new jobs, at most `max_jobs`."""
         assert self._slurm is not None
         new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
-        new = self._slurm.find(self._clock(), self._groups.keys()) | new
+        room = self._config.max_jobs - len(self._groups)
+        new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # those on devices first
         self._left_out = 0
         for path, owner in new.items():
             if len(self._groups) >= self._config.max_jobs:
@@ -157,19 +162,17 @@ class JobsCollector(Collector):
     def _by_environment(self, processes: Iterable[Process]) -> list[Allocation]:
         """Return the devices that the environment of jobs' processes names."""
         assert self._slurm is not None
-        named = self._slurm.devices
-        granted = {path: (group.owner, {*named.get(path, ())}) for path, group in self._groups.items()}
+        of_steps = self._slurm.devices
+        granted = {path: (group.owner, {*of_steps.get(path, ())}) for path, group in self._groups.items()}
         for process in processes:
             if process.devices and process.owner.cgroup in granted:
                 granted[process.owner.cgroup][1].update(process.devices)
-        # With MIG, Slurm numbers the instances of all GPUs, so that its numbers are not those of the GPUs.
-        sliced = any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
-        return [
-            Allocation(device, owner, "environment")
-            for owner, devices in granted.values()
-            for device in sorted(devices)
-            if not (sliced and device.isdigit())
-        ]
+        named = ((device, owner) for owner, devices in granted.values() for device in sorted(devices))
+        return [Allocation(device, owner, "environment") for device, owner in named]
+
+    def _is_sliced(self) -> bool:
+        """Return whether a GPU is cut into instances: Slurm numbers those of all GPUs of the machine."""
+        return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
     def _states(self, found: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
         """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""

@@ -37,18 +37,27 @@ class SlurmJobs:
         self.devices: dict[str, set[str]] = {}
         """By the path of the job's cgroup."""
 
-    def find(self, now: int, known: Collection[str]) -> dict[str, Owner]:
-        """Return the jobs whose cgroup is not `known`, by its path as in /proc/PID/cgroup; `now`: monotonic ns."""
+    def find(self, now: int, known: Collection[str], room: int) -> dict[str, Owner]:
+        """
+        Return the jobs whose cgroup is not `known`, by its path as in /proc/PID/cgroup; `now`: monotonic ns.
+
+        Of those beyond `room` no process is asked.
+        """
         is_due = now >= self._due
         if is_due:
             self._due, self._folders = now + REFRESH, self._find_folders()
-        found, jobs = {}, [*self._list()]
+        found: dict[str, Owner] = {}
+        jobs = [*self._list()]
         for folder, path in jobs:
-            if is_due or path not in known:
-                name = path.rpartition("/")[2]
-                owner = self._ask(folder / name, path)
-                if path not in known and (owner or not self._owners.has_host_pids):  # else it has no process yet
-                    found[path] = owner or Owner(SLURM, name.removeprefix("job_"), cgroup=path)
+            name = path.rpartition("/")[2]
+            plain = Owner(SLURM, name.removeprefix("job_"), cgroup=path)
+            if path in known:
+                if is_due:
+                    self._ask(folder / name, path)
+            elif len(found) >= room:
+                found[path] = plain
+            elif (owner := self._ask(folder / name, path)) or not self._owners.has_host_pids:
+                found[path] = owner or plain  # else it has no process yet
         if is_due:
             paths = {path for _, path in jobs}
             self.devices = {path: devices for path, devices in self.devices.items() if path in paths}

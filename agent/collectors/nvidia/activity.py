@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 import pynvml
@@ -41,7 +41,9 @@ class Activity:
         gpu = self._gpu
         if gpu.lost or gpu.handle is None:
             self._last, self._sampled_until = None, 0
-            yield from (DeviceActivity(part.dims, lost=True) for part in gpu.parts)
+            for part in gpu.parts:
+                slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
+                yield DeviceActivity(part.dims, lost=True, slices=slices)
             return
         elapsed, self._last = now - self._last if self._last is not None else 0, now
         throttled, energy = self._throttled(elapsed), self._energy(elapsed)
@@ -63,8 +65,13 @@ class Activity:
             self.basis = COUNTER
             return point, None
         if (samples := part.query.ask("samples", _samples, part.handle, self._sampled_until)) is not None:
-            self.basis, before = SAMPLES, self._sampled_until
-            self._sampled_until = samples[-1][0] if samples else before
+            before = self._sampled_until
+            if not samples and before:
+                samples = part.query.ask("samples", _samples, part.handle, 0) or []
+                samples = samples if samples and samples[-1][0] < before else []  # the clock was set back
+                before = 0
+            self._sampled_until = samples[-1][0] if samples else self._sampled_until
+            self.basis = SAMPLES if samples else POINT
             return _integrated(samples, before) if samples and before else (point, None)
         self._gpm = self._gpm or Gpm(part.query, [GRAPHICS])
         if (share := self._gpm.read(part.handle, now).get(GRAPHICS)) is not None:
@@ -112,8 +119,12 @@ def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
             return []  # none is newer
         raise
     member = MEMBERS[kind]
-    known = ((int(one.timeStamp), float(getattr(one.sampleValue, member))) for one in found)
-    return sorted((at, percent) for at, percent in known if at > since and percent <= 100)
+    known: dict[int, list[float]] = {}
+    for one in found:
+        at, percent = int(one.timeStamp), float(getattr(one.sampleValue, member))
+        if at > since and percent <= 100:
+            known.setdefault(at, []).append(percent)
+    return [(at, fmean(same)) for at, same in sorted(known.items())]
 
 
 def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:

@@ -22,6 +22,7 @@ from agent.commands.top.delivery import Delivery
 from agent.commands.top.draw import Line, Style
 from agent.commands.top.live import Frame, Live, snapshot_of
 from agent.commands.top.machine import Machine, device_of
+from agent.commands.top.recorded_jobs import jobs
 from agent.commands.top.replay import Player
 from agent.commands.top.screen import Notes, compose
 from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
@@ -113,6 +114,8 @@ class Top:
         self.palette = palette.PALETTES[palette.chosen(options.colors, env)]
         self._title, self._delivery = title, delivery
         self._troubles: tuple[str, ...] = ()
+        self._jobs: list[str] = []
+        """The jobs of a recording."""
         self.bugs: list[str] = []
         """What is said of threads that have ended by a bug."""
 
@@ -122,6 +125,7 @@ class Top:
             for frame in source.new():
                 if source.rewound:
                     self.machine, source.rewound = Machine(), False
+                    self._jobs = []
                 self._take(frame)
         orders, self.view.orders = self.view.orders, []
         for order in orders:
@@ -133,7 +137,7 @@ class Top:
     def lines(self, size: tuple[int, int], mode: str) -> list[Line]:
         """Return the screen."""
         delivery = self._delivery.parts if self._delivery else ()
-        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles))
+        notes = Notes(self._title, mode, delivery, (*self.bugs, *self._troubles), self._jobs)
         return compose(self.machine, self.view, size, notes, self.style)
 
     def _take(self, frame: Frame) -> None:
@@ -142,6 +146,8 @@ class Top:
                 self.machine.device(key).model = model
         self.machine.take(frame.points, frame.at, frame.processes, frame.holders)
         self._troubles = frame.troubles
+        if not frame.holders:  # which tell the job of each device
+            self._jobs = jobs(frame.points) or self._jobs
 
     def _write(self) -> str:
         """Write a snapshot into the current folder; return what to tell the user."""

@@ -41,6 +41,8 @@ class Notes(NamedTuple):
     """A part for each sink of the running agent."""
     troubles: Sequence[str] = ()
     """What is wrong with collectors."""
+    jobs: Sequence[str] = ()
+    """A line for each job of which no device is known."""
 
 
 def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, style: Style) -> list[Line]:
@@ -60,7 +62,7 @@ def compose(machine: Machine, view: View, size: tuple[int, int], notes: Notes, s
     strip = host.strip(machine, width, style) if every else host.rows(machine, width, style)
     if view.cores:
         strip += host.cores(machine, width, style, most=max(1, room // 3))
-    strip += troubles
+    strip += [[(text, "label")] for text in notes.jobs] + troubles
     strip = strip[: max(1, room - (3 if every else 0))]
     room -= len(strip)
     body: list[Line] = []

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, Literal
 
 from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from agent.datapoint import Datapoint, Dimensions, Metric
 from agent.owner import Allocation, JobFacts, Owner
 from agent.processor import Processor
-from agent.processors.jobs.accounting import SECOND, Key
+from agent.processors.jobs.accounting import MOST_INTERVALS, SECOND, Key
 from agent.processors.jobs.answer import by_number, of_device, of_job
-from agent.processors.jobs.causes import COMPUTE
-from agent.processors.jobs.device import Device, Held, Place, Use, place_of
+from agent.processors.jobs.device import Device, Held, Place, Use, place_of, plausible
 from agent.processors.jobs.evidence import Evidences
 from agent.processors.jobs.ledger import OTHER, Account, Ledger
 from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, IDLE, IMBALANCE, MEMORY
+from agent.processors.jobs.points import DevicePoints, Values, from_points
 
-UTILIZATIONS: Final = ("gpu.utilization", "neuron.core.utilization", "ipu.utilization", "tpu.duty_cycle")
-"""Metrics of a device that tell a share of the last moments, where nothing better is known."""
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
 HOUR: Final = 3600
-FELL_OFF: Final = "79"
-"""The Xid of a GPU that has fallen off the bus: https://docs.nvidia.com/deploy/xid-errors/."""
-NEEDED: Final = frozenset((*UTILIZATIONS, *COMPUTE, "gpu.sm.active", "gpu.memory.used", "gpu.power"))
-Values = Mapping[str, float]
 
 
 class JobsProcessor(Processor):
@@ -61,8 +56,13 @@ class JobsProcessor(Processor):
         self._ledger = Ledger(config.max_jobs)
         self._evidences = Evidences()
         self._jobs: JobFacts | None = None
-        self._fallen: dict[Place, float] = {}
-        """Count of Xid 79 by GPU."""
+        self._alive: set[Key] = set()
+        """Jobs that have a cgroup, a device or a process on one."""
+        self._is_late = False
+        """Whether it is too long ago that anybody told who holds what."""
+        self._forgotten = 0
+        """Time (ns) in which parts were held that are no longer there."""
+        self._points = DevicePoints()
         self._before = 0
         """Time of the tick before this one (ns since the epoch)."""
         self._starts: dict[tuple[Place, str], int] = {}
@@ -76,35 +76,35 @@ class JobsProcessor(Processor):
         readings = sorted((one for one in self.facts if isinstance(one, DeviceFacts)), key=lambda one: one.moment)
         for facts in self.facts:
             if isinstance(facts, JobFacts):
-                self._jobs = facts
-                self._evidences.take(facts)
+                self._know(facts)
         self._before = self._before or at
-        values, fallen = self._values(tick) if readings else ({}, set())
+        values, fallen = self._points.take(tick) if readings else ({}, set())
         answered: set[Place] = set()
+        moments: dict[str, int] = {}
+        """When each collector last read a device."""
         for reading in readings:
-            answered |= self._take(reading, values, fallen, at)
-        if answered:
-            self._miss(answered, readings[-1].moment, at)
+            most = MOST_INTERVALS * self._interval
+            self._is_late = self._jobs is not None and reading.moment - self._jobs.moment > most
+            if not self._is_late:  # else this is read when the jobs are
+                mine = self._take(reading, values, fallen, at)
+                answered |= mine
+                moments |= {reading.source: reading.moment} if mine else {}
+        missing = self._devices.keys() - answered
+        self._release(missing)
+        for place in missing:
+            if (moment := moments.get(self._devices[place].source)) is not None:
+                self._miss(place, answered, moment, at)
         held = {key for device in self._devices.values() for key in device.held}
         ended = self._ledger.end(held if len(held) <= self._config.max_jobs else held | {OTHER.key}, at)
         yield from self._of_jobs(ended, at)
         yield from self._of_devices(at)
         self._before = at
 
-    def _values(self, tick: Sequence[Datapoint]) -> tuple[dict[Place, dict[str, float]], set[Place]]:
-        """Return the needed values of each device, and the GPUs that have fallen off the bus in this tick."""
-        values: dict[Place, dict[str, float]] = {}
-        fallen = set()
-        for point in tick:
-            name = point.metric.name
-            if name in NEEDED and (place := place_of(point.dims)):
-                values.setdefault(place, {})[name] = point.value
-            elif name == "gpu.xid" and point.dims.get("xid") == FELL_OFF:
-                place = place_of(point.dims)
-                if point.value > self._fallen.get(place, 0):
-                    fallen.add(place)
-                self._fallen[place] = point.value
-        return values, fallen
+    def _know(self, facts: JobFacts) -> None:
+        self._jobs = facts
+        self._evidences.take(facts)
+        given, used = (one.owner for one in facts.allocations), (one.owner for one in facts.uses)
+        self._alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
 
     def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
         """Charge what one collector found; return which devices it answered for."""
@@ -116,9 +116,8 @@ class JobsProcessor(Processor):
         for one in jobs.allocations if jobs else ():
             if (dims := reading.names.get(one.device)) is not None:
                 given.setdefault(place_of(dims), []).append(one)
-        alive = {use.owner.key for use in jobs.uses} if jobs else set()
         answered = set()
-        for activity in reading.activity or _from_points(reading, values):
+        for activity in reading.activity or from_points(reading, values):
             place = place_of(activity.dims)
             answered.add(place)
             device = self._devices.get(place) or self._devices.setdefault(place, Device(activity.dims))
@@ -128,10 +127,12 @@ class JobsProcessor(Processor):
                 None if reading.processes is None else mine,
                 jobs.owners if jobs else {},
                 [allocation for one in places for allocation in given.get(one, ())],
-                alive, reading.moment, at,
+                self._alive, reading.moment, at,
             )  # fmt: skip
             known = values.get(place, {})
-            self._charge(device, activity._replace(lost=activity.lost or place in fallen), use, known, at)
+            device.source = reading.source
+            read = plausible(activity)
+            self._charge(device, read._replace(lost=read.lost or place in fallen), use, known, at)
             self._note_memory(device, known)
         return answered
 
@@ -143,7 +144,7 @@ class JobsProcessor(Processor):
         elapsed = use.moment - last.moment if last else 0
         energy = activity.energy
         if energy is None and "gpu.power" in values:
-            energy = values["gpu.power"] * elapsed / SECOND
+            energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
         self._book({**before, **device.held}, charged, device, energy / elapsed if energy and elapsed else 0.0, at)
 
     def _book(
@@ -167,16 +168,25 @@ class JobsProcessor(Processor):
             account = self._ledger.account(held.owner, self._before)
             account.memory = max(account.memory, used or 0.0)
 
-    def _miss(self, answered: set[Place], moment: int, at: int) -> None:
+    def _release(self, places: Iterable[Place]) -> None:
+        """End the jobs whose cgroup is gone on devices that did not answer; `max_jobs` hides whether it is."""
+        if self._jobs is None or "jobs" in self._jobs.missing:
+            return
+        for device in map(self._devices.__getitem__, places):
+            lost = device.missed >= MISSED
+            device.release({
+                key for key, one in device.held.items() if key not in self._alive and (one.owner.cgroup or lost)
+            })  # fmt: skip
+
+    def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
         """Charge a device as lost that misses readings while others answer; forget a part that is no longer there."""
-        wholes = {place[:1] for place in answered}
-        for place in self._devices.keys() - answered:
-            device = self._devices[place]
-            device.missed += 1
-            if place[:1] in wholes:  # it was made into instances, or they were made anew
-                del self._devices[place]
-            elif device.missed >= MISSED and device.last:
-                self._book(device.held, device.lose(moment, self._interval), device, 0.0, at)
+        device = self._devices[place]
+        device.missed += 1
+        if any(place[:1] == one[:1] for one in answered):  # it was made into instances, or they were made anew
+            self._forgotten += self._devices.pop(place).allocated
+            self._starts = {key: start for key, start in self._starts.items() if key[0] != place}
+        elif device.missed >= MISSED and device.last and moment > device.last.moment:
+            self._book(device.held, device.lose(moment, self._interval), device, 0.0, at)
 
     def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
@@ -241,7 +251,7 @@ class JobsProcessor(Processor):
             charged, allocated = self._sums()
             if allocated:
                 parts.append(f"{charged:.3f} s charged of {allocated:.3f} s allocated")
-            parts += [f"{what} unknown: {why}" for what, why in (self._jobs.missing.items() if self._jobs else ())]
+            parts += [f"{what} unknown: {why}" for what, why in self._missing().items()]
         return "; ".join(parts)
 
     def answer(self) -> Mapping[str, Any]:
@@ -254,10 +264,15 @@ class JobsProcessor(Processor):
                 "dollars_per_hour": self._config.dollars_per_hour,
                 "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
                 "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
-                "missing": dict(self._jobs.missing) if self._jobs else {},
+                "missing": self._missing(),
                 "charged_seconds": charged,
                 "allocated_seconds": allocated,
             }
+
+    def _missing(self) -> dict[str, str]:
+        """Return what could not be known, and why."""
+        late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
+        return {**(self._jobs.missing if self._jobs else {}), **late}
 
     def _holding(self, device: Device) -> list[Account]:
         return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
@@ -266,7 +281,8 @@ class JobsProcessor(Processor):
         """Return the seconds charged to jobs and those in which devices were held, which are equal."""
         ledger = self._ledger
         charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
-        return charged / SECOND, sum(device.allocated for device in self._devices.values()) / SECOND
+        held = self._forgotten + sum(device.allocated for device in self._devices.values())
+        return charged / SECOND, held / SECOND
 
 
 @lru_cache(maxsize=1000)
@@ -277,14 +293,3 @@ def _dims_of(owner: Owner, with_user: bool) -> Dimensions:  # noqa: FBT001  # a 
 @lru_cache(maxsize=10_000)
 def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
     return dims | {key: value}
-
-
-def _from_points(reading: DeviceFacts, values: Mapping[Place, Values]) -> Iterator[DeviceActivity]:
-    """Yield the activity of the devices of a collector that tells none, by the utilization in their points."""
-    named = {place_of(dims) for dims in reading.names.values()} | {
-        place_of(one.dims) for one in reading.processes or ()
-    }
-    for place, known in values.items():
-        percent = next((known[name] for name in UTILIZATIONS if name in known), None)
-        if percent is not None and (place in named or place[:1] in named):
-            yield DeviceActivity(Dimensions(dict(place)), min(1.0, percent / 100), "point value")

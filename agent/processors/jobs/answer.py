@@ -35,6 +35,7 @@ def of_device(place: Place, device: Device, holding: Iterable[Account]) -> dict[
         "device": ".".join(number for _, number in place),
         "place": dict(place),
         "slices": device.slices,
+        "holders": [{"kind": one.kind, "namespace": one.namespace, "job": one.job} for one in owners],
         "jobs": [*dict.fromkeys(owner.job for owner in owners)],
         "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
         "state": device.state,

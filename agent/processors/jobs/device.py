@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from math import isfinite, isnan
 from typing import Final, NamedTuple
 
 from agent.collector import DeviceActivity, DeviceProcess
 from agent.datapoint import DEVICES, Dimensions
-from agent.owner import Allocation, Owner
+from agent.owner import SLURM, Allocation, Owner
 from agent.processors.jobs import accounting, causes
 from agent.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, Holding, Key, Reading
 from agent.processors.jobs.causes import Evidence
@@ -50,7 +51,7 @@ class Use(NamedTuple):
     owners: Mapping[int, Owner]
     allocations: Sequence[Allocation]
     alive: AbstractSet[Key]
-    """Jobs that have a cgroup."""
+    """Jobs that have a cgroup, a device or a process on one."""
     moment: int
     """Monotonic ns, and the same in ns since the epoch."""
     at: int
@@ -65,8 +66,9 @@ def holders(use: Use) -> dict[Key, Held]:
             has_strangers = True
         else:
             present.setdefault(owner.key, []).append((owner, process.memory))
-    given = [one for one in use.allocations if one.source in SCHEDULERS]
-    found = {one.owner.key: (one.owner, one.source) for one in reversed(given or use.allocations)}
+    given = [one for one in use.allocations if one.source in SCHEDULERS and not _is_stale(one, present)]
+    others = [one for one in use.allocations if one.source not in SCHEDULERS]
+    found = {one.owner.key: (one.owner, one.source) for one in reversed(given or others)}
     if not given:
         found |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in found}
     held = {}
@@ -78,6 +80,28 @@ def holders(use: Use) -> dict[Key, Held]:
         holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
         held[key] = Held(mine[0][0] if mine else owner, source, holding, sum(known) if known else None)
     return held
+
+
+def _is_stale(one: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
+    """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
+    has_ended = one.owner.kind == SLURM and not one.owner.cgroup and one.owner.key not in present
+    return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())
+
+
+def plausible(activity: DeviceActivity) -> DeviceActivity:
+    """Return an activity with shares from 0 to 1, and without what is no number: a plugin may give anything."""
+    active, energy = activity.active, activity.energy
+    return activity._replace(
+        active=None if active is None or isnan(active) else _share(active),
+        idle=max(0.0, activity.idle) if activity.idle is not None and isfinite(activity.idle) else None,
+        throttled=_share(activity.throttled),
+        energy=energy if energy is not None and isfinite(energy) and energy >= 0 else None,
+        slices=_share(activity.slices),
+    )
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))  # 0.0 of what is no number
 
 
 class Device:
@@ -92,6 +116,8 @@ class Device:
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0
         self.state, self.cause, self.basis = FREE, "", ""
+        self.source = ""
+        """The collector that reads it."""
         self.ran: int | None = None
         """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
         self.work: float | None = None
@@ -104,7 +130,9 @@ class Device:
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
     ) -> dict[Key, dict[str, int]]:
-        """Return the time since the last reading by job and state, not weighted."""
+        """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
+        if self.last and use.moment <= self.last.moment:
+            return {}
         held = holders(use)
         if activity.lost and not held:  # the driver lists its processes no more
             held = {key: one for key, one in self.held.items() if key in use.alive}
@@ -126,7 +154,7 @@ class Device:
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
             evidence=evidence,
         )
-        if before is None or now.moment <= before.moment:
+        if before is None:
             self.state = _state(now, {})
             return {}
         charged = accounting.charges(before, now, interval)
@@ -162,6 +190,13 @@ class Device:
             self.idle[self.cause] += idle
         if kind and (busy := round(weighted * active)):
             self.busy[kind] += busy
+
+    def release(self, jobs: Container[Key]) -> None:
+        """Forget holders that have ended, while the device does not answer; they count until its last reading."""
+        self.held = {key: one for key, one in self.held.items() if key not in jobs}
+        if self.last:
+            holders = {key: one for key, one in self.last.holders.items() if key in self.held}
+            self.last = self.last._replace(holders=holders)
 
     def lose(self, moment: int, interval: int) -> dict[Key, dict[str, int]]:
         """Return the time since the last reading as lost: the device no longer answers."""

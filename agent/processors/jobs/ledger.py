@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -16,20 +16,24 @@ KEPT: Final = 24 * 3600 * 1_000_000_000
 """How long (ns) the account of a job that holds nothing is kept: it may return, or the agent may start again."""
 MOST_BYTES: Final = 1 << 20
 """Size of what is saved at most."""
+LATEST: Final = 2**62
+"""A time (ns) beyond what a clock shows: 146 years after 1970."""
+Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class Account(msgspec.Struct):
     """What a job was charged; times in ns."""
 
     owner: Owner
-    since: int
+    since: Time
     """Start of its oldest process or cgroup (ns since the epoch)."""
-    seen: int
+    seen: Time
     """When it last held a device (ns since the epoch)."""
-    earlier: dict[str, int] = {}
+    earlier: dict[str, Time] = {}
     """GPU time by state before the last start of the agent."""
-    earlier_energy: float = 0.0
-    memory: float = 0.0
+    earlier_energy: Amount = 0.0
+    memory: Amount = 0.0
     """The most memory of one device that it used, in bytes."""
     times: dict[str, int] = {}
     """GPU time by state since the start of the agent."""
@@ -76,6 +80,8 @@ class Ledger:
         """Return the accounts whose jobs hold nothing any more; forget the oldest of those that ended before."""
         over = self._live.difference(held)
         self._live -= over
+        for one in self.accounts.values():
+            one.seen = min(one.seen, at)  # the clock was ahead
         past = sorted((one.seen, key) for key, one in self.accounts.items() if key not in self._live | over)
         for n, (seen, key) in enumerate(past):
             if seen < at - KEPT or n < len(past) - self._most:
@@ -87,12 +93,23 @@ class Ledger:
         return [self.accounts[key] for key in sorted(self._live)]
 
     def saved(self) -> bytes:
-        """Return all accounts as JSON, with the times of this life added to those of earlier ones."""
-        return msgspec.json.encode([
-            Account(one.owner, one.since, one.seen, {state: one.total(state) for state in {**one.earlier, **one.times}},
-                    one.earlier_energy + one.energy, one.memory)
-            for one in self.accounts.values()
-        ])  # fmt: skip
+        """
+        Return the accounts as JSON, with the times of this life added to those of earlier ones.
+
+        Where all are too long, those are left out that held a device least recently.
+        """
+        rows: list[bytes] = []
+        size = 2
+        for one in sorted(self.accounts.values(), key=lambda one: one.seen, reverse=True):
+            totals = {state: one.total(state) for state in {**one.earlier, **one.times}}
+            owner = one.owner._replace(cgroup="")  # which is found anew
+            kept = Account(owner, one.since, one.seen, totals, one.earlier_energy + one.energy, one.memory)
+            rows.append(msgspec.json.encode(kept))
+            size += len(rows[-1]) + 1
+            if size > MOST_BYTES:
+                rows.pop()
+                break
+        return b"[%b]" % b",".join(rows)
 
     def restore(self, saved: bytes) -> None:
         """Take the accounts of an earlier life; raise ValueError."""

@@ -165,6 +165,22 @@ def test_idle_time_is_told_by_cause_and_with_a_price_what_it_cost(pipeline, ende
     assert "  cost      1 x 10 min at $3.00 an hour = $0.50, of which idle $0.30" in lines
 
 
+def test_an_instance_costs_its_share_of_a_gpu_and_the_whole_is_not_counted_beside_it(pipeline, ended):
+    class Sliced(Priced):
+        def answer(self):
+            parts = [{"place": {"gpu": "0", "mig": str(n)}, "slices": share} for n, share in ((1, 3 / 7), (2, 1 / 7))]
+            return {"dollars_per_hour": 7.0, "devices": [*parts, {"place": {"gpu": "1"}, "slices": 1.0}]}
+
+    pipeline.derivations = [Sliced()]
+    summary = Summary()
+    summary.listen(pipeline)
+    whole, part = of_gpu(), of_instance()
+    pipeline.tick(0, whole.power.point(0, 300, Dimensions(gpu="0")), whole.utilization.point(0, 50, Dimensions(gpu="1")),
+                  *(part.memory_used.point(0, 5, Dimensions(gpu="0", mig=str(n))) for n in (1, 2)))  # fmt: skip
+    ended.seconds = 3600.0
+    assert "  cost      1.57 x 1 h at $7.00 an hour = $11.00, of which idle $0.00" in [*summary.lines(ended)]
+
+
 def test_only_gpus_that_the_command_used_are_shown_where_they_are_known(pipeline, summary, ended):
     for n in range(10):
         pipeline.tick(n, GPU.utilization.point(0, 10 * n, Dimensions(gpu=str(n))))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.host import kubelet
-from agent.host.allocations import MAX_JOBS, Allocations
+from agent.host.allocations import KEPT, MAX_JOBS, Allocations
 from agent.host.kubelet import Device, Kubelet, KubeletFailed
 
 
@@ -185,7 +185,7 @@ def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve,
     server = serve(b"")
     server.delay.clear()
     allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
-    assert allocations.read() == []
+    assert (allocations.read(), allocations.source) == ([], ""), "the next source is asked"
     assert "DEADLINE_EXCEEDED" in allocations.missing["kubelet"]
     server.delay.set()
     server.answer = pod("a", "b", "c", "nvidia.com/gpu", "GPU-1")
@@ -201,7 +201,11 @@ def test_a_kubelet_that_restarts_is_asked_again(tmp_path, serve):
     allocations = Allocations(tmp_path, None, path, {})
     assert len(allocations.read()) == 1
     first.stop()
+    assert [one.owner.pod for one in allocations.read()] == ["b"], "nobody else gives devices meanwhile"
     path.unlink(missing_ok=True)
+    assert [one.owner.pod for one in allocations.read()] == ["b"]
+    assert allocations.source == str(path)
+    allocations._answered -= KEPT
     assert (allocations.read(), allocations.source) == ([], "")
     serve(pod("a", "b2", "c", "nvidia.com/gpu", "GPU-1"))
     assert [one.owner.pod for one in allocations.read()] == ["b2"]

@@ -303,3 +303,71 @@ def job_cgroup():
                 folder = folder.parent
         return
     yield None
+
+
+USERS_OWN = "/user.slice/user-1000.slice/user@1000.service"
+
+
+@pytest.mark.parametrize("folder", ["slurmstepd.scope", "app.slice/slurm/uid_0"])
+def test_a_cgroup_that_a_user_may_make_is_no_job_of_slurm(host, folder):
+    host.process(41, f"{USERS_OWN}/{folder}/job_7/step_0")
+    assert owner_of(host.owners(), 41)[:2] == ("user", "ada")
+    host.process(42, f"{SLURM_JOB}{USERS_OWN}/{folder}/job_9/step_0")
+    assert owner_of(host.owners(), 42).job == "7", "a job of Slurm cannot leave it so"
+
+
+def test_names_that_are_no_text_are_told_with_escapes(host):
+    raw = b"0::/system.slice/\xff.service\n"
+    host.process(41, "/")
+    (host.proc / "41/cgroup").write_bytes(raw)
+    (host.folder / "etc/passwd").write_bytes(b"\xfcda:x:1000:1000::/:/bin/sh\n")
+    owner = owner_of(host.owners(), 41)
+    assert (owner.job, owner.unit, owner.user) == ("\\udcff.service", "\\udcff.service", "\\udcfcda")
+    json.dumps(owner[:-2], ensure_ascii=False).encode()
+    assert os.fsencode(owner.cgroup) == b"/system.slice/\xff.service", "the path itself stays as it is"
+
+
+@pytest.mark.parametrize("partition", [b"a\nb", b"\xff", b"p" * 65, b"x=1,y", b"../..", b""])
+def test_what_a_process_writes_into_its_environment_is_no_partition_unless_it_looks_like_one(host, partition):
+    host.process(41, SLURM_JOB)
+    (host.proc / "41/environ").write_bytes(b"SLURM_JOB_PARTITION=" + partition + b"\0")
+    assert owner_of(host.owners(), 41).partition == ""
+
+
+@pytest.mark.parametrize("gone", ["status", "cgroup"])
+def test_a_process_that_ends_while_it_is_read_has_no_owner(host, gone):
+    host.process(41, SLURM_JOB)
+    (host.proc / "41" / gone).unlink()
+    assert owner_of(host.owners(), 41) is None
+
+
+def test_a_process_that_cannot_end_has_the_owner_of_its_cgroup_that_is_gone(host):
+    host.process(41, "/system.slice/jupyterhub.service (deleted)")
+    assert owner_of(host.owners(), 41).job == "jupyterhub.service"
+
+
+def test_a_user_at_the_end_of_what_is_read_of_the_password_file_is_not_another_one(host, monkeypatch):
+    host.write("etc/passwd", "ada:x:1000:1000::/home/ada:/bin/sh\n")
+    monkeypatch.setattr(owners, "MAX_BYTES", len("ada:x:100"))
+    host.process(41, "/", uid=100)
+    assert owner_of(host.owners(), 41).job == "100"
+
+
+@pytest.mark.parametrize(
+    ("listed", "devices"),
+    [("0-3", "0123"), ("0-1,5", "015"), ("7", "7"), ("0-9999", range(256)), ("3-0", ""), ("-1", ""), ("0-", ""), ("NoDevFiles", "")],
+)  # fmt: skip
+def test_the_gpus_of_a_step_may_be_ranges(host, listed, devices):
+    host.process(41, SLURM_JOB, SLURM_STEP_GPUS=listed)
+    assert host.owners().process(41).devices == {*map(str, devices)}
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["/kubepods", "kubepods/pod", "/kubepods-pod4415fd05", "/docker-", "/ecs/", "/slurm/uid_1", "/lxc/", "/a.service"],
+)
+def test_a_path_made_to_cost_time_costs_little(part):
+    began = time.process_time()
+    for _ in range(10):
+        parse(part * (16_000 // len(part)))
+    assert time.process_time() - began < 2, "it took 1.5 s for each"

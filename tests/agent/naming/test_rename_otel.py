@@ -29,7 +29,7 @@ def points():
         metric = declared()[ours]
         start = {"start_time": 1} if metric.kind is Kind.COUNTER else {}
         ways = [VALUES.get(key, ("0", "1")) for key in metric.dims]
-        if {"device", "direction"} <= {*metric.dims}:
+        if metric.dims == ("device", "direction"):
             ways = [("read", "write") if key == "direction" else VALUES[key] for key in metric.dims]
         for words in itertools.product(*ways):
             yield metric.point(9 * S, 50.0, Dimensions(dict(zip(metric.dims, words, strict=True))), **start)
@@ -56,6 +56,27 @@ def test_no_two_series_become_one():
     [
         ("cpu.utilization", {}, ("system.cpu.utilization", "1", 0.5, {})),
         ("cpu.mode.utilization", {"mode": "user"}, ("system.cpu.utilization", "1", 0.5, {"cpu.mode": "user"})),
+        ("rdma.state", {"device": "mlx5_0", "port": "1"}, ("hw.network.up", "1", 50, {"hw.id": "mlx5_0/1"})),
+        (
+            "rdma.rate", {"device": "mlx5_0", "port": "1"},
+            ("hw.network.bandwidth.limit", "By/s", 50 / 8 * 1e9, {"hw.id": "mlx5_0/1"}),
+        ),
+        (
+            "rdma.sent", {"device": "mlx5_0", "port": "1"},
+            ("hw.network.io", "By", 50, {"hw.id": "mlx5_0/1", "network.io.direction": "transmit"}),
+        ),
+        (
+            "rdma.packets", {"device": "efa_0", "port": "1", "direction": "received"},
+            ("hw.network.packets", "{packet}", 50, {"hw.id": "efa_0/1", "network.io.direction": "receive"}),
+        ),
+        (
+            "rdma.errors.detail", {"device": "mlx5_0", "port": "1", "error": "symbol_error"},
+            ("hw.errors", "{error}", 50, {"hw.id": "mlx5_0/1", "hw.type": "network", "error.type": "symbol_error"}),
+        ),
+        (
+            "memory.dimm.errors", {"controller": "mc0", "dimm": "dimm1", "kind": "corrected"},
+            ("hw.errors", "{error}", 50, {"hw.id": "mc0/dimm1", "hw.type": "memory", "error.type": "corrected"}),
+        ),
         ("memory.used", {}, ("system.memory.usage", "By", 50, {"system.memory.state": "used"})),
         ("network.sent", {}, ("system.network.io", "By", 50, {"network.io.direction": "transmit"})),
         (

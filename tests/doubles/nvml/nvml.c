@@ -340,7 +340,7 @@ int nvmlDeviceGetUtilizationRates(const Device *device, Utilization *found)
 /* Samples of the utilization since `since` (microseconds), for a device that has a schedule: 0.kernels. */
 int nvmlDeviceGetSamples(const Device *device, int kind, ull since, int *type, uint *many, Share *found)
 {
-    double share;
+    double share, same;
     ENTER;
     const char *value;
     int code = kind == 1 ? worked(device, 0, 1, &share) : UNSUPPORTED;
@@ -348,12 +348,14 @@ int nvmlDeviceGetSamples(const Device *device, int kind, ull since, int *type, u
         code = value ? UNSUPPORTED : OK;
     if (code)
         return code;
+    if (number(device, "samples.same", &same)) /* so many samples have one time stamp */
+        same = 1;
     long long last = (long long)(now() / PERIOD), first = last - BUFFER + 1;
     uint room = found ? *many : 0;
     *many = 0;
     *type = 1;
     for (long long n = first < 1 ? 1 : first; n <= last; n++) {
-        ull stamp = (ull)((double)n * PERIOD * 1e6);
+        ull stamp = (ull)((double)(n - n % (long long)same) * PERIOD * 1e6);
         if (stamp <= since)
             continue;
         if (*many < room) {

@@ -146,6 +146,26 @@ def test_slurms_numbers_of_gpus_are_not_used_with_mig(machine):
     assert facts.allocations == []
 
 
+def test_numbers_in_a_mapping_folder_are_not_used_with_mig(machine):
+    for name in ("2", "0.3", "MIG-5a", "GPU-1b"):
+        machine.write(machine.folder / "run/slurm/dcgm-job-mapping" / name, "7\n")
+    (machine.proc / "driver/nvidia/capabilities/gpu0/mig/gi1").mkdir(parents=True)
+    _, facts = read(machine.collector())
+    assert {one.device for one in facts.allocations} == {"0.3", "MIG-5a", "GPU-1b"}
+    assert facts.missing["numbers"] == "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
+
+
+def test_jobs_on_devices_come_first_and_jobs_left_out_are_not_asked(machine):
+    for job in range(100, 300):
+        machine.slurm(job, 1000 + job, gpus="3")
+    collector = machine.collector(max_jobs=8)
+    _, facts = read(collector, 1298, 1299)
+    assert {"298", "299"} < {use.owner.job for use in facts.uses}
+    assert len(facts.uses) == 8
+    assert len(collector._slurm.devices) <= 16
+    assert facts.missing["jobs"] == "192 jobs are left out: max_jobs is 8"
+
+
 def test_a_job_that_ended_between_two_ticks_is_gone(machine):
     path = machine.slurm(7, 88)
     machine.slurm(8, 89)

@@ -239,3 +239,39 @@ def test_what_was_not_read_for_over_two_intervals_is_unseen(replay):
     found = machine.states("41337")
     assert found["unseen"] == pytest.approx(3590, abs=0.1)
     assert sum(found.values()) == pytest.approx(3650, abs=0.5)
+
+
+def test_samples_that_have_one_time_stamp_count_once_and_end_nothing(replay):
+    machine = replay()
+    watch(machine, {0: {"kernels": "2/5", "processes": "10:1", "samples": {"same": 3}}}, {10: ADA}, seconds=600)
+    assert machine.states("41337")["busy"] == pytest.approx(240, rel=0.1)
+    assert "driver samples" in machine.processor.describe()
+
+
+def test_after_the_clock_was_set_back_the_samples_serve_again(replay):
+    machine = replay()
+    watch(machine, {0: {"kernels": "0.2/5", "processes": "10:1"}}, {10: ADA}, seconds=100)
+    machine.driver.let_pass(7200)
+    machine.tick()
+    machine.driver.let_pass(-3600)
+    for _ in range(HALF_HOUR // 5):
+        machine.tick()
+    assert machine.states("41337")["busy"] == pytest.approx(0.04 * (HALF_HOUR + 100), abs=6)
+    assert "driver samples" in machine.processor.describe()
+
+
+def test_instances_of_a_lost_gpu_count_by_their_slices(replay):
+    machine = replay("h100_mig")
+    gpu = machine.driver.gpus[0]
+    for number, slices in {"0": 3, "1": 2}.items():
+        gpu["mig"][number] |= {"slices": slices, "kernels": "5/5"}
+        gpu["mig"][number].setdefault("gpm", {})["1"] = None
+    machine.allocations = [Allocation("0", ADA, "mapping")]
+    watch(machine, {}, {}, seconds=100)
+    before = sum(machine.states("41337").values())
+    machine.driver.gpus[0]["lost"] = 1
+    machine.driver.tell()
+    for _ in range(20):
+        machine.tick()
+    assert sum(machine.states("41337").values()) == pytest.approx(2 * before, rel=0.01)
+    assert machine.states("41337")["lost"] == pytest.approx(before, rel=0.06)
