@@ -119,40 +119,45 @@ variable "auto_close" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }."
-  type = map(object({
-    create                = optional(bool)
-    enabled               = optional(bool)
-    threshold             = optional(number)
-    minutes               = optional(number)
-    severity              = optional(string)
-    notification_channels = optional(list(string))
-  }))
-  default  = {}
-  nullable = false
+  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }; also enabled, severity and notification_channels."
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
+    condition = try(alltrue(flatten([for alarm in values(var.alarms) : [for key, value in alarm : lookup({
+      create                = can(tobool(value))
+      enabled               = can(tobool(value))
+      threshold             = can(tonumber(value))
+      minutes               = can(tonumber(value))
+      severity              = can(tostring(value))
+      notification_channels = value == null || can(join("", value))
+    }, key, false)]])), false)
+    error_message = "alarms: the keys of each are create and enabled (true or false), threshold and minutes (numbers), severity (a string) and notification_channels (a list of strings)."
+  }
+
+  validation {
+    condition     = length(setsubtract(try(keys(var.alarms), []), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "tpu-idle", "tpu-memory-full"])) == 0
     error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, tpu-idle and tpu-memory-full."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : contains(["CRITICAL", "ERROR", "WARNING"], coalesce(alarm.severity, "ERROR"))])
+    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.severity, null) == null || can(regex("^(CRITICAL|ERROR|WARNING)$", alarm.severity))])
     error_message = "alarms: severity is CRITICAL, ERROR or WARNING."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : coalesce(alarm.minutes, 0) >= 0 && floor(coalesce(alarm.minutes, 0)) == coalesce(alarm.minutes, 0) && coalesce(alarm.minutes, 0) <= 1410])
-    error_message = "alarms: minutes are whole, 1410 at most."
+    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.minutes, null) == null || try(alarm.minutes >= 0 && alarm.minutes <= 1410 && floor(alarm.minutes) == tonumber(alarm.minutes), false)])
+    error_message = "alarms: minutes is a whole number from 0 to 1410."
   }
 
   validation {
-    condition     = alltrue([for name, alarm in var.alarms : !endswith(name, "-silent") || (alarm.threshold == null && coalesce(alarm.minutes, 2) >= 2)])
+    condition     = alltrue([for name, alarm in try(tomap(var.alarms), var.alarms) : !endswith(name, "-silent") || (try(alarm.threshold, null) == null && try(alarm.minutes >= 2, true))])
     error_message = "alarms: agent-silent and fleet-silent have no threshold, and wait at least 2 minutes."
   }
 
   validation {
-    condition     = alltrue([for channel in flatten([for alarm in values(var.alarms) : coalesce(alarm.notification_channels, [])]) : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    condition     = alltrue([for channel in flatten([for alarm in try(values(var.alarms), []) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
     error_message = "alarms: notification_channels are full names, as in projects/my-project/notificationChannels/123."
   }
 }
