@@ -59,8 +59,8 @@ variable "metric_prefix" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix))
-    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /."
+    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix)) && length(var.metric_prefix) <= 100
+    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /, 100 characters at most."
   }
 }
 
@@ -102,8 +102,8 @@ variable "notification_channels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
-    error_message = "notification_channels: full names, as in projects/my-project/notificationChannels/123."
+    condition     = length(var.notification_channels) <= 16 && alltrue([for channel in var.notification_channels : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
+    error_message = "notification_channels: at most 16 full names, as in projects/my-project/notificationChannels/123."
   }
 }
 
@@ -152,13 +152,18 @@ variable "alarms" {
   }
 
   validation {
-    condition     = alltrue([for name, alarm in try(tomap(var.alarms), var.alarms) : !endswith(name, "-silent") || (try(alarm.threshold, null) == null && try(alarm.minutes >= 2, true))])
+    condition     = alltrue([for name, alarm in var.alarms : !endswith(name, "-silent") || (try(alarm.threshold, null) == null && try(alarm.minutes >= 2, true))])
     error_message = "alarms: agent-silent and fleet-silent have no threshold, and wait at least 2 minutes."
   }
 
   validation {
-    condition     = alltrue([for channel in flatten([for alarm in try(values(var.alarms), []) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    condition     = alltrue([for channel in flatten([for alarm in try(values(var.alarms), []) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
     error_message = "alarms: notification_channels are full names, as in projects/my-project/notificationChannels/123."
+  }
+
+  validation {
+    condition     = alltrue([for name, alarm in var.alarms : try(alarm.threshold >= 0 && (alarm.threshold <= 100 || !can(regex("-(busy|full|idle)$", name))), true)])
+    error_message = "alarms: threshold is not negative, and at most 100 where it is a percentage (busy, full and idle)."
   }
 }
 
@@ -169,7 +174,7 @@ variable "labels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
-    error_message = "labels: keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
+    condition     = length(var.labels) <= 63 && alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels: at most 63; keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 }

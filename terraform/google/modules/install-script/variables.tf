@@ -47,8 +47,8 @@ variable "agent" {
   }
 
   validation {
-    condition     = length(setsubtract(try([for one in var.agent.common_dims : one], []), ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "agent: common_dims are words of `agent help run`, as in [\"hostname\", \"instance_type\"]."
+    condition     = try(length(distinct(var.agent.common_dims)) == length(var.agent.common_dims), true) && length(setsubtract(try([for one in var.agent.common_dims : one], []), ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "agent: common_dims are words of `agent help run`, each once, as in [\"hostname\", \"instance_type\"]."
   }
 
   validation {
@@ -82,8 +82,8 @@ variable "agent" {
   }
 
   validation {
-    condition     = try(var.agent.metric_prefix, null) == null || can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.agent.metric_prefix))
-    error_message = "agent: metric_prefix is custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /."
+    condition     = try(var.agent.metric_prefix, null) == null || can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.agent.metric_prefix)) && try(length(var.agent.metric_prefix) <= 100, true)
+    error_message = "agent: metric_prefix is custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /, 100 characters at most."
   }
 
   validation {
@@ -102,8 +102,8 @@ variable "agent" {
   }
 
   validation {
-    condition     = !can(regex("(?m)^\\s*[\"']?(sink|level|${join("|", [for key in ["common_dims", "dims", "project", "interval", "window"] : try(var.agent[key], null) == null ? "-" : key])})[\"']?\\s*=", replace(var.agent.config, "/(?s)(^|\\n)\\s*\\[.*/", "")))
-    error_message = "agent: config sets sink, level, or a key that agent has too (common_dims, dims, project, interval, window); TOML takes each key once, so set it in agent alone."
+    condition     = !can(regex("(?m)^\\s*[\"']?(sink|level|${join("|", [for key, name in { common_dims = "common_dims", dims = "dims", project = "project", interval = "interval", window = "window", metric_prefix = "sinks\\.google\\.prefix", resource = "sinks\\.google\\.resource", prometheus_port = "sinks\\.prometheus\\.listen" } : try(var.agent[key], null) == null ? "-" : name])})[\"']?\\s*=", replace(var.agent.config, "/(?s)(^|\\n)\\s*\\[.*/", "")))
+    error_message = "agent: config sets sink, level, or something that another key of agent sets too; TOML takes each key once, so set it in agent alone."
   }
 
   validation {

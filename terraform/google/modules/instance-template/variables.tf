@@ -51,6 +51,11 @@ variable "description" {
   type        = string
   default     = "Machines that run chipwatch"
   nullable    = false
+
+  validation {
+    condition     = length(var.description) <= 2048
+    error_message = "description: at most 2048 characters."
+  }
 }
 
 variable "machine_type" {
@@ -71,7 +76,7 @@ variable "source_image" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[a-z0-9].*[a-z0-9]$", var.source_image)) && !can(regex("cos-cloud|/cos-", var.source_image))
+    condition     = can(regex("^[a-z0-9][A-Za-z0-9:./_-]*[a-z0-9]$", var.source_image)) && !can(regex("cos-cloud|(^|/)cos-", var.source_image))
     error_message = "source_image: an image or a family, as in projects/debian-cloud/global/images/family/debian-12; not Container-Optimized OS, which has no Python: see the chart for GKE."
   }
 }
@@ -145,6 +150,11 @@ variable "network_tags" {
     condition     = alltrue([for tag in var.network_tags : can(regex("^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$", tag))])
     error_message = "network_tags: small letters, digits and hyphens, 63 at most."
   }
+
+  validation {
+    condition     = length(var.network_tags) <= 64
+    error_message = "network_tags: at most 64."
+  }
 }
 
 variable "service_account_email" {
@@ -165,7 +175,7 @@ variable "scopes" {
   nullable    = false
 
   validation {
-    condition     = length(setintersection(var.scopes, ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/monitoring", "https://www.googleapis.com/auth/monitoring.write"])) > 0
+    condition     = anytrue([for scope in var.scopes : can(regex("^(https://www\\.googleapis\\.com/auth/)?(cloud-platform|monitoring([.-]write)?)$", scope))])
     error_message = "scopes: the agent needs https://www.googleapis.com/auth/monitoring.write, or cloud-platform."
   }
 }
@@ -245,6 +255,11 @@ variable "metadata" {
     condition     = !contains(keys(var.metadata), "startup-script")
     error_message = "metadata: startup-script is what installs the agent; put modules/install-script's into a script of your own instead."
   }
+
+  validation {
+    condition     = alltrue([for key, value in var.metadata : can(regex("^[A-Za-z0-9_-]{1,128}$", key)) && try(length(value) <= 262144, false)])
+    error_message = "metadata: keys are 1 to 128 letters, digits, _ and hyphens; a value has at most 256 KiB."
+  }
 }
 
 variable "labels" {
@@ -254,8 +269,8 @@ variable "labels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
-    error_message = "labels: keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
+    condition     = length(var.labels) <= 63 && alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels: at most 63; keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 }
 

@@ -22,7 +22,7 @@ variable "zones" {
   nullable    = false
 
   validation {
-    condition     = length(var.zones) > 0 && alltrue([for zone in var.zones : can(regex("^[a-z]+(-[a-z]+)+[0-9]+-[a-z]+$", zone))])
+    condition     = length(var.zones) > 0 && alltrue([for zone in var.zones : can(regex("^[a-z]+(-[a-z]+)+[0-9]+-([a-z]|ai[0-9]+[a-z])$", zone))])
     error_message = "zones: at least one zone, as in [\"us-central1-a\", \"us-central1-b\"]; not regions."
   }
 }

@@ -123,6 +123,11 @@ variable "principals" {
     condition     = alltrue([for pod in try(values(var.principals), []) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", try(coalesce(pod.namespace), "chipwatch"))) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", try(coalesce(pod.service_account), "chipwatch")))])
     error_message = "principals: namespace and service_account are names of Kubernetes: small letters, digits and hyphens, in that of an account also dots."
   }
+
+  validation {
+    condition     = alltrue([for pod in try(values(var.principals), []) : try(pod.project_id, null) == null || can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pod.project_id))])
+    error_message = "principals: project_id is the id of the cluster's project."
+  }
 }
 
 variable "wheelhouses" {
