@@ -31,10 +31,25 @@ _PATH: Row = ("path: begins", "path", "monitoring", "/a", "", "/a b/", f"/{'x' *
 _LIMIT: Row = ("permissions_boundary: the", "permissions_boundary", "x", f"arn:aws:iam::{ACCOUNT}:policy/a b")
 _WORDS = ([], ["instanceid"], [""], ["instance_id", "instance_id"], ["instance_id,hostname"])
 _PROJECT: Row = ("project_id: the id", "project_id", "My Project", "123456789012", "", "x" * 31)
-_PREFIXES = ("chipwatch", "custom.googleapis.com/x", "compute.googleapis.com/x/", 'custom.googleapis.com/"/', f"custom.googleapis.com/{'a/' * 50}")
+_PREFIXES = (
+    "chipwatch",
+    "custom.googleapis.com/x",
+    "compute.googleapis.com/x/",
+    'custom.googleapis.com/"/',
+    f"custom.googleapis.com/{'a/' * 50}",
+)
 _LABELS: Row = ("labels: at most", "labels", {"Team": "x"}, {"a": "A b"}, {"": "x"}, {"a": "x" * 64}, MANY)
 _TITLE: Row = ("name: 1 to 100", "name", "", " a", "x" * 101, "a\nb", "$(x)")
-_SUBNETS: Row = ("subnet_ids: at least", "subnet_ids", [], ["vpc-0123456789abcdef0"], ["10.0.0.0/24"], [""], ["us-east-1a"], ["subnet-01234567"] * 2)
+_SUBNETS: Row = (
+    "subnet_ids: at least",
+    "subnet_ids",
+    [],
+    ["vpc-0123456789abcdef0"],
+    ["10.0.0.0/24"],
+    [""],
+    ["us-east-1a"],
+    ["subnet-01234567"] * 2,
+)
 _GROUPS: Row = ("security_group_ids: ids", "security_group_ids", ["default"], [""], ["sg-1"])
 _COUNT: Row = ("instances: a whole", "instances", -1, 1.5, 501)
 
@@ -149,27 +164,26 @@ AWS: dict[str, list[Row]] = {
         ("pod_identity_associations: the keys", "pod_identity_associations", {"a": {}}, ["x"], {"a": {"cluster_name": "x", "y": 1}}),
         ("irsa: the keys", "irsa", {}, "x", [], {"oidc_provider_arn": PROVIDER, "sa": []}),
         ("alarms: the keys", "alarms", {"gpu-idle": {"x": 1}}, ["x"], {"gpu-idle": {"threshold": "x"}}),
-        _PATH, _LIMIT, _REGION, _SPACE, _TAGS,
+        _PATH[:3], _LIMIT[:3], _REGION[:3], _SPACE[:3], _TAGS[:3],
         ("families: at least", "families", ["tpu"]),
         ("hosts: a whole", "hosts", 501, -1),
     ],
     "examples/ec2-fleet": [
-        _REGION, _SUBNETS, _GROUPS, _COUNT,
+        _REGION[:3], _SUBNETS, _GROUPS, _COUNT,
         ("capacity_reservation: the keys", "capacity_reservation", {"id": RESERVATION, "isblock": True}, "x"),
         ("name: 3 to 24", "name", "a b"), ("instance_type: as", "instance_type", "p5"), ("image_id: an AMI", "image_id", "al2023"),
     ],
     "examples/ecs-cluster": [
-        _REGION, _SUBNETS, _GROUPS, _COUNT,
+        _REGION[:3], _SUBNETS, _GROUPS, _COUNT,
         ("instance_type: a type", "instance_type", "t3.micro", "g5g.xlarge", "p5", ""),
         ("image: its address", "image", "chipwatch:latest"),
     ],
-    "examples/ecs-daemon": [_REGION, ("cluster_arn: the ARN", "cluster_arn", "train"), ("image: its address", "image", "x")],
-    "examples/ecs-sidecar": [_REGION, ("training_image: the", "training_image", "", "a b"), ("repository_arns: ARNs", "training_repository_arns", ["x"])],
-    "examples/dashboards-and-alarms": [_REGION, ("kms_key_id: the id", "kms_key_id", "", "a b"), ("dimensions: at least", "dimensions", ["x"])],
-    "examples/eks-pod-identity": [_REGION, ("pod_identity_associations: cluster_name is", "cluster_name", "", "a b")],
+    "examples/ecs-daemon": [_REGION[:3], ("cluster_arn: the ARN", "cluster_arn", "train"), ("image: its address", "image", "x")],
+    "examples/ecs-sidecar": [_REGION[:3], ("training_image: the", "training_image", "", "a b"), ("repository_arns: ARNs", "training_repository_arns", ["x"])],
+    "examples/dashboards-and-alarms": [_REGION[:3], ("kms_key_id: the id", "kms_key_id", "", "a b"), ("dimensions: at least", "dimensions", ["x"])],
+    "examples/eks-pod-identity": [_REGION[:3], ("pod_identity_associations: cluster_name is", "cluster_name", "", "a b")],
 }  # fmt: skip
 
-_FILTER = {"all": None}
 GOOGLE: dict[str, list[Row]] = {
     "modules/install-script": [
         ("agent: the keys", "agent.verson", "0.1.0", None),
@@ -239,7 +253,7 @@ GOOGLE: dict[str, list[Row]] = {
         ("package_state: installed", "package_state", "present", "INSTALLED", ""),
         ("mode: ENFORCEMENT", "mode", "enforce", ""),
         ("instance_filter: the keys", "instance_filter", "all", ["all"], {"all": True, "everything": True}, {"all": "maybe"}, {"inclusion_labels": {"a": "b"}}, {"inclusion_labels": ["a"]}, {"inclusion_labels": [{"a": ["b"]}]}, {"inventories": ["debian"]}, {"inventories": {"os_short_name": "debian"}}, {"inventories": [{"os_short_name": "debian", "version": "12"}]}),
-        ("instance_filter: say", "instance_filter", {}, {"all": False}, _FILTER, {"all": True, "inclusion_labels": [{"a": "b"}]}),
+        ("instance_filter: say", "instance_filter", {}, {"all": False}, {"all": None}, {"all": True, "inclusion_labels": [{"a": "b"}]}),
         ("instance_filter: keys and", "instance_filter", {"inclusion_labels": [{}]}, {"exclusion_labels": [{"Caps": "x"}]}, {"inclusion_labels": [{"a": "B"}]}),
         ("instance_filter: inventories", "instance_filter", *({"inventories": [one]} for one in ({}, {"os_version": "12"}, {"os_short_name": "Debian"}, {"os_short_name": "debian", "os_version": "1*2"}))),
         ("rollout: the keys", "rollout", {"fix": 5}, {"fixed": "five"}, "x", [5]),
@@ -282,7 +296,7 @@ GOOGLE: dict[str, list[Row]] = {
     ],
     "modules/dashboards": [_PROJECT, _LEVEL, _TITLE, ("families: at least", "families", [], ["x"]), ("metric_prefix: custom", "metric_prefix", *_PREFIXES)],
     ".": [
-        _PROJECT, _LABELS,
+        _PROJECT[:3], _LABELS[:3],
         ("name: 2 to 30", "name", "", "X", "x", "x" * 31),
         ("instance_template: the keys", "instance_template", {}, "g2-standard-8", ["x"], {"machine_type": None}, {"machine_type": "g2-standard-8", "zone": "us-central1-a"}),
         ("os_policy: the keys", "os_policy", {}, "x", ["x"], {"zones": ["us-central1-a"]}, {"zones": ["us-central1-a"], "instance_filter": {"all": True}, "zone": "x"}),
@@ -300,5 +314,5 @@ GOOGLE: dict[str, list[Row]] = {
     ],
     "examples/os-policy-fleet": [("service_account_emails: at least", "service_account_emails", []), ("zones: at least", "zones", ["us-central1"]), ("agent: constraints is", "constraints", "x"), ("agent: constraints needs", "wheel_sha256", "x")],
     "examples/gke-workload-identity": [("cluster_name: 1 to", "cluster_name", "", "A B"), ("workload_identity: namespace and", "namespace", "A")],
-    "examples/dashboards-and-alarms": [_PROJECT, ("email: an address", "email", "nobody", "")],
+    "examples/dashboards-and-alarms": [_PROJECT[:3], ("email: an address", "email", "nobody", "")],
 }  # fmt: skip
