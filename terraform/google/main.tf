@@ -1,14 +1,23 @@
 # All at once, for one fleet: service account, instance template, OS policy, dashboard and alert policies. Each submodule stands on
 # its own too.
 
+# Checked and completed once, whatever is created.
+module "script" {
+  source = "./modules/install-script"
+
+  agent = var.agent
+}
+
 locals {
+  agent = module.script.agent
+
   # Where the machines install from is what they may read.
   folders = concat(
-    startswith(var.agent.wheelhouse, "gs://") ? [var.agent.wheelhouse] : [],
-    regexall("^gs://.+/", var.agent.constraints),
+    startswith(local.agent.wheelhouse, "gs://") ? [local.agent.wheelhouse] : [],
+    regexall("^gs://.+/", local.agent.constraints),
   )
 
-  metric_prefix = coalesce(var.agent.metric_prefix, "custom.googleapis.com/chipwatch/")
+  metric_prefix = coalesce(local.agent.metric_prefix, "custom.googleapis.com/chipwatch/")
 }
 
 module "service_account" {
@@ -16,7 +25,7 @@ module "service_account" {
 
   create             = var.create && var.create_service_account
   project_id         = var.project_id
-  metrics_project_id = var.agent.project
+  metrics_project_id = local.agent.project
   account_id         = coalesce(var.account_id, var.name)
   email              = var.service_account_email
   workload_identity  = var.workload_identity
@@ -29,23 +38,23 @@ module "instance_template" {
   count  = var.create && var.instance_template != null ? 1 : 0
 
   project_id            = var.project_id
-  region                = var.instance_template.region
+  region                = try(var.instance_template.region, null)
   name                  = var.name
   use_name_prefix       = var.use_name_prefix
   machine_type          = var.instance_template.machine_type
-  source_image          = var.instance_template.source_image
-  disk                  = var.instance_template.disk
-  network               = var.instance_template.network
-  network_tags          = var.instance_template.network_tags
+  source_image          = try(var.instance_template.source_image, null)
+  disk                  = try(var.instance_template.disk, null)
+  network               = try(var.instance_template.network, null)
+  network_tags          = try(var.instance_template.network_tags, null)
   service_account_email = module.service_account.email
-  scopes                = var.instance_template.scopes
-  accelerators          = var.instance_template.accelerators
-  on_host_maintenance   = var.instance_template.on_host_maintenance
-  spot                  = var.instance_template.spot
-  shielded              = var.instance_template.shielded
-  metadata              = var.instance_template.metadata
+  scopes                = try(var.instance_template.scopes, null)
+  accelerators          = try(var.instance_template.accelerators, null)
+  on_host_maintenance   = try(var.instance_template.on_host_maintenance, null)
+  spot                  = try(var.instance_template.spot, null)
+  shielded              = try(var.instance_template.shielded, null)
+  metadata              = try(var.instance_template.metadata, null)
   labels                = var.labels
-  agent                 = var.agent
+  agent                 = local.agent
 }
 
 module "os_policy" {
@@ -55,21 +64,21 @@ module "os_policy" {
   project_id      = var.project_id
   name            = var.name
   zones           = var.os_policy.zones
-  package_state   = var.os_policy.package_state
-  mode            = var.os_policy.mode
+  package_state   = try(var.os_policy.package_state, null)
+  mode            = try(var.os_policy.mode, null)
   instance_filter = var.os_policy.instance_filter
-  rollout         = var.os_policy.rollout
-  agent           = var.agent
+  rollout         = try(var.os_policy.rollout, null)
+  agent           = local.agent
 }
 
 module "dashboards" {
   source = "./modules/dashboards"
 
   create        = var.create && var.create_dashboard
-  project_id    = coalesce(var.agent.project, var.project_id)
+  project_id    = coalesce(local.agent.project, var.project_id)
   name          = var.name
   families      = var.families
-  level         = var.agent.level
+  level         = local.agent.level
   metric_prefix = local.metric_prefix
 }
 
@@ -77,10 +86,10 @@ module "alert_policies" {
   source = "./modules/alert-policies"
 
   create                = var.create && var.create_alarms
-  project_id            = coalesce(var.agent.project, var.project_id)
+  project_id            = coalesce(local.agent.project, var.project_id)
   name                  = var.name
   families              = var.families
-  level                 = var.agent.level
+  level                 = local.agent.level
   metric_prefix         = local.metric_prefix
   resource_types        = var.resource_types
   notification_channels = var.notification_channels

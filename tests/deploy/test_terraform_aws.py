@@ -16,8 +16,11 @@ from botocore.exceptions import ClientError
 
 from agent.commands.dashboard.make import make
 from agent.commands.dashboard.options import Options
+from agent.config.convert import options_of
 from agent.config.load import load
+from agent.config.options import TABLES, Config
 from agent.identity.names import WORDS
+from agent.naming.profiles import PROFILES
 from tests.deploy import terraform as tf
 from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
@@ -117,23 +120,24 @@ def test_its_own_tests_pass(terraform, module):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("ec2", "dimensions"), ("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions")]
+    ("module", "name"),
+    [("ecs", "daemon_dimensions"), ("ecs", "sidecar_dimensions")]
+    + [(name, "dimensions") for name in ("alarms", "dashboards", "ec2", "iam")],
 )
 def test_the_dimensions_are_those_that_the_agent_knows(module, name):
     text = tf.blocks(AWS / "modules" / module)["variable"][name]
-    assert tuple(re.findall(r'"(\w+)"', re.search(r"setsubtract\(var\.\w+, \[(.*?)\]", text)[1])) == WORDS
+    assert tuple(re.findall(r'"(\w+)"', re.findall(r"setsubtract\(var\.\w+, \[(.*?)\]", text)[-1])) == WORDS
 
 
-@each(MODULES)
-def test_every_rule_on_an_input_is_broken_once_and_says_whose_it_is(module):
-    (tests,) = (module / "tests").glob("*.tftest.hcl")
-    failures = re.findall(
-        r"var\.(\w+)", " ".join(re.findall(r"expect_failures = \[(.*?)\]", tests.read_text(), re.DOTALL))
-    )
-    for name, text in tf.blocks(module)["variable"].items():
-        messages = re.findall(r'error_message\s*= "(.*)"', text)
-        assert failures.count(name) == len(messages) == text.count("validation {"), name
-        assert all(message.startswith(f"{name}: ") for message in messages), name
+def test_the_settings_are_those_that_the_agent_knows():
+    known = {"CONFIG", *(name.upper() for name in options_of(Config))} - {"COMMON_DIMS", *map(str.upper, TABLES)}
+    variables = tf.blocks(AWS / "modules/ecs")["variable"]
+    for name in ("environment", "secrets"):
+        assert set(re.search(r"CHIPWATCH_\(\(([A-Z_|]+)\)", variables[name])[1].split("|")) == known
+    assert set(re.search(r'NAMES = "\^\(\|([a-z|-]+)\)', variables["environment"])[1].split("|")) == {
+        "native",
+        *PROFILES,
+    }
 
 
 @each(MODULES)

@@ -64,28 +64,3 @@ run "pods_alone" {
     error_message = "Dashboard and alarms are of what the chart sends by itself."
   }
 }
-
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name       = "a name"
-    dimensions = []
-  }
-
-  expect_failures = [var.name, var.dimensions]
-}
-
-run "refuses_unknown_keys" {
-  command = plan
-
-  variables {
-    ec2                       = { image_id = "ami-0123456789abcdef0", agent_version = "0.1.0", instance_typ = "p5.48xlarge" }
-    ecs                       = { imagee = "chipwatch" }
-    irsa                      = { oidc = "arn:aws:iam::123456789012:oidc-provider/oidc" }
-    pod_identity_associations = { daemon = { cluster = "train" } }
-    alarms                    = { gpu-idle = { treshold = 10 } }
-  }
-
-  expect_failures = [var.ec2, var.ecs, var.irsa, var.pod_identity_associations, var.alarms]
-}

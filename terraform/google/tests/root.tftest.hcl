@@ -62,15 +62,3 @@ run "nothing" {
     error_message = "create = false creates nothing."
   }
 }
-
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    project_id = "My Project"
-    name       = "A fleet"
-    labels     = { Team = "ml" }
-  }
-
-  expect_failures = [var.project_id, var.name, var.labels]
-}

@@ -3,6 +3,11 @@ variable "region" {
   type        = string
   default     = "us-east-1"
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]{2,}(-[a-z]+)+-[0-9]+$", var.region))
+    error_message = "region: the name of a region, as in us-east-1."
+  }
 }
 
 variable "name" {
@@ -30,6 +35,11 @@ variable "instances" {
   type        = number
   default     = 2
   nullable    = false
+
+  validation {
+    condition     = var.instances >= 0 && var.instances <= 500 && floor(var.instances) == var.instances
+    error_message = "instances: a whole number from 0 to 500, as an alarm watches 500 hosts at most."
+  }
 }
 
 variable "efa_interfaces" {
@@ -47,24 +57,30 @@ variable "placement_group" {
 
 variable "capacity_reservation" {
   description = "Reserved capacity, as the module ec2 takes it."
-  type = object({
-    id                 = optional(string)
-    resource_group_arn = optional(string)
-    is_block           = optional(bool, false)
-  })
-  default = null
+  type        = any
+  default     = null
 }
 
 variable "subnet_ids" {
   description = "Subnets of the instances."
   type        = list(string)
   nullable    = false
+
+  validation {
+    condition     = length(var.subnet_ids) > 0 && length(distinct(var.subnet_ids)) == length(var.subnet_ids) && alltrue([for id in var.subnet_ids : can(regex("^subnet-([0-9a-f]{8}|[0-9a-f]{17})$", id))])
+    error_message = "subnet_ids: at least one id of a subnet, each once, as in subnet-0123456789abcdef0."
+  }
 }
 
 variable "security_group_ids" {
   description = "Security groups of the instances."
   type        = list(string)
   nullable    = false
+
+  validation {
+    condition     = alltrue([for id in var.security_group_ids : can(regex("^sg-([0-9a-f]{8}|[0-9a-f]{17})$", id))])
+    error_message = "security_group_ids: ids of security groups, as in sg-0123456789abcdef0."
+  }
 }
 
 variable "agent_version" {

@@ -3,6 +3,11 @@ variable "region" {
   type        = string
   default     = "us-east-1"
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]{2,}(-[a-z]+)+-[0-9]+$", var.region))
+    error_message = "region: the name of a region, as in us-east-1."
+  }
 }
 
 variable "name" {

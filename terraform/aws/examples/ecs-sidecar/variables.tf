@@ -3,6 +3,11 @@ variable "region" {
   type        = string
   default     = "us-east-1"
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]{2,}(-[a-z]+)+-[0-9]+$", var.region))
+    error_message = "region: the name of a region, as in us-east-1."
+  }
 }
 
 variable "image" {
@@ -15,6 +20,11 @@ variable "training_image" {
   description = "The training's image."
   type        = string
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[!-~]+$", var.training_image))
+    error_message = "training_image: the address of an image."
+  }
 }
 
 variable "training_repository_arns" {

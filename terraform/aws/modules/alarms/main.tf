@@ -39,7 +39,7 @@ locals {
 
   alarms = {
     for key, alarm in merge(local.generated, local.install_failed) : key => merge(alarm, { with = merge(local.nothing, try(var.alarms[key], {})) })
-    if var.create && try(var.alarms[key].create, true) && (key != "agent-silent" || local.counts)
+    if var.create && try(tobool(coalesce(var.alarms[key].create)), true) && (key != "agent-silent" || local.counts)
   }
 
   nothing = {
@@ -64,7 +64,7 @@ resource "aws_cloudwatch_metric_alarm" "this" {
   comparison_operator       = each.value.ComparisonOperator
   threshold                 = each.value.with.threshold == null ? each.value.Threshold * (each.key == "agent-silent" ? 2 * var.hosts - 1 : 1) : each.value.with.threshold
   evaluation_periods        = coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
-  datapoints_to_alarm       = coalesce(each.value.with.datapoints_to_alarm, each.value.DatapointsToAlarm)
+  datapoints_to_alarm       = coalesce(each.value.with.datapoints_to_alarm, min(each.value.DatapointsToAlarm, coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)))
   treat_missing_data        = coalesce(each.value.with.treat_missing_data, each.value.TreatMissingData)
   actions_enabled           = each.value.with.actions_enabled == null ? var.actions_enabled : each.value.with.actions_enabled
   alarm_actions             = each.value.with.alarm_actions == null ? var.alarm_actions : each.value.with.alarm_actions
@@ -113,7 +113,7 @@ resource "aws_cloudwatch_metric_alarm" "this" {
 
   lifecycle {
     precondition {
-      condition     = coalesce(each.value.with.datapoints_to_alarm, each.value.DatapointsToAlarm) <= coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
+      condition     = coalesce(each.value.with.datapoints_to_alarm, 1) <= coalesce(each.value.with.evaluation_periods, each.value.EvaluationPeriods)
       error_message = "alarms: ${each.key}: datapoints_to_alarm may not be more than evaluation_periods."
     }
 

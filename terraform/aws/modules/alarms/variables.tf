@@ -35,8 +35,8 @@ variable "dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(setsubtract(var.dimensions, ["neuron_runtime_tag"])) > 0 && alltrue([for word in var.dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, as in [\"instance_id\", \"instance_type\"]."
+    condition     = length(setsubtract(var.dimensions, ["neuron_runtime_tag"])) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "dimensions: at least one word of the agents' common_dims that tells machines apart, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 
@@ -102,8 +102,8 @@ variable "autoscaling_groups" {
   nullable    = false
 
   validation {
-    condition     = length(var.autoscaling_groups) <= 9
-    error_message = "autoscaling_groups: at most 9, which is what an alarm takes."
+    condition     = length(var.autoscaling_groups) <= 9 && length(distinct(var.autoscaling_groups)) == length(var.autoscaling_groups) && alltrue([for name in var.autoscaling_groups : can(regex("^[^[:cntrl:]]{1,255}$", name))])
+    error_message = "autoscaling_groups: at most 9 names of 1 to 255 characters, each once: an alarm takes no more."
   }
 }
 
@@ -121,7 +121,7 @@ variable "alarm_actions" {
   nullable    = false
 
   validation {
-    condition     = length(var.alarm_actions) <= 5 && alltrue([for arn in var.alarm_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
+    condition     = length(var.alarm_actions) <= 5 && alltrue([for arn in var.alarm_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:[!-~]+$", arn))])
     error_message = "alarm_actions: at most 5 ARNs, as in arn:aws:sns:us-east-1:123456789012:pager."
   }
 }
@@ -133,7 +133,7 @@ variable "ok_actions" {
   nullable    = false
 
   validation {
-    condition     = length(var.ok_actions) <= 5 && alltrue([for arn in var.ok_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
+    condition     = length(var.ok_actions) <= 5 && alltrue([for arn in var.ok_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:[!-~]+$", arn))])
     error_message = "ok_actions: at most 5 ARNs, as in arn:aws:sns:us-east-1:123456789012:pager."
   }
 }
@@ -145,7 +145,7 @@ variable "insufficient_data_actions" {
   nullable    = false
 
   validation {
-    condition     = length(var.insufficient_data_actions) <= 5 && alltrue([for arn in var.insufficient_data_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
+    condition     = length(var.insufficient_data_actions) <= 5 && alltrue([for arn in var.insufficient_data_actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:[!-~]+$", arn))])
     error_message = "insufficient_data_actions: at most 5 ARNs, as in arn:aws:sns:us-east-1:123456789012:pager."
   }
 }
@@ -157,28 +157,43 @@ variable "alarms" {
   nullable    = false
 
   validation {
-    condition     = can([for one in values(var.alarms) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.alarms) : keys(one)], [])), ["create", "threshold", "evaluation_periods", "datapoints_to_alarm", "treat_missing_data", "actions_enabled", "alarm_actions", "ok_actions", "insufficient_data_actions"])) == 0
-    error_message = "alarms: the keys of each are create, threshold, evaluation_periods, datapoints_to_alarm, treat_missing_data, actions_enabled, alarm_actions, ok_actions, insufficient_data_actions."
+    condition = try(alltrue(flatten([for alarm in values(var.alarms) : [for key, value in alarm : lookup({
+      create                    = can(tobool(value))
+      threshold                 = can(tonumber(value))
+      evaluation_periods        = can(tonumber(value))
+      datapoints_to_alarm       = can(tonumber(value))
+      treat_missing_data        = can(tostring(value))
+      actions_enabled           = can(tobool(value))
+      alarm_actions             = value == null || can(join("", value))
+      ok_actions                = value == null || can(join("", value))
+      insufficient_data_actions = value == null || can(join("", value))
+    }, key, false)]])), false)
+    error_message = "alarms: the keys of each are create and actions_enabled (true or false), threshold, evaluation_periods and datapoints_to_alarm (numbers), treat_missing_data (a string), alarm_actions, ok_actions and insufficient_data_actions (lists of ARNs)."
   }
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-held-namespace", "job-gpu-held-partition", "job-gpu-imbalance", "job-gpu-imbalance-namespace", "job-gpu-imbalance-partition", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
-    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-held-namespace, job-gpu-held-partition, job-gpu-imbalance, job-gpu-imbalance-namespace, job-gpu-imbalance-partition, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
+    condition     = length(setsubtract(try(keys(var.alarms), []), ["agent-silent", "container-memory-full", "disk-full", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-idle-mig", "gpu-lost", "gpu-memory-full", "gpu-memory-full-mig", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "install-failed", "job-gpu-held", "job-gpu-held-namespace", "job-gpu-held-partition", "job-gpu-imbalance", "job-gpu-imbalance-namespace", "job-gpu-imbalance-partition", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected"])) == 0
+    error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, disk-full, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-idle-mig, gpu-lost, gpu-memory-full, gpu-memory-full-mig, gpu-throttled, gpu-xid, gpu-xid-workflow, install-failed, job-gpu-held, job-gpu-held-namespace, job-gpu-held-partition, job-gpu-imbalance, job-gpu-imbalance-namespace, job-gpu-imbalance-partition, memory-full, neuron-core-busy, neuron-core-idle and neuron-ecc-uncorrected."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : contains(["missing", "ignore", "breaching", "notBreaching"], coalesce(try(alarm.treat_missing_data, null), "missing"))])
+    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.treat_missing_data, null) == null || can(regex("^(missing|ignore|breaching|notBreaching)$", alarm.treat_missing_data))])
     error_message = "alarms: treat_missing_data is missing, ignore, breaching or notBreaching."
   }
 
   validation {
-    condition     = alltrue(flatten([for alarm in values(var.alarms) : [for count in [try(alarm.evaluation_periods, null), try(alarm.datapoints_to_alarm, null)] : coalesce(count, 1) >= 1 && floor(coalesce(count, 1)) == coalesce(count, 1)]]))
+    condition     = alltrue(flatten([for alarm in try(values(var.alarms), []) : [for count in [try(alarm.evaluation_periods, null), try(alarm.datapoints_to_alarm, null)] : count == null || try(count >= 1 && floor(count) == tonumber(count), false)]]))
     error_message = "alarms: evaluation_periods and datapoints_to_alarm are whole numbers from 1."
   }
 
   validation {
-    condition     = alltrue([for arn in flatten([for alarm in values(var.alarms) : [for actions in [try(alarm.alarm_actions, null), try(alarm.ok_actions, null), try(alarm.insufficient_data_actions, null)] : coalesce(actions, [])]]) : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:.+$", arn))])
-    error_message = "alarms: alarm_actions, ok_actions and insufficient_data_actions are ARNs, as in arn:aws:sns:us-east-1:123456789012:pager."
+    condition     = alltrue(flatten([for alarm in try(values(var.alarms), []) : [for actions in [try(alarm.alarm_actions, null), try(alarm.ok_actions, null), try(alarm.insufficient_data_actions, null)] : actions == null || try(length(actions) <= 5 && alltrue([for arn in actions : can(regex("^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:[a-z0-9-]*:[!-~]+$", arn))]), false)]]))
+    error_message = "alarms: alarm_actions, ok_actions and insufficient_data_actions are lists of at most 5 ARNs, as in [\"arn:aws:sns:us-east-1:123456789012:pager\"]."
+  }
+
+  validation {
+    condition     = alltrue([for name, alarm in var.alarms : endswith(name, "-silent") || try(alarm.threshold >= 0 && (alarm.threshold <= 100 || !can(regex("-(busy|full|idle)(-mig)?$", name))), true)])
+    error_message = "alarms: threshold is not negative, and at most 100 where it is a percentage (busy, full and idle)."
   }
 }
 
@@ -187,4 +202,9 @@ variable "tags" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = length(var.tags) <= 50 && alltrue([for key, value in var.tags : can(regex("^[^[:cntrl:]]{1,128}$", key)) && !startswith(lower(key), "aws:") && try(length(value) <= 256, false)])
+    error_message = "tags: at most 50; a key has 1 to 128 characters and does not begin with aws:, a value has at most 256."
+  }
 }

@@ -21,7 +21,12 @@ locals {
 
   tags = merge({ Name = var.name }, var.tags)
 
-  volume = { delete_on_termination = true, encrypted = true, iops = null, kms_key_id = null, throughput = null, volume_size = null, volume_type = "gp3" }
+  # With what was left out or null.
+  volumes = {
+    for device, volume in var.block_device_mappings : device => {
+      for key, default in { delete_on_termination = true, encrypted = true, iops = null, kms_key_id = null, throughput = null, volume_size = null, volume_type = "gp3" } : key => try(coalesce(volume[key]), default)
+    }
+  }
 }
 
 resource "aws_launch_template" "this" {
@@ -77,7 +82,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "instance_market_options" {
-    for_each = try(var.capacity_reservation.is_block, false) ? ["capacity-block"] : []
+    for_each = try(tobool(coalesce(var.capacity_reservation.is_block)), false) ? ["capacity-block"] : []
 
     content {
       market_type = instance_market_options.value
@@ -96,7 +101,7 @@ resource "aws_launch_template" "this" {
   }
 
   dynamic "block_device_mappings" {
-    for_each = { for device, volume in var.block_device_mappings : device => merge(local.volume, volume) }
+    for_each = local.volumes
 
     content {
       device_name = block_device_mappings.key
@@ -148,6 +153,17 @@ resource "aws_launch_template" "this" {
     precondition {
       condition     = alltrue([for sink in ["cloudwatch", "google"] : !contains(var.sinks, sink) || contains(var.extras, sink) || contains(var.extras, "all")])
       error_message = "extras: the sinks cloudwatch and google need the extra of their name."
+    }
+
+    precondition {
+      condition     = alltrue([for sink in var.sinks : contains(["cloudwatch", "google", "mlflow", "otlp", "prometheus", "stdout"], sink) || can(regex("(?m)^\\s*\\[\\s*sinks\\.${sink}\\s*[.\\]]", var.config))])
+      error_message = "sinks: cloudwatch, google, mlflow, otlp, prometheus or stdout, or the name of a table [sinks.NAME] in config."
+    }
+
+    # Keys stand before the first table.
+    precondition {
+      condition     = !can(regex("(?m)^\\s*[\"']?(sink|common_dims|namespace|level${var.region == null ? "" : "|region"})[\"']?\\s*=", replace(var.config, "/(?s)(^|\\n)\\s*\\[.*/", "")))
+      error_message = "config: it sets a key that the module sets too (sink, common_dims, namespace, level, or region), and TOML takes each key once; use the variables sinks, dimensions, namespace, level and region."
     }
 
     precondition {

@@ -41,7 +41,7 @@ variable "image_id" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^(ami-[0-9a-f]{8,17}|resolve:ssm:/?[A-Za-z0-9_./:-]+)$", var.image_id))
+    condition     = can(regex("^(ami-([0-9a-f]{8}|[0-9a-f]{17})|resolve:ssm:/?[A-Za-z0-9_./:-]+)$", var.image_id))
     error_message = "image_id: an AMI, as in ami-0123456789abcdef0, or resolve:ssm: and the name of a parameter."
   }
 }
@@ -63,7 +63,7 @@ variable "instance_profile_arn" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:instance-profile/.+$", var.instance_profile_arn))
+    condition     = can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:instance-profile/[!-~]+$", var.instance_profile_arn))
     error_message = "instance_profile_arn: the ARN of an instance profile, as in arn:aws:iam::123456789012:instance-profile/chipwatch."
   }
 }
@@ -72,6 +72,11 @@ variable "key_name" {
   description = "Key pair for SSH; none unless set."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.key_name == null || can(regex("^[!-~ ]{1,255}$", var.key_name))
+    error_message = "key_name: the name of a key pair, 1 to 255 characters."
+  }
 }
 
 variable "ebs_optimized" {
@@ -87,8 +92,13 @@ variable "vpc_security_group_ids" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for group in var.vpc_security_group_ids : can(regex("^sg-[0-9a-f]{8,17}$", group))])
+    condition     = alltrue([for group in var.vpc_security_group_ids : can(regex("^sg-([0-9a-f]{8}|[0-9a-f]{17})$", group))])
     error_message = "vpc_security_group_ids: ids of security groups, as in sg-0123456789abcdef0."
+  }
+
+  validation {
+    condition     = length(var.vpc_security_group_ids) <= 16 && length(distinct(var.vpc_security_group_ids)) == length(var.vpc_security_group_ids)
+    error_message = "vpc_security_group_ids: at most 16, each once."
   }
 }
 
@@ -121,8 +131,8 @@ variable "capacity_reservation" {
   default     = null
 
   validation {
-    condition     = var.capacity_reservation == null || (can(keys(var.capacity_reservation)) && length(setsubtract(try(keys(var.capacity_reservation), []), ["id", "resource_group_arn", "is_block"])) == 0)
-    error_message = "capacity_reservation: the keys are id, resource_group_arn, is_block."
+    condition     = var.capacity_reservation == null || try(alltrue([for key, value in var.capacity_reservation : lookup({ id = can(tostring(value)), resource_group_arn = can(tostring(value)), is_block = can(tobool(value)) }, key, false)]), false)
+    error_message = "capacity_reservation: the keys are id and resource_group_arn (strings) and is_block (true or false)."
   }
 
   validation {
@@ -136,7 +146,7 @@ variable "capacity_reservation" {
   }
 
   validation {
-    condition     = try(var.capacity_reservation.resource_group_arn, null) == null || can(regex("^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/.+$", var.capacity_reservation.resource_group_arn))
+    condition     = try(var.capacity_reservation.resource_group_arn, null) == null || can(regex("^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[!-~]+$", var.capacity_reservation.resource_group_arn))
     error_message = "capacity_reservation: resource_group_arn is the ARN of a resource group."
   }
 }
@@ -174,13 +184,46 @@ variable "block_device_mappings" {
   nullable    = false
 
   validation {
-    condition     = can([for one in values(var.block_device_mappings) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.block_device_mappings) : keys(one)], [])), ["delete_on_termination", "encrypted", "iops", "kms_key_id", "throughput", "volume_size", "volume_type"])) == 0
-    error_message = "block_device_mappings: the keys of each are delete_on_termination, encrypted, iops, kms_key_id, throughput, volume_size, volume_type."
+    condition = try(alltrue(flatten([for volume in values(var.block_device_mappings) : [for key, value in volume : lookup({
+      delete_on_termination = can(tobool(value))
+      encrypted             = can(tobool(value))
+      iops                  = can(tonumber(value))
+      kms_key_id            = can(tostring(value))
+      throughput            = can(tonumber(value))
+      volume_size           = can(tonumber(value))
+      volume_type           = can(tostring(value))
+    }, key, false)]])), false)
+    error_message = "block_device_mappings: the keys of each are delete_on_termination and encrypted (true or false), iops, throughput and volume_size (numbers), kms_key_id and volume_type (strings)."
   }
 
   validation {
-    condition     = alltrue([for device in keys(var.block_device_mappings) : startswith(device, "/dev/")])
+    condition     = alltrue([for device in try(keys(var.block_device_mappings), []) : can(regex("^/dev/[a-z0-9]+$", device))])
     error_message = "block_device_mappings: by device name, as in /dev/xvda."
+  }
+
+  validation {
+    condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.volume_type, null) == null || can(regex("^(gp2|gp3|io1|io2|st1|sc1|standard)$", volume.volume_type))])
+    error_message = "block_device_mappings: volume_type is gp3, gp2, io1, io2, st1, sc1 or standard."
+  }
+
+  validation {
+    condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.volume_size, null) == null || try(volume.volume_size >= 1 && volume.volume_size <= 65536 && floor(volume.volume_size) == tonumber(volume.volume_size), false)])
+    error_message = "block_device_mappings: volume_size is a whole number of GiB from 1 to 65536."
+  }
+
+  validation {
+    condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.iops >= 100 && volume.iops <= 256000 && floor(volume.iops) == tonumber(volume.iops) && can(regex("^(gp3|io1|io2)$", try(coalesce(volume.volume_type), "gp3"))), try(volume.iops, null) == null && !can(regex("^io", volume.volume_type)))])
+    error_message = "block_device_mappings: iops is a whole number from 100 to 256000; io1 and io2 need it, gp3 may have it, and other types have none."
+  }
+
+  validation {
+    condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.throughput, null) == null || try(volume.throughput >= 125 && volume.throughput <= 2000 && floor(volume.throughput) == tonumber(volume.throughput) && try(coalesce(volume.volume_type), "gp3") == "gp3", false)])
+    error_message = "block_device_mappings: throughput is a whole number of MiB/s from 125 to 2000, of gp3 alone."
+  }
+
+  validation {
+    condition     = alltrue([for volume in try(values(var.block_device_mappings), []) : try(volume.kms_key_id, null) == null || (can(regex("^[!-~]+$", volume.kms_key_id)) && try(tobool(coalesce(volume.encrypted)), true))])
+    error_message = "block_device_mappings: kms_key_id is the id or ARN of a key, and encrypted is not false then."
   }
 }
 
@@ -240,8 +283,8 @@ variable "dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.dimensions) > 0 && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
+    condition     = length(var.dimensions) > 0 && length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 
@@ -264,8 +307,8 @@ variable "config" {
   nullable    = false
 
   validation {
-    condition     = !can(regex("(?m)^END_OF_", var.config))
-    error_message = "config: no line may begin with END_OF_, which ends it in the script."
+    condition     = !can(regex("(?m)^END_OF_", var.config)) && !can(regex("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]", var.config))
+    error_message = "config: no line may begin with END_OF_, which ends it in the script, and there are no control characters in TOML."
   }
 }
 
@@ -329,4 +372,9 @@ variable "tags" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = length(var.tags) <= 50 && alltrue([for key, value in var.tags : can(regex("^[^[:cntrl:]]{1,128}$", key)) && !startswith(lower(key), "aws:") && try(length(value) <= 256, false)])
+    error_message = "tags: at most 50; a key has 1 to 128 characters and does not begin with aws:, a value has at most 256."
+  }
 }

@@ -6,6 +6,11 @@ output "sidecar_container_definition" {
     condition     = length(local.given_twice) == 0
     error_message = "secrets: the environment has these too, as the module or you set them: ${join(", ", local.given_twice)}"
   }
+
+  precondition {
+    condition     = var.create_daemon || var.sidecar_launch_type != "FARGATE" || var.accelerator == "none"
+    error_message = "accelerator: Fargate has none; set it to none, or sidecar_launch_type to EC2."
+  }
 }
 
 output "sidecar_container_definition_json" {
@@ -29,6 +34,11 @@ output "sidecar_pid_mode" {
 output "execution_role_arn" {
   description = "Role that starts tasks with the agent in them."
   value       = local.execution_role_arn
+
+  precondition {
+    condition     = var.execution_role_arn == null || !var.create_execution_role
+    error_message = "execution_role_arn: a role is created, and this one would not be used; set create_execution_role to false, or leave this out."
+  }
 }
 
 output "daemon_task_definition_arn" {

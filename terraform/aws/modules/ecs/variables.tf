@@ -52,8 +52,8 @@ variable "path" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^/([!-~]+/)?$", var.path))
-    error_message = "path: begins and ends with a slash, as in /monitoring/."
+    condition     = can(regex("^/([!-~]{1,510}/)?$", var.path))
+    error_message = "path: begins and ends with a slash, as in /monitoring/; at most 512 characters."
   }
 }
 
@@ -63,7 +63,7 @@ variable "permissions_boundary" {
   default     = null
 
   validation {
-    condition     = var.permissions_boundary == null || can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/.+$", var.permissions_boundary))
+    condition     = var.permissions_boundary == null || can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[!-~]+$", var.permissions_boundary))
     error_message = "permissions_boundary: the ARN of a policy, as in arn:aws:iam::123456789012:policy/boundary."
   }
 }
@@ -85,8 +85,8 @@ variable "image" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[^@[:space:]]+@sha256:[0-9a-f]{64}$", var.image))
-    error_message = "image: ends with its digest, as in 123456789012.dkr.ecr.us-east-1.amazonaws.com/chipwatch@sha256:… (64 hexadecimal digits)."
+    condition     = can(regex("^([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@sha256:[0-9a-f]{64}$", var.image))
+    error_message = "image: its address without https://, in small letters, with its digest at the end, as in 123456789012.dkr.ecr.us-east-1.amazonaws.com/chipwatch@sha256:… (64 hexadecimal digits)."
   }
 }
 
@@ -97,7 +97,7 @@ variable "repository_arns" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for arn in var.repository_arns : can(regex("^arn:aws[a-z-]*:ecr:[a-z0-9-]+:[0-9]{12}:repository/.+$", arn))])
+    condition     = alltrue([for arn in var.repository_arns : can(regex("^arn:aws[a-z-]*:ecr:[a-z0-9-]+:[0-9]{12}:repository/[!-~]+$", arn))])
     error_message = "repository_arns: ARNs of repositories, as in arn:aws:ecr:us-east-1:123456789012:repository/training."
   }
 }
@@ -178,7 +178,7 @@ variable "task_role_arn" {
   default     = null
 
   validation {
-    condition     = var.task_role_arn == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$", var.task_role_arn))
+    condition     = var.task_role_arn == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:role/[!-~]+$", var.task_role_arn))
     error_message = "task_role_arn: the ARN of a role, as in arn:aws:iam::123456789012:role/chipwatch-task."
   }
 }
@@ -189,7 +189,7 @@ variable "execution_role_arn" {
   default     = null
 
   validation {
-    condition     = var.execution_role_arn == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$", var.execution_role_arn))
+    condition     = var.execution_role_arn == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:role/[!-~]+$", var.execution_role_arn))
     error_message = "execution_role_arn: the ARN of a role, as in arn:aws:iam::123456789012:role/chipwatch-execution."
   }
 }
@@ -200,7 +200,7 @@ variable "cluster_arn" {
   default     = null
 
   validation {
-    condition     = var.cluster_arn == null || can(regex("^arn:aws[a-z-]*:ecs:[a-z0-9-]+:[0-9]{12}:cluster/.+$", var.cluster_arn))
+    condition     = var.cluster_arn == null || can(regex("^arn:aws[a-z-]*:ecs:[a-z0-9-]+:[0-9]{12}:cluster/[!-~]+$", var.cluster_arn))
     error_message = "cluster_arn: the ARN of a cluster, as in arn:aws:ecs:us-east-1:123456789012:cluster/train."
   }
 }
@@ -209,6 +209,11 @@ variable "placement_expression" {
   description = "Instances on which the daemon runs, in the cluster query language; all unless set."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.placement_expression == null || (can(regex("^[^[:cntrl:]]+$", var.placement_expression)) && try(length(var.placement_expression) <= 2000, false))
+    error_message = "placement_expression: one line of 1 to 2000 characters, as in attribute:ecs.instance-type =~ p5.*"
+  }
 }
 
 variable "namespace" {
@@ -230,8 +235,8 @@ variable "daemon_dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.daemon_dimensions) > 0 && length(setsubtract(var.daemon_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "daemon_dimensions: at least one word of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
+    condition     = length(var.daemon_dimensions) > 0 && length(distinct(var.daemon_dimensions)) == length(var.daemon_dimensions) && length(setsubtract(var.daemon_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "daemon_dimensions: at least one word of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 
@@ -242,8 +247,8 @@ variable "sidecar_dimensions" {
   nullable    = false
 
   validation {
-    condition     = length(var.sidecar_dimensions) > 0 && length(setsubtract(var.sidecar_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
-    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, as in [\"ecs_task_family\", \"ecs_task\"]. The words are those of `agent help run`."
+    condition     = length(var.sidecar_dimensions) > 0 && length(distinct(var.sidecar_dimensions)) == length(var.sidecar_dimensions) && length(setsubtract(var.sidecar_dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "sidecar_dimensions: at least one word of the agent's common_dims, each once, as in [\"ecs_task_family\", \"ecs_task\"]. The words are those of `agent help run`."
   }
 }
 
@@ -277,8 +282,8 @@ variable "prometheus_port" {
   default     = null
 
   validation {
-    condition     = var.prometheus_port == null || (coalesce(var.prometheus_port, 0) >= 1024 && coalesce(var.prometheus_port, 0) <= 65535)
-    error_message = "prometheus_port: 1024 to 65535; the agent is not root."
+    condition     = var.prometheus_port == null || try(var.prometheus_port >= 1024 && var.prometheus_port <= 65535 && floor(var.prometheus_port) == var.prometheus_port, false)
+    error_message = "prometheus_port: a whole number from 1024 to 65535; the agent is not root."
   }
 }
 
@@ -292,6 +297,16 @@ variable "environment" {
     condition     = alltrue([for name in keys(var.environment) : can(regex("^[A-Z_][A-Z0-9_]*$", name))])
     error_message = "environment: names of variables in capitals, as in CHIPWATCH_INTERVAL."
   }
+
+  validation {
+    condition     = alltrue([for name in keys(var.environment) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
+    error_message = "environment: the agent has no such setting: what begins with CHIPWATCH_ is an option of `agent help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
+  }
+
+  validation {
+    condition     = alltrue([for name, value in var.environment : value != null && can(regex(lookup({ CHIPWATCH_LEVEL = "^(|basic|detailed|all)$", CHIPWATCH_LOG_LEVEL = "^(|debug|info|warning|error)$", CHIPWATCH_NAMES = "^(|native|wandb|wandb-docs|mlflow|cwagent|neuron-prometheus|dcgm|node|otel)$", CHIPWATCH_INTERVAL = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_WINDOW = "^(|[0-9.]+ *(ms|s|m|h)?)$", CHIPWATCH_FLUSH = "^(|[0-9.]+ *(ms|s|m|h)?)$" }, name, ""), value))])
+    error_message = "environment: a value is null, or not what the agent takes: CHIPWATCH_LEVEL is basic, detailed or all; CHIPWATCH_LOG_LEVEL debug, info, warning or error; CHIPWATCH_NAMES native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node or otel; CHIPWATCH_INTERVAL, CHIPWATCH_WINDOW and CHIPWATCH_FLUSH a time such as 5, 500ms or 1m."
+  }
 }
 
 variable "secrets" {
@@ -301,13 +316,18 @@ variable "secrets" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for arn in values(var.secrets) : can(regex("^arn:aws[a-z-]*:(ssm:[a-z0-9-]+:[0-9]{12}:parameter/.+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:.+)$", arn))])
+    condition     = alltrue([for arn in values(var.secrets) : can(regex("^arn:aws[a-z-]*:(ssm:[a-z0-9-]+:[0-9]{12}:parameter/[!-~]+|secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[!-~]+)$", arn))])
     error_message = "secrets: ARNs of parameters of SSM or of secrets of Secrets Manager."
   }
 
   validation {
     condition     = alltrue([for name in keys(var.secrets) : can(regex("^[A-Z_][A-Z0-9_]*$", name))])
     error_message = "secrets: names of variables in capitals, as in CHIPWATCH_LEVEL."
+  }
+
+  validation {
+    condition     = alltrue([for name in keys(var.secrets) : can(regex("^CHIPWATCH_((CONFIG|SINK|COLLECTOR|NO_COLLECTOR|PROCESSOR|NO_PROCESSOR|INTERVAL|WINDOW|FLUSH|LEVEL|HIGH_RESOLUTION_METRICS|DIMS|NAMES|STDIN|PID|PROC|SYS|ROOT|SPOOL|SPOOL_BYTES|DROP_OTHER_DESTINATIONS|HEALTH|FORMAT|NAMESPACE|REGION|PROJECT|ENDPOINT_URL|QUIET|LOG_LEVEL|LOG_FORMAT)(__|$)|(COLLECTORS|PROCESSORS|SINKS)__)", name)) || !startswith(name, "CHIPWATCH_")])
+    error_message = "secrets: the agent has no such setting: what begins with CHIPWATCH_ is an option of `agent help run`, or CHIPWATCH_SINKS__NAME__KEY and the like. For CHIPWATCH_COMMON_DIMS there are daemon_dimensions and sidecar_dimensions."
   }
 }
 
@@ -318,7 +338,7 @@ variable "secrets_kms_key_arns" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for arn in var.secrets_kms_key_arns : can(regex("^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", arn))])
+    condition     = alltrue([for arn in var.secrets_kms_key_arns : can(regex("^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[!-~]+$", arn))])
     error_message = "secrets_kms_key_arns: ARNs of keys, as in arn:aws:kms:us-east-1:123456789012:key/…."
   }
 }
@@ -330,8 +350,8 @@ variable "log_group_name" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[A-Za-z0-9_./#-]{1,512}$", var.log_group_name))
-    error_message = "log_group_name: 1 to 512 letters, digits and _./#-."
+    condition     = can(regex("^[A-Za-z0-9_./#-]{1,512}$", var.log_group_name)) && !startswith(var.log_group_name, "aws/")
+    error_message = "log_group_name: 1 to 512 letters, digits and _./#- ; it does not begin with aws/."
   }
 }
 
@@ -353,7 +373,7 @@ variable "log_kms_key_arn" {
   default     = null
 
   validation {
-    condition     = var.log_kms_key_arn == null || can(regex("^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", var.log_kms_key_arn))
+    condition     = var.log_kms_key_arn == null || can(regex("^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[!-~]+$", var.log_kms_key_arn))
     error_message = "log_kms_key_arn: the ARN of a key, as in arn:aws:kms:us-east-1:123456789012:key/…."
   }
 }
@@ -363,4 +383,9 @@ variable "tags" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = length(var.tags) <= 50 && alltrue([for key, value in var.tags : can(regex("^[^[:cntrl:]]{1,128}$", key)) && !startswith(lower(key), "aws:") && try(length(value) <= 256, false)])
+    error_message = "tags: at most 50; a key has 1 to 128 characters and does not begin with aws:, a value has at most 256."
+  }
 }

@@ -10,8 +10,13 @@ locals {
 
   s3 = "arn:${data.aws_partition.current.partition}:s3:::"
 
-  irsa = merge({ oidc_provider_arn = null, service_accounts = ["chipwatch:chipwatch"] }, var.irsa)
-  pods = { for name, pod in var.pod_identity_associations : name => merge({ namespace = "chipwatch", service_account = "chipwatch" }, pod) }
+  # With what was left out or null.
+  irsa = { for key, default in { oidc_provider_arn = null, service_accounts = ["chipwatch:chipwatch"] } : key => try(coalesce(var.irsa[key]), default) }
+  pods = {
+    for name, pod in var.pod_identity_associations : name => {
+      for key, default in { cluster_name = null, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
+    }
+  }
 
   # Each a bucket and a prefix.
   wheelhouses = [for wheels in var.wheelhouses : regex("^s3://([^/]+)/(.+?)/?$", wheels)]

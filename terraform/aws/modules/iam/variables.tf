@@ -59,8 +59,8 @@ variable "path" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^/([!-~]+/)?$", var.path))
-    error_message = "path: begins and ends with a slash, as in /monitoring/."
+    condition     = can(regex("^/([!-~]{1,510}/)?$", var.path))
+    error_message = "path: begins and ends with a slash, as in /monitoring/; at most 512 characters."
   }
 }
 
@@ -70,7 +70,7 @@ variable "permissions_boundary" {
   default     = null
 
   validation {
-    condition     = var.permissions_boundary == null || can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/.+$", var.permissions_boundary))
+    condition     = var.permissions_boundary == null || can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[!-~]+$", var.permissions_boundary))
     error_message = "permissions_boundary: the ARN of a policy, as in arn:aws:iam::123456789012:policy/boundary."
   }
 }
@@ -105,8 +105,8 @@ variable "dimensions" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for word in var.dimensions : can(regex("^[a-z][a-z0-9_]*$", word))])
-    error_message = "dimensions: words of the agent's common_dims, as in [\"instance_id\", \"instance_type\"]."
+    condition     = length(distinct(var.dimensions)) == length(var.dimensions) && length(setsubtract(var.dimensions, ["instance_id", "instance_type", "ami_id", "neuron_runtime_tag", "region", "availability_zone", "account_id", "autoscaling_group", "hostname", "ecs_cluster", "ecs_service", "ecs_task", "ecs_task_family", "ecs_container", "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container", "gcp_project", "gcp_zone", "slurm_job", "slurm_step", "slurm_partition", "slurm_rank", "user", "run_id"])) == 0
+    error_message = "dimensions: words of the agent's common_dims, each once, as in [\"instance_id\", \"instance_type\"]. The words are those of `agent help run`."
   }
 }
 
@@ -117,8 +117,8 @@ variable "wheelhouses" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for wheels in var.wheelhouses : can(regex("^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?]+$", wheels))])
-    error_message = "wheelhouses: folders on S3, as in s3://bucket/chipwatch/0.1.0."
+    condition     = alltrue([for wheels in var.wheelhouses : can(regex("^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]+$", wheels))])
+    error_message = "wheelhouses: folders on S3, as in s3://bucket/chipwatch/0.1.0: letters, digits and ._/@+=-"
   }
 }
 
@@ -129,8 +129,8 @@ variable "s3_objects" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for object in var.s3_objects : can(regex("^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?]*[^*?/]$", object))])
-    error_message = "s3_objects: files on S3, as in s3://bucket/chipwatch/constraints.txt."
+    condition     = alltrue([for object in var.s3_objects : can(regex("^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[A-Za-z0-9._/@+=-]*[A-Za-z0-9._@+=-]$", object))])
+    error_message = "s3_objects: files on S3, as in s3://bucket/chipwatch/constraints.txt: letters, digits and ._/@+=-"
   }
 }
 
@@ -141,8 +141,8 @@ variable "ec2_policy_arns" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for policy in values(var.ec2_policy_arns) : can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/.+$", policy))])
-    error_message = "ec2_policy_arns: ARNs of policies, as in { ssm = \"arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore\" }."
+    condition     = length(var.ec2_policy_arns) <= 20 && alltrue([for policy in values(var.ec2_policy_arns) : can(regex("^arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[!-~]+$", policy))])
+    error_message = "ec2_policy_arns: at most 20 ARNs of policies, as in { ssm = \"arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore\" }."
   }
 }
 
@@ -153,18 +153,23 @@ variable "pod_identity_associations" {
   nullable    = false
 
   validation {
-    condition     = can([for one in values(var.pod_identity_associations) : keys(one)]) && length(setsubtract(flatten(try([for one in values(var.pod_identity_associations) : keys(one)], [])), ["cluster_name", "namespace", "service_account"])) == 0 && alltrue([for one in try(values(var.pod_identity_associations), []) : length(setsubtract(["cluster_name"], try(keys(one), []))) == 0])
-    error_message = "pod_identity_associations: the keys of each are cluster_name, namespace, service_account; cluster_name is required."
+    condition     = try(alltrue(flatten([for pod in values(var.pod_identity_associations) : [for key, value in pod : contains(["cluster_name", "namespace", "service_account"], key) && can(tostring(value))]])), false)
+    error_message = "pod_identity_associations: the keys of each are cluster_name, namespace and service_account (strings)."
   }
 
   validation {
-    condition     = alltrue([for pod in values(var.pod_identity_associations) : can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", try(pod.cluster_name, "")))])
-    error_message = "pod_identity_associations: cluster_name is the name of an EKS cluster: 1 to 100 letters, digits, - and _."
+    condition     = alltrue([for pod in try(values(var.pod_identity_associations), []) : can(regex("^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", try(pod.cluster_name, "")))])
+    error_message = "pod_identity_associations: cluster_name is required, and is the name of an EKS cluster: 1 to 100 letters, digits, - and _."
   }
 
   validation {
-    condition     = alltrue(flatten([for pod in values(var.pod_identity_associations) : [for name in [try(pod.namespace, "chipwatch"), try(pod.service_account, "chipwatch")] : can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", name))]]))
-    error_message = "pod_identity_associations: namespace and service_account are names of Kubernetes: small letters, digits, - and dots."
+    condition     = alltrue([for pod in try(values(var.pod_identity_associations), []) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", try(coalesce(pod.namespace), "chipwatch"))) && can(regex("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", try(coalesce(pod.service_account), "chipwatch")))])
+    error_message = "pod_identity_associations: namespace and service_account are names of Kubernetes: small letters, digits and -, in that of an account also dots."
+  }
+
+  validation {
+    condition     = length(distinct([for pod in try(values(var.pod_identity_associations), []) : join("/", [try(coalesce(pod.cluster_name), ""), try(coalesce(pod.namespace), "chipwatch"), try(coalesce(pod.service_account), "chipwatch")])])) == try(length(var.pod_identity_associations), 0)
+    error_message = "pod_identity_associations: a service account of a cluster is there twice; EKS takes one association of each."
   }
 }
 
@@ -175,17 +180,17 @@ variable "irsa" {
   nullable    = false
 
   validation {
-    condition     = var.irsa == null || (can(keys(var.irsa)) && length(setsubtract(try(keys(var.irsa), []), ["oidc_provider_arn", "service_accounts"])) == 0)
-    error_message = "irsa: the keys are oidc_provider_arn, service_accounts."
+    condition     = var.irsa == null || try(alltrue([for key, value in var.irsa : lookup({ oidc_provider_arn = can(tostring(value)), service_accounts = value == null || can(join("", value)) }, key, false)]), false)
+    error_message = "irsa: the keys are oidc_provider_arn (a string) and service_accounts (a list of strings)."
   }
 
   validation {
-    condition     = try(var.irsa.oidc_provider_arn, null) == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:oidc-provider/.+$", var.irsa.oidc_provider_arn))
+    condition     = try(var.irsa.oidc_provider_arn, null) == null || can(regex("^arn:aws[a-z-]*:iam::[0-9]{12}:oidc-provider/[!-~]+$", var.irsa.oidc_provider_arn))
     error_message = "irsa: oidc_provider_arn is an ARN, as in arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/EXAMPLE."
   }
 
   validation {
-    condition     = alltrue([for account in try(var.irsa.service_accounts, []) : can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", account))])
+    condition     = alltrue([for account in try([for account in var.irsa.service_accounts : account], []) : can(regex("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", account))])
     error_message = "irsa: service_accounts are \"namespace:name\", without wildcards."
   }
 }
@@ -195,4 +200,9 @@ variable "tags" {
   type        = map(string)
   default     = {}
   nullable    = false
+
+  validation {
+    condition     = length(var.tags) <= 50 && alltrue([for key, value in var.tags : can(regex("^[^[:cntrl:]]{1,128}$", key)) && !startswith(lower(key), "aws:") && try(length(value) <= 256, false)])
+    error_message = "tags: at most 50; a key has 1 to 128 characters and does not begin with aws:, a value has at most 256."
+  }
 }

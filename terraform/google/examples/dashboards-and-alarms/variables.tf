@@ -8,4 +8,9 @@ variable "email" {
   description = "Address of who is told."
   type        = string
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[^@[:space:]]+@[^@[:space:]]+\\.[^@[:space:]]+$", var.email))
+    error_message = "email: an address, as in pager@example.com."
+  }
 }

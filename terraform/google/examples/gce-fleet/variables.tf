@@ -9,6 +9,11 @@ variable "region" {
   type        = string
   default     = "us-central1"
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]+(-[a-z]+)+[0-9]+$", var.region))
+    error_message = "region: the name of a region, such as us-central1."
+  }
 }
 
 variable "name" {
@@ -48,6 +53,11 @@ variable "instances" {
   type        = number
   default     = 2
   nullable    = false
+
+  validation {
+    condition     = var.instances >= 0 && floor(var.instances) == var.instances
+    error_message = "instances: a whole number, 0 or more."
+  }
 }
 
 variable "agent_version" {

@@ -21,6 +21,11 @@ variable "cluster_name" {
   description = "Name of the cluster."
   type        = string
   nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", var.cluster_name))
+    error_message = "cluster_name: 1 to 40 small letters, digits and hyphens; it begins with a letter and ends with no hyphen."
+  }
 }
 
 variable "namespace" {

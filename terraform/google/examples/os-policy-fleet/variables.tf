@@ -15,6 +15,11 @@ variable "service_account_emails" {
   description = "Service accounts of the machines."
   type        = set(string)
   nullable    = false
+
+  validation {
+    condition     = length(var.service_account_emails) > 0
+    error_message = "service_account_emails: at least one, as in training@my-project.iam.gserviceaccount.com."
+  }
 }
 
 variable "package_state" {

@@ -59,8 +59,8 @@ variable "metric_prefix" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix))
-    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /."
+    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix)) && length(var.metric_prefix) <= 100
+    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /, 100 characters at most."
   }
 }
 
@@ -102,8 +102,8 @@ variable "notification_channels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
-    error_message = "notification_channels: full names, as in projects/my-project/notificationChannels/123."
+    condition     = length(var.notification_channels) <= 16 && alltrue([for channel in var.notification_channels : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
+    error_message = "notification_channels: at most 16 full names, as in projects/my-project/notificationChannels/123."
   }
 }
 
@@ -119,41 +119,51 @@ variable "auto_close" {
 }
 
 variable "alarms" {
-  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }."
-  type = map(object({
-    create                = optional(bool)
-    enabled               = optional(bool)
-    threshold             = optional(number)
-    minutes               = optional(number)
-    severity              = optional(string)
-    notification_channels = optional(list(string))
-  }))
-  default  = {}
-  nullable = false
+  description = "What is to be otherwise, by alarm: { gpu-idle = { threshold = 10, minutes = 30 }, gpu-throttled = { create = false } }; also enabled, severity and notification_channels."
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = length(setsubtract(keys(var.alarms), ["agent-silent", "container-memory-full", "cpu-throttled", "disk-full", "disk-nvme-lost", "disk-read-only", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "kernel-events", "lustre-disconnected", "memory-error-uncorrected", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "nfs-unanswered", "pcie-error", "pcie-link-degraded", "rdma-link-flaps", "rdma-port-down", "tpu-idle", "tpu-memory-full"])) == 0
+    condition = try(alltrue(flatten([for alarm in values(var.alarms) : [for key, value in alarm : lookup({
+      create                = can(tobool(value))
+      enabled               = can(tobool(value))
+      threshold             = can(tonumber(value))
+      minutes               = can(tonumber(value))
+      severity              = can(tostring(value))
+      notification_channels = value == null || can(join("", value))
+    }, key, false)]])), false)
+    error_message = "alarms: the keys of each are create and enabled (true or false), threshold and minutes (numbers), severity (a string) and notification_channels (a list of strings)."
+  }
+
+  validation {
+    condition     = length(setsubtract(try(keys(var.alarms), []), ["agent-silent", "container-memory-full", "cpu-throttled", "disk-full", "disk-nvme-lost", "disk-read-only", "fleet-silent", "gpu-ecc-uncorrected", "gpu-idle", "gpu-lost", "gpu-memory-full", "gpu-throttled", "gpu-xid", "gpu-xid-workflow", "job-gpu-held", "job-gpu-imbalance", "kernel-events", "lustre-disconnected", "memory-error-uncorrected", "memory-full", "neuron-core-busy", "neuron-core-idle", "neuron-ecc-uncorrected", "nfs-unanswered", "pcie-error", "pcie-link-degraded", "rdma-link-flaps", "rdma-port-down", "tpu-idle", "tpu-memory-full"])) == 0
     error_message = "alarms: there is no such alarm. There are agent-silent, container-memory-full, cpu-throttled, disk-full, disk-nvme-lost, disk-read-only, fleet-silent, gpu-ecc-uncorrected, gpu-idle, gpu-lost, gpu-memory-full, gpu-throttled, gpu-xid, gpu-xid-workflow, job-gpu-held, job-gpu-imbalance, kernel-events, lustre-disconnected, memory-error-uncorrected, memory-full, neuron-core-busy, neuron-core-idle, neuron-ecc-uncorrected, nfs-unanswered, pcie-error, pcie-link-degraded, rdma-link-flaps, rdma-port-down, tpu-idle and tpu-memory-full."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : contains(["CRITICAL", "ERROR", "WARNING"], coalesce(alarm.severity, "ERROR"))])
+    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.severity, null) == null || can(regex("^(CRITICAL|ERROR|WARNING)$", alarm.severity))])
     error_message = "alarms: severity is CRITICAL, ERROR or WARNING."
   }
 
   validation {
-    condition     = alltrue([for alarm in values(var.alarms) : coalesce(alarm.minutes, 0) >= 0 && floor(coalesce(alarm.minutes, 0)) == coalesce(alarm.minutes, 0) && coalesce(alarm.minutes, 0) <= 1410])
-    error_message = "alarms: minutes are whole, 1410 at most."
+    condition     = alltrue([for alarm in try(values(var.alarms), []) : try(alarm.minutes, null) == null || try(alarm.minutes >= 0 && alarm.minutes <= 1410 && floor(alarm.minutes) == tonumber(alarm.minutes), false)])
+    error_message = "alarms: minutes is a whole number from 0 to 1410."
   }
 
   validation {
-    condition     = alltrue([for name, alarm in var.alarms : !endswith(name, "-silent") || (alarm.threshold == null && coalesce(alarm.minutes, 2) >= 2)])
+    condition     = alltrue([for name, alarm in var.alarms : !endswith(name, "-silent") || (try(alarm.threshold, null) == null && try(alarm.minutes >= 2, true))])
     error_message = "alarms: agent-silent and fleet-silent have no threshold, and wait at least 2 minutes."
   }
 
   validation {
-    condition     = alltrue([for channel in flatten([for alarm in values(var.alarms) : coalesce(alarm.notification_channels, [])]) : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    condition     = alltrue([for channel in flatten([for alarm in try(values(var.alarms), []) : try([for channel in alarm.notification_channels : channel], [])]) : can(regex("^projects/[^/[:space:]]+/notificationChannels/[^/[:space:]]+$", channel))])
     error_message = "alarms: notification_channels are full names, as in projects/my-project/notificationChannels/123."
+  }
+
+  validation {
+    condition     = alltrue([for name, alarm in var.alarms : try(alarm.threshold >= 0 && (alarm.threshold <= 100 || !can(regex("-(busy|full|idle)$", name))), true)])
+    error_message = "alarms: threshold is not negative, and at most 100 where it is a percentage (busy, full and idle)."
   }
 }
 
@@ -164,7 +174,7 @@ variable "labels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
-    error_message = "labels: keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
+    condition     = length(var.labels) <= 63 && alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels: at most 63; keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 }

@@ -59,7 +59,7 @@ variable "metric_prefix" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix))
-    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /."
+    condition     = can(regex("^(custom|workload|external)\\.googleapis\\.com/([A-Za-z][A-Za-z0-9_]*/)*$", var.metric_prefix)) && length(var.metric_prefix) <= 100
+    error_message = "metric_prefix: custom.googleapis.com/, workload.googleapis.com/ or external.googleapis.com/ and parts that end with /, 100 characters at most."
   }
 }

@@ -12,3 +12,8 @@ output "uninstall_script" {
   description = "The script that takes the agent off again, and leaves nothing."
   value       = file("${local.files}/uninstall.sh")
 }
+
+output "agent" {
+  description = "What was said of the agent, with what was left out."
+  value       = local.agent
+}

@@ -51,6 +51,11 @@ variable "description" {
   type        = string
   default     = "Machines that run chipwatch"
   nullable    = false
+
+  validation {
+    condition     = length(var.description) <= 2048
+    error_message = "description: at most 2048 characters."
+  }
 }
 
 variable "machine_type" {
@@ -71,52 +76,67 @@ variable "source_image" {
   nullable    = false
 
   validation {
-    condition     = can(regex("^[a-z0-9].*[a-z0-9]$", var.source_image)) && !can(regex("cos-cloud|/cos-", var.source_image))
+    condition     = can(regex("^[a-z0-9][A-Za-z0-9:./_-]*[a-z0-9]$", var.source_image)) && !can(regex("cos-cloud|(^|/)cos-", var.source_image))
     error_message = "source_image: an image or a family, as in projects/debian-cloud/global/images/family/debian-12; not Container-Optimized OS, which has no Python: see the chart for GKE."
   }
 }
 
 variable "disk" {
-  description = "The boot disk; kms_key: your own key for it."
-  type = object({
-    size_gb = optional(number)
-    type    = optional(string, "pd-balanced")
-    kms_key = optional(string)
-  })
-  default  = {}
-  nullable = false
+  description = "The boot disk: size_gb, type (pd-balanced unless set) and kms_key, your own key for it."
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = var.disk.size_gb == null ? true : var.disk.size_gb >= 10
-    error_message = "disk: size_gb is at least 10."
+    condition     = try(alltrue([for key, value in var.disk : lookup({ size_gb = can(tonumber(value)), type = can(tostring(value)), kms_key = can(tostring(value)) }, key, false)]), false)
+    error_message = "disk: the keys are size_gb (a number), type and kms_key (strings)."
   }
 
   validation {
-    condition     = can(regex("^(pd|hyperdisk)-[a-z-]+$", var.disk.type))
+    condition     = try(var.disk.size_gb, null) == null || try(var.disk.size_gb >= 10 && var.disk.size_gb <= 65536 && floor(var.disk.size_gb) == tonumber(var.disk.size_gb), false)
+    error_message = "disk: size_gb is a whole number from 10 to 65536."
+  }
+
+  validation {
+    condition     = try(var.disk.type, null) == null || can(regex("^(pd|hyperdisk)-[a-z-]+$", var.disk.type))
     error_message = "disk: type is one of Compute Engine's, such as pd-balanced or hyperdisk-balanced."
   }
 
   validation {
-    condition     = var.disk.kms_key == null ? true : can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(/cryptoKeyVersions/[0-9]+)?$", var.disk.kms_key))
+    condition     = try(var.disk.kms_key, null) == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(/cryptoKeyVersions/[0-9]+)?$", var.disk.kms_key))
     error_message = "disk: kms_key is projects/P/locations/L/keyRings/R/cryptoKeys/K."
   }
 }
 
 variable "network" {
-  description = "Network or, better, subnetwork. Without a public address the subnetwork needs Private Google Access, and an index of wheels by NAT unless there is a wheelhouse."
-  type = object({
-    network            = optional(string, "default")
-    subnetwork         = optional(string)
-    subnetwork_project = optional(string)
-    nic_type           = optional(string)
-    public_ip          = optional(bool, false)
-  })
-  default  = {}
-  nullable = false
+  description = "network (default) or, better, subnetwork with its subnetwork_project; nic_type; public_ip. Without a public address the subnetwork needs Private Google Access, and an index of wheels by NAT unless there is a wheelhouse."
+  type        = any
+  default     = {}
+  nullable    = false
 
   validation {
-    condition     = var.network.nic_type == null ? true : contains(["GVNIC", "VIRTIO_NET", "IDPF", "MRDMA", "IRDMA"], var.network.nic_type)
+    condition     = try(alltrue([for key, value in var.network : lookup({ network = can(tostring(value)), subnetwork = can(tostring(value)), subnetwork_project = can(tostring(value)), nic_type = can(tostring(value)), public_ip = can(tobool(value)) }, key, false)]), false)
+    error_message = "network: the keys are network, subnetwork, subnetwork_project and nic_type (strings) and public_ip (true or false)."
+  }
+
+  validation {
+    condition     = try(var.network.nic_type, null) == null || can(regex("^(GVNIC|VIRTIO_NET|IDPF|MRDMA|IRDMA)$", var.network.nic_type))
     error_message = "network: nic_type is GVNIC, VIRTIO_NET, IDPF, MRDMA or IRDMA."
+  }
+
+  validation {
+    condition     = alltrue([for name in [try(var.network.network, null), try(var.network.subnetwork, null)] : name == null || can(regex("^(https://[a-z0-9.-]+/compute/[a-z0-9]+/)?([a-z0-9.:-]+/)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?$", name))])
+    error_message = "network: network and subnetwork are names, or full ones such as projects/P/regions/us-central1/subnetworks/S."
+  }
+
+  validation {
+    condition     = try(var.network.network, null) == null || try(var.network.subnetwork, null) == null
+    error_message = "network: network or subnetwork, not both: a subnetwork has its network."
+  }
+
+  validation {
+    condition     = try(var.network.subnetwork_project, null) == null || (can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.network.subnetwork_project)) && try(var.network.subnetwork, null) != null)
+    error_message = "network: subnetwork_project is the id of a project, such as my-project, and goes with subnetwork."
   }
 }
 
@@ -129,6 +149,11 @@ variable "network_tags" {
   validation {
     condition     = alltrue([for tag in var.network_tags : can(regex("^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$", tag))])
     error_message = "network_tags: small letters, digits and hyphens, 63 at most."
+  }
+
+  validation {
+    condition     = length(var.network_tags) <= 64
+    error_message = "network_tags: at most 64."
   }
 }
 
@@ -150,27 +175,29 @@ variable "scopes" {
   nullable    = false
 
   validation {
-    condition     = length(setintersection(var.scopes, ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/monitoring", "https://www.googleapis.com/auth/monitoring.write"])) > 0
+    condition     = anytrue([for scope in var.scopes : can(regex("^(https://www\\.googleapis\\.com/auth/)?(cloud-platform|monitoring([.-]write)?)$", scope))])
     error_message = "scopes: the agent needs https://www.googleapis.com/auth/monitoring.write, or cloud-platform."
   }
 }
 
 variable "accelerators" {
-  description = "GPUs that are attached; machine types such as g2, a2, a3 and TPU types have theirs, and need none here."
-  type = list(object({
-    type  = string
-    count = optional(number, 1)
-  }))
-  default  = []
-  nullable = false
+  description = "GPUs that are attached, each with its type and count (1); machine types such as g2, a2, a3 and TPU types have theirs, and need none here."
+  type        = any
+  default     = []
+  nullable    = false
 
   validation {
-    condition     = alltrue([for one in var.accelerators : can(regex("^(projects/[^/]+/zones/[^/]+/acceleratorTypes/)?[a-z][a-z0-9-]+$", one.type))])
-    error_message = "accelerators: type is one of Compute Engine's, such as nvidia-tesla-t4."
+    condition     = try(alltrue(flatten([for one in var.accelerators : [for key, value in one : lookup({ type = can(tostring(value)), count = can(tonumber(value)) }, key, false)]])), false)
+    error_message = "accelerators: a list; the keys of each are type (a string) and count (a number)."
   }
 
   validation {
-    condition     = alltrue([for one in var.accelerators : contains([1, 2, 4, 8, 16], one.count)])
+    condition     = alltrue([for one in try([for one in var.accelerators : one], []) : can(regex("^(projects/[^/]+/zones/[^/]+/acceleratorTypes/)?[a-z][a-z0-9-]+$", one.type))])
+    error_message = "accelerators: type is required, and is one of Compute Engine's, such as nvidia-tesla-t4."
+  }
+
+  validation {
+    condition     = alltrue([for one in try([for one in var.accelerators : one], []) : contains([1, 2, 4, 8, 16], try(tonumber(coalesce(one.count)), 1))])
     error_message = "accelerators: count is 1, 2, 4, 8 or 16."
   }
 }
@@ -195,14 +222,20 @@ variable "spot" {
 }
 
 variable "shielded" {
-  description = "Shielded VM. NVIDIA's drivers of most images are not signed: set secure_boot to false there."
-  type = object({
-    secure_boot          = optional(bool, true)
-    vtpm                 = optional(bool, true)
-    integrity_monitoring = optional(bool, true)
-  })
-  default  = {}
-  nullable = false
+  description = "Shielded VM: secure_boot, vtpm and integrity_monitoring, all true unless set. NVIDIA's drivers of most images are not signed: set secure_boot to false there."
+  type        = any
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = try(alltrue([for key, value in var.shielded : contains(["secure_boot", "vtpm", "integrity_monitoring"], key) && can(tobool(value))]), false)
+    error_message = "shielded: the keys are secure_boot, vtpm and integrity_monitoring (true or false)."
+  }
+
+  validation {
+    condition     = try(tobool(coalesce(var.shielded.vtpm)), true) || !try(tobool(coalesce(var.shielded.integrity_monitoring)), true)
+    error_message = "shielded: integrity_monitoring needs vtpm; set both to false, or vtpm to true."
+  }
 }
 
 variable "os_config" {
@@ -222,6 +255,11 @@ variable "metadata" {
     condition     = !contains(keys(var.metadata), "startup-script")
     error_message = "metadata: startup-script is what installs the agent; put modules/install-script's into a script of your own instead."
   }
+
+  validation {
+    condition     = alltrue([for key, value in var.metadata : can(regex("^[A-Za-z0-9_-]{1,128}$", key)) && try(length(value) <= 262144, false)])
+    error_message = "metadata: keys are 1 to 128 letters, digits, _ and hyphens; a value has at most 256 KiB."
+  }
 }
 
 variable "labels" {
@@ -231,31 +269,13 @@ variable "labels" {
   nullable    = false
 
   validation {
-    condition     = alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
-    error_message = "labels: keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
+    condition     = length(var.labels) <= 63 && alltrue([for key, value in var.labels : can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))])
+    error_message = "labels: at most 63; keys and values are small letters, digits, _ and hyphens, 63 at most; a key begins with a letter."
   }
 }
 
 variable "agent" {
   description = "What is installed, and how it is configured: see modules/install-script."
-  type = object({
-    version         = string
-    extras          = optional(list(string), ["google"])
-    level           = optional(string, "basic")
-    common_dims     = optional(list(string), [])
-    dims            = optional(map(string), {})
-    interval        = optional(number)
-    window          = optional(number)
-    project         = optional(string)
-    metric_prefix   = optional(string)
-    resource        = optional(string)
-    prometheus_port = optional(number)
-    config          = optional(string, "")
-    wheelhouse      = optional(string, "")
-    sums_sha256     = optional(string, "")
-    index_url       = optional(string, "")
-    constraints     = optional(string, "")
-    wheel_sha256    = optional(string, "")
-  })
-  nullable = false
+  type        = any
+  nullable    = false
 }

@@ -8,6 +8,18 @@ locals {
   home   = try(regex("@(.+)\\.iam\\.gserviceaccount\\.com$", var.email)[0], var.project_id)
   member = "serviceAccount:${coalesce(local.email, "none")}"
 
+  # With what was left out or null.
+  workload_identity = {
+    for name, pod in var.workload_identity : name => {
+      for key, default in { project_id = var.project_id, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
+    } if var.create
+  }
+  principals = {
+    for name, pod in var.principals : name => {
+      for key, default in { project_number = null, project_id = var.project_id, namespace = "chipwatch", service_account = "chipwatch" } : key => try(coalesce(pod[key]), default)
+    } if var.create
+  }
+
   # Of a bucket the account sees the names below the folder, and reads what is in it.
   wheelhouses = var.create ? {
     for folder in var.wheelhouses : folder => {
@@ -38,11 +50,11 @@ resource "google_project_iam_member" "metric_writer" {
 
 # A service account of Kubernetes acts as this one; the annotation at it says so.
 resource "google_service_account_iam_member" "workload_identity" {
-  for_each = var.create ? var.workload_identity : {}
+  for_each = local.workload_identity
 
   service_account_id = local.id
   role               = "roles/iam.workloadIdentityUser"
-  member             = "serviceAccount:${coalesce(each.value.project_id, var.project_id)}.svc.id.goog[${each.value.namespace}/${each.value.service_account}]"
+  member             = "serviceAccount:${each.value.project_id}.svc.id.goog[${each.value.namespace}/${each.value.service_account}]"
 
   lifecycle {
     precondition {
@@ -54,13 +66,13 @@ resource "google_service_account_iam_member" "workload_identity" {
 
 # A service account of Kubernetes has the role itself, and needs none of Google's and no annotation.
 resource "google_project_iam_member" "principal" {
-  for_each = var.create ? var.principals : {}
+  for_each = local.principals
 
   project = coalesce(var.metrics_project_id, var.project_id)
   role    = "roles/monitoring.metricWriter"
   member = join("/", [
     "principal://iam.googleapis.com/projects/${each.value.project_number}/locations/global/workloadIdentityPools",
-    "${coalesce(each.value.project_id, var.project_id)}.svc.id.goog/subject/ns/${each.value.namespace}/sa/${each.value.service_account}",
+    "${each.value.project_id}.svc.id.goog/subject/ns/${each.value.namespace}/sa/${each.value.service_account}",
   ])
 }
 

@@ -109,60 +109,6 @@ run "nothing" {
   }
 }
 
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name                      = "a name"
-    region                    = "frankfurt"
-    namespace                 = "AWS/EC2"
-    dimensions                = []
-    families                  = []
-    level                     = "more"
-    hosts                     = 1.5
-    autoscaling_groups        = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
-    alarm_actions             = ["pager"]
-    ok_actions                = ["pager"]
-    insufficient_data_actions = ["pager"]
-    alarms                    = { gpu-idel = {} }
-  }
-
-  expect_failures = [
-    var.name, var.region, var.namespace, var.dimensions, var.families, var.level, var.alarm_actions, var.ok_actions, var.insufficient_data_actions,
-    var.alarms, var.hosts, var.autoscaling_groups,
-  ]
-}
-
-run "refuses_an_unknown_treatment" {
-  command = plan
-
-  variables {
-    alarms = { gpu-idle = { treat_missing_data = "bad" } }
-  }
-
-  expect_failures = [var.alarms]
-}
-
-run "refuses_half_a_period" {
-  command = plan
-
-  variables {
-    alarms = { gpu-idle = { evaluation_periods = 1.5 } }
-  }
-
-  expect_failures = [var.alarms]
-}
-
-run "refuses_actions_that_are_no_arns" {
-  command = plan
-
-  variables {
-    alarms = { gpu-idle = { ok_actions = ["pager"] } }
-  }
-
-  expect_failures = [var.alarms]
-}
-
 run "refuses_more_points_than_periods" {
   command = plan
 
@@ -181,14 +127,4 @@ run "refuses_to_look_back_more_than_three_hours" {
   }
 
   expect_failures = [aws_cloudwatch_metric_alarm.this["gpu-idle"]]
-}
-
-run "refuses_unknown_keys" {
-  command = plan
-
-  variables {
-    alarms = { gpu-idle = { treshold = 10 } }
-  }
-
-  expect_failures = [var.alarms]
 }

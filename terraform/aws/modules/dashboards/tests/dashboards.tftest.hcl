@@ -46,19 +46,3 @@ run "nothing" {
     error_message = "create = false creates nothing."
   }
 }
-
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name       = "a name"
-    region     = "frankfurt"
-    namespace  = "AWS/EC2"
-    dimensions = ["neuron_runtime_tag"]
-    families   = ["tpu"]
-    level      = "more"
-    start      = "3 hours"
-  }
-
-  expect_failures = [var.name, var.region, var.namespace, var.dimensions, var.families, var.level, var.start]
-}

@@ -93,26 +93,6 @@ run "refuses_efa_without_a_group" {
   expect_failures = [aws_launch_template.this]
 }
 
-run "refuses_two_reservations" {
-  command = plan
-
-  variables {
-    capacity_reservation = { id = "cr-0123456789abcdef0", resource_group_arn = "arn:aws:resource-groups:us-east-1:123456789012:group/gpus" }
-  }
-
-  expect_failures = [var.capacity_reservation]
-}
-
-run "refuses_a_group_that_is_none" {
-  command = plan
-
-  variables {
-    capacity_reservation = { resource_group_arn = "gpus" }
-  }
-
-  expect_failures = [var.capacity_reservation]
-}
-
 run "nothing" {
   command = plan
 
@@ -124,42 +104,6 @@ run "nothing" {
     condition     = length(aws_launch_template.this) == 0
     error_message = "create = false creates nothing."
   }
-}
-
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name                        = "a name"
-    region                      = "frankfurt"
-    image_id                    = "amazon-linux"
-    instance_type               = "large"
-    instance_profile_arn        = "chipwatch"
-    vpc_security_group_ids      = ["default"]
-    http_put_response_hop_limit = 0
-    block_device_mappings       = { xvda = {} }
-    efa_interfaces              = 33
-    placement_group             = ""
-    capacity_reservation        = { id = "mine" }
-    agent_version               = ">=0.1"
-    extras                      = ["boto3"]
-    sinks                       = []
-    namespace                   = ":mine"
-    dimensions                  = []
-    level                       = "more"
-    config                      = "interval = 10.0\nEND_OF_CONFIG\n"
-    wheelhouse                  = "https://wheels.example.com"
-    sums_sha256                 = "abc"
-    index_url                   = "https://user:password@pypi.example.com/simple"
-    constraints                 = "constraints.txt"
-    wheel_sha256                = "abc"
-  }
-
-  expect_failures = [
-    var.name, var.region, var.image_id, var.instance_type, var.instance_profile_arn, var.vpc_security_group_ids, var.http_put_response_hop_limit,
-    var.efa_interfaces, var.placement_group, var.capacity_reservation, var.block_device_mappings, var.agent_version, var.extras, var.sinks, var.namespace, var.dimensions, var.level, var.config, var.wheelhouse,
-    var.sums_sha256, var.index_url, var.constraints, var.wheel_sha256,
-  ]
 }
 
 run "refuses_two_places_to_install_from" {
@@ -236,13 +180,22 @@ run "refuses_tags_with_which_nothing_is_launched" {
   expect_failures = [aws_launch_template.this]
 }
 
-run "refuses_unknown_keys" {
+run "refuses_a_sink_that_nobody_knows" {
   command = plan
 
   variables {
-    capacity_reservation  = { id = "cr-0123456789abcdef0", block = true }
-    block_device_mappings = { "/dev/xvda" = { size = 200 } }
+    sinks = ["cloudwatch", "cloudwach"]
   }
 
-  expect_failures = [var.capacity_reservation, var.block_device_mappings]
+  expect_failures = [aws_launch_template.this]
+}
+
+run "refuses_a_key_that_is_there_already" {
+  command = plan
+
+  variables {
+    config = "interval = 10\nlevel = \"all\"\n"
+  }
+
+  expect_failures = [aws_launch_template.this]
 }

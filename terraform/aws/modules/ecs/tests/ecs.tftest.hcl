@@ -54,7 +54,7 @@ run "sidecar_alone" {
     prometheus_port       = 9465
     secrets = {
       CHIPWATCH_LEVEL  = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level"
-      CHIPWATCH_RUN_ID = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:run-AbCdEf:id::"
+      CHIPWATCH_PROJECT = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:run-AbCdEf:id::"
     }
   }
 
@@ -93,47 +93,6 @@ run "nothing" {
     condition     = length(aws_ecs_task_definition.daemon) + length(aws_ecs_service.daemon) + length(aws_iam_role.execution) + length(aws_cloudwatch_log_group.this) == 0
     error_message = "create = false creates nothing."
   }
-}
-
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name                 = "a name"
-    path                 = "monitoring"
-    permissions_boundary = "boundary"
-    region               = "frankfurt"
-    image                = "chipwatch:latest"
-    repository_arns      = ["training"]
-    accelerator          = "gpu"
-    neuron_devices       = 0
-    cpu_architecture     = "x86"
-    cpu                  = -64
-    memory               = -128
-    memory_reservation   = 6.5
-    task_role_arn        = "chipwatch-task"
-    execution_role_arn   = "chipwatch-execution"
-    cluster_arn          = "train"
-    namespace            = "AWS/ECS"
-    daemon_dimensions    = []
-    sidecar_dimensions   = ["Task"]
-    sidecar_launch_type  = "EXTERNAL"
-    level                = "more"
-    prometheus_port      = 80
-    environment          = { interval = "10" }
-    secrets              = { CHIPWATCH_LEVEL = "/chipwatch/level" }
-    secrets_kms_key_arns = ["alias/mine"]
-    log_group_name       = "a group"
-    log_retention_days   = 31
-    log_kms_key_arn      = "alias/mine"
-  }
-
-  expect_failures = [
-    var.name, var.path, var.permissions_boundary, var.region, var.image, var.repository_arns, var.accelerator, var.neuron_devices, var.cpu_architecture,
-    var.cpu, var.memory, var.memory_reservation, var.task_role_arn, var.execution_role_arn, var.cluster_arn, var.namespace, var.daemon_dimensions,
-    var.sidecar_dimensions, var.sidecar_launch_type, var.level, var.prometheus_port, var.environment, var.secrets, var.secrets_kms_key_arns, var.log_group_name,
-    var.log_retention_days, var.log_kms_key_arn,
-  ]
 }
 
 run "refuses_a_daemon_without_its_role" {
@@ -181,9 +140,9 @@ run "refuses_a_variable_that_secrets_and_environment_have" {
 
   variables {
     create_daemon = false
-    environment   = { CHIPWATCH_RUN_ID = "a" }
+    environment   = { CHIPWATCH_PROJECT = "a" }
     secrets = {
-      CHIPWATCH_RUN_ID = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/run"
+      CHIPWATCH_PROJECT = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/run"
       CHIPWATCH_SINK   = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/sink"
     }
   }
@@ -191,12 +150,23 @@ run "refuses_a_variable_that_secrets_and_environment_have" {
   expect_failures = [output.sidecar_container_definition]
 }
 
-run "refuses_names_of_secrets_that_are_no_variables" {
+run "refuses_a_role_that_nobody_would_use" {
   command = plan
 
   variables {
-    secrets = { level = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level" }
+    execution_role_arn = "arn:aws:iam::123456789012:role/mine"
   }
 
-  expect_failures = [var.secrets]
+  expect_failures = [output.execution_role_arn]
+}
+
+run "refuses_accelerators_on_fargate" {
+  command = plan
+
+  variables {
+    create_daemon = false
+    accelerator   = "nvidia"
+  }
+
+  expect_failures = [output.sidecar_container_definition]
 }

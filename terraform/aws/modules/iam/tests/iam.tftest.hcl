@@ -98,40 +98,6 @@ run "nothing" {
   }
 }
 
-run "refuses_what_is_malformed" {
-  command = plan
-
-  variables {
-    name                      = "a name"
-    path                      = "monitoring"
-    permissions_boundary      = "boundary"
-    region                    = "frankfurt"
-    namespace                 = "AWS/EC2"
-    dimensions                = ["Instance Id"]
-    wheelhouses               = ["s3://wheels"]
-    s3_objects                = ["s3://other/folder/"]
-    ec2_policy_arns           = { ssm = "AmazonSSMManagedInstanceCore" }
-    pod_identity_associations = { daemon = { cluster_name = "a cluster" } }
-    irsa                      = { oidc_provider_arn = "oidc.eks.us-east-1.amazonaws.com" }
-  }
-
-  expect_failures = [
-    var.name, var.path, var.permissions_boundary, var.region, var.namespace, var.dimensions, var.wheelhouses, var.s3_objects,
-    var.ec2_policy_arns, var.pod_identity_associations, var.irsa,
-  ]
-}
-
-run "refuses_wildcards_for_pods" {
-  command = plan
-
-  variables {
-    pod_identity_associations = { daemon = { cluster_name = "train", namespace = "*" } }
-    irsa                      = { oidc_provider_arn = "arn:aws:iam::123456789012:oidc-provider/x", service_accounts = ["chipwatch:*"] }
-  }
-
-  expect_failures = [var.pod_identity_associations, var.irsa]
-}
-
 run "refuses_a_role_for_any_pod" {
   command = plan
 
@@ -150,15 +116,4 @@ run "refuses_a_role_for_any_cluster" {
   }
 
   expect_failures = [aws_iam_role.this]
-}
-
-run "refuses_unknown_keys" {
-  command = plan
-
-  variables {
-    pod_identity_associations = { daemon = { cluster_name = "train", name_space = "chipwatch" } }
-    irsa                      = { oidc_provider = "arn:aws:iam::123456789012:oidc-provider/oidc" }
-  }
-
-  expect_failures = [var.pod_identity_associations, var.irsa]
 }

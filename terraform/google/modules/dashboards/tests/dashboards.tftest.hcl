@@ -54,27 +54,3 @@ run "nothing" {
     error_message = "create = false creates nothing."
   }
 }
-
-run "refuses_what_is_malformed_1" {
-  command = plan
-
-  variables {
-    project_id    = "My Project"
-    name          = " "
-    families      = []
-    level         = "most"
-    metric_prefix = "custom.googleapis.com/x"
-  }
-
-  expect_failures = [var.project_id, var.name, var.families, var.level, var.metric_prefix]
-}
-
-run "refuses_what_is_malformed_2" {
-  command = plan
-
-  variables {
-    families = ["host", "disk"]
-  }
-
-  expect_failures = [var.families]
-}

@@ -113,35 +113,3 @@ run "refuses_what_needs_an_account_without_one" {
 
   expect_failures = [google_service_account_iam_member.workload_identity, google_storage_bucket_iam_member.wheelhouse]
 }
-
-run "refuses_what_is_malformed_1" {
-  command = plan
-
-  variables {
-    project_id         = "My Project"
-    metrics_project_id = "x"
-    account_id         = "agent"
-    display_name       = join("", [for n in range(101) : "x"])
-    description        = join("", [for n in range(257) : "x"])
-    email              = "someone@example.com"
-    workload_identity  = { a = { namespace = "A b" } }
-    principals         = { a = { project_number = "my-project" } }
-    wheelhouses        = ["s3://bucket/x"]
-  }
-
-  expect_failures = [var.project_id, var.metrics_project_id, var.account_id, var.display_name, var.description, var.email, var.workload_identity, var.principals, var.wheelhouses]
-}
-
-run "refuses_what_is_malformed_2" {
-  command = plan
-
-  variables {
-    project_id        = "123456789012"
-    account_id        = "Chipwatch"
-    workload_identity = { a = { project_id = "12" } }
-    principals        = { a = { project_number = "123456789012", service_account = "*" } }
-    wheelhouses       = ["gs://b"]
-  }
-
-  expect_failures = [var.project_id, var.account_id, var.workload_identity, var.principals, var.wheelhouses]
-}
