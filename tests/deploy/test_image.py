@@ -15,6 +15,7 @@ from pathlib import Path
 
 import botocore
 import pytest
+import rich
 
 from tests.deploy import tools
 
@@ -119,13 +120,36 @@ def slim():
 def test_what_nothing_imports_is_cut_and_the_rest_stays(slim, tmp_path):
     stay = ["agent/testing.py", "agent/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
             "botocore/data/cloudwatch/2010-08-01/service-2.json.gz", "a.dist-info/METADATA", "a.dist-info/entry_points.txt"]  # fmt: skip
-    go = ["bin/agent", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
+    go = ["bin/agent", "pygments/lexers/c_like.py", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
           "a.dist-info/RECORD"]  # fmt: skip
     for name in stay + go:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     slim["prune"](tmp_path)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(stay)
+
+
+WITHOUT = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    sys.modules[name] = None
+for package in ("agent", "sinks"):
+    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        try:
+            importlib.import_module(found.name)
+        except ImportError as problem:
+            assert problem.name.partition(".")[0] not in sys.argv, (found.name, problem.name)
+from agent.cli import main
+main(["--once", "--collector", "cpu", "--format", "table"])
+"""
+
+
+def test_nothing_of_ours_imports_what_rich_needs_for_code_and_markdown(slim):
+    command = [sys.executable, "-c", WITHOUT, *slim["FOR_RICH"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cpu.utilization" in done.stdout
+    assert all((Path(rich.__file__).parents[1] / name).is_dir() for name in slim["FOR_RICH"]), "rich needs it no more"
 
 
 def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
