@@ -644,7 +644,7 @@ REFUSED = {
     "podSecurityContext: {fsGroup: root}": "podSecurityContext.fsGroup: Invalid type",
     "securityContext: {readonlyRootFilesystem: true}": "securityContext: Additional property readonlyRootFilesystem",
     "securityContext: {capabilities: {add: sys_admin}}": "securityContext.capabilities.add: Invalid type",
-    "securityContext: {capabilities: {add: [cap_sys_admin]}}": "securityContext.capabilities.add.0: Does not match",
+    "securityContext: {capabilities: {add: [cap_sys_admin]}}": "securityContext.capabilities.add.0 must be one of",
     "extraEnv: [{name: A, value: 1}]": "extraEnv.0.value: Invalid type",
     "extraEnv: [{name: 1A, value: x}]": "extraEnv.0.name: Does not match",
     "extraEnv: [{name: A, value: x, valueFrom: {secretKeyRef: {name: s, key: k}}}]": "extraEnv.0",
@@ -876,7 +876,7 @@ def declared(part: dict, path: str = "") -> set[str]:
     found = set()
     for key, value in part["properties"].items():
         own = f"{path}{key}"
-        deeper = value.get("properties") and is_closed(own) and key != "affinity"
+        deeper = value.get("properties") and is_closed(own) and key not in ("tlsConfig", "basicAuth")
         found |= declared(value, f"{own}.") if deeper else {own}
     return found
 

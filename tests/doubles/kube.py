@@ -119,7 +119,7 @@ def faults_of_probes(container: dict) -> Iterator[str]:
 
 def quantity(value: str | float) -> float:
     """Return 128Mi or 20m as a number."""
-    number, suffix = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(value)).groups()
+    number, suffix = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(value)).groups()
     powers = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
     return float(number) * (1024 ** " KMGT".index(suffix[0]) if suffix.endswith("i") else powers[suffix])
 

@@ -74,15 +74,15 @@
 {{- end -}}
 {{- range $resource, $limit := $resources.limits -}}
 {{- $bytes := include "chipwatch.quantity" $limit | float64 -}}
+{{- $request := index (default dict $resources.requests) $resource -}}
+{{- if and $request (gt (include "chipwatch.quantity" $request | float64) $bytes) -}}
+{{- include "chipwatch.refuse" (printf "%sresources: the request of %v %s is above the limit of %v" $where $request $resource $limit) -}}
+{{- end -}}
 {{- if and (eq $n 0) (eq $resource "memory") (lt $bytes 33554432.0) -}}
 {{- include "chipwatch.refuse" (printf "%sresources.limits.memory: %v is below the 32Mi that the agent needs at least" $where $limit) -}}
 {{- end -}}
 {{- if and (eq $n 0) (eq $resource "ephemeral-storage") (lt $bytes (mulf 1048576.0 (include "chipwatch.spoolLimit" $.root | trimSuffix "Mi" | float64))) -}}
 {{- include "chipwatch.refuse" (printf "%sresources.limits.ephemeral-storage: %v is below the %s of the spool, and the pod would be evicted; raise it, or lower spool.bytes" $where $limit (include "chipwatch.spoolLimit" $.root)) -}}
-{{- end -}}
-{{- $request := index (default dict $resources.requests) $resource -}}
-{{- if and $request (gt (include "chipwatch.quantity" $request | float64) $bytes) -}}
-{{- include "chipwatch.refuse" (printf "%sresources: the request of %v %s is above the limit of %v" $where $request $resource $limit) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
