@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import typing
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from agent.collector import Collector
@@ -19,12 +21,7 @@ COLLECTORS: Final = "agent.collectors"
 PROCESSORS: Final = "agent.processors"
 SINKS: Final = "agent.sinks"
 ADVISORS: Final = "agent.advisors"
-FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "host": ("cpu", "memory", "disk", "network", "pressure", "container"),
-    "gpu": ("nvidia", "amd", "intel", "apple", "gaudi"),
-    "health": ("hardware", "storage", "kernel"),
-    "fabric": ("rdma",),
-}
+FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
 """Word -> the collectors that it stands for, wherever collectors are named."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
 """What the classes of a group derive from: it has a default for each method that the frame calls."""
@@ -41,8 +38,8 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return the names that `words` stand for: names, families, or `all` for those that are `known`; each once."""
-    families = {**FAMILIES, "all": (*known,)}
-    return [*dict.fromkeys(name for word in words for name in families.get(word, (word,)))]
+    families = {**FAMILIES, "all": [*known]}
+    return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
 
 
 def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:
