@@ -245,7 +245,7 @@ def test_an_example_plans_what_it_planned(planned, module):
         ({"project_id": "My Project"}, "project_id: the id of a project, such as my-project"),
         ({"machine_type": "big"}, "machine_type: a type of Compute Engine"),
         ({"wheelhouse": None}, 'The root module input variable "wheelhouse" is not set'),
-        ({"notification_channels": ["pager"]}, "notification_channels: full names"),
+        ({"notification_channels": ["pager"]}, "notification_channels: at most 16 full names"),
     ],
 )
 def test_a_wrong_input_is_refused_by_name_before_anything_is_planned(terraform, tmp_path, given, said):

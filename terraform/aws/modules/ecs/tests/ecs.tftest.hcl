@@ -53,7 +53,7 @@ run "sidecar_alone" {
     neuron_devices        = 16
     prometheus_port       = 9465
     secrets = {
-      CHIPWATCH_LEVEL  = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level"
+      CHIPWATCH_LEVEL   = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/level"
       CHIPWATCH_PROJECT = "arn:aws-cn:secretsmanager:cn-north-1:123456789012:secret:run-AbCdEf:id::"
     }
   }
@@ -143,7 +143,7 @@ run "refuses_a_variable_that_secrets_and_environment_have" {
     environment   = { CHIPWATCH_PROJECT = "a" }
     secrets = {
       CHIPWATCH_PROJECT = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/run"
-      CHIPWATCH_SINK   = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/sink"
+      CHIPWATCH_SINK    = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/chipwatch/sink"
     }
   }
 
