@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return host (default: loopback) and port of `[HOST:]PORT`; raise ValueError."""
@@ -14,3 +16,14 @@ def parse_address(text: str) -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches `host`."""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def listener(address: tuple[str, int], waiting: int) -> socket.socket:
+    """Return a socket that listens without blocking, with room for `waiting` connections; raise OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    try:
+        made = socket.create_server(address, family=family, backlog=waiting)
+    except OSError as problem:  # Python adds the address to its text
+        raise OSError(problem.errno, str(problem.strerror).partition(" (while")[0]) from None
+    made.setblocking(False)
+    return made

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agent.net.address import listener
+
 if TYPE_CHECKING:
     import ssl
 
@@ -106,9 +108,7 @@ class PageServer:
         `tls` returns the context of a new connection, or None. A request may take `seconds`, and its answer as many.
         """
         self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._listener = socket.create_server(address, family=family, backlog=connections)
-        self._listener.setblocking(False)
+        self._listener = listener(address, connections)
         self.host, self.port = self._listener.getsockname()[:2]
         self._waker, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()

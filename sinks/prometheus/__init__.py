@@ -73,7 +73,7 @@ class PrometheusSink(Sink):
         except WebError as problem:
             raise Refused(str(problem)) from problem
         except OSError as problem:
-            why = (problem.strerror or str(problem)).partition(" (while")[0]  # Python adds the address
+            why = problem.strerror or problem
             raise Refused(f"cannot listen on {self._config.listen}: {why}; set listen to another address") from problem
         if not (self._web.encrypts or self._web.protects or is_loopback(address[0])):
             log.warning("%s is open to everyone who reaches it; web_config_file sets TLS and passwords", self.url)

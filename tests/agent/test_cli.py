@@ -290,6 +290,9 @@ class Closed(Sink):
 
     def open(self):
         raise Refused("no such role")
+
+    def write(self, batch):
+        return []
 """
     plugins_folder.add("closed", source, sinks=[("closed", "Closed")])
     done = agent.run("check", "--collector", "memory", "--sink", "closed", env={"PYTHONPATH": plugins_folder.folder})

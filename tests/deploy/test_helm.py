@@ -694,7 +694,7 @@ REFUSED = {
     "{sinks: [stdout], cloudwatch: {region: eu-west-1}}": "cloudwatch.region: the sink cloudwatch",
     "config: {sinks: {stdout: {}}}": "config.sinks.stdout",
     "config: {sinks: {cloudwatch: {region: x}}}": "config.sinks.cloudwatch.region",
-    "config: {sinks: {cloudwatch: {endpoint_url: x}}}": "the value cloudwatch.endpointUrl says this",
+    "config: {sinks: {cloudwatch: {endpoint_url: 'https://x'}}}": "the value cloudwatch.endpointUrl says this",
     "extraCollectors: {x: {list: [1, null]}}": "collectors.x.list: null",
     "podSecurityContext: {runAsUser: 0}": "podSecurityContext: runAsUser 0",
     "securityContext: {privileged: true}": "securityContext.privileged",

@@ -47,6 +47,9 @@ class HangingToOpen(Stub):
     def open(self):
         threading.Event().wait()
 
+    def collect(self, at):
+        return ()
+
 class Lying(Stub):
     def collect(self, at):
         yield VALUE.point(at, float("nan"))
@@ -103,6 +106,9 @@ class Breaking(Stub):
     # it breaks the agent itself: its level cannot be set
 
     level = property()
+
+    def collect(self, at):
+        return ()
 """
 STUCK_STATVFS = """
 import os

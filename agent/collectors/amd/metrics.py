@@ -72,7 +72,7 @@ def _remove_contradictions(readings: Readings) -> None:
     if not (total := readings.get(gpu_metrics.MEMORY_TOTAL)):
         readings.pop(gpu_metrics.MEMORY_TOTAL, None)
     elif readings.get(gpu_metrics.MEMORY_USED, 0) > total:
-        del readings[gpu_metrics.MEMORY_USED]
+        readings.pop(gpu_metrics.MEMORY_USED, None)
 
 
 def possible(metric: Metric, value: float) -> bool:

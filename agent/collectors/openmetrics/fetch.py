@@ -37,6 +37,8 @@ class Scraper:
             status, headers, body = self._client.request("GET", "", None, self._headers())
         except (Refused, Retryable) as problem:
             raise Failed(str(problem).removeprefix(f"{urlsplit(self._endpoint.url).netloc}: ")) from None
+        finally:
+            self._client.close()
         if status in (301, 302, 303, 307, 308):
             raise Failed("the answer is a redirect, which is not followed")
         if status != 200:

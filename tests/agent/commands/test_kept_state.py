@@ -22,6 +22,9 @@ class Keeps(Processor):
     def __init__(self, kept=b"new"):
         self.kept = kept
 
+    def derive(self, tick, at):
+        return ()
+
     def saved(self):
         return self.kept
 

@@ -267,47 +267,6 @@ def test_standard_output_is_the_commands_and_a_sink_that_would_write_there_is_re
     assert not (tmp_path / "begun").exists()
 
 
-PLAIN_SINK = """
-from dataclasses import dataclass
-from pathlib import Path
-from agent.sink import Limits
-
-class Plain:
-    limits = Limits(max_points=100, window=0, flush=0, durable=False)
-    hints = ()
-
-    @dataclass(frozen=True)
-    class Config:
-        path: Path
-
-    def __init__(self, config):
-        self.path = config.path
-
-    def write(self, batch):
-        self.path.write_text(batch[0].metric.name)
-        return []
-
-    def refuses(self, metric, dims): return None
-    def recall(self, state): pass
-    def open(self): pass
-    def state(self): return None
-    def size(self, point): return 0
-    def destination(self): return {}
-    def find(self, dims): return ""
-    def describe(self): return ""
-    def close(self): pass
-"""
-
-
-def test_a_sink_that_does_not_derive_from_sink_runs_beside_a_command(agent, plugins_folder, tmp_path):
-    plugins_folder.add("plain", PLAIN_SINK, sinks=[("plain", "Plain")])
-    env = {"PYTHONPATH": plugins_folder.folder, "CHIPWATCH_SINKS__PLAIN__PATH": tmp_path / "seen"}
-    words = ("--sink", "plain", "--collector", "memory", "--quiet", "--spool", tmp_path)
-    done = agent.run(*words, *python("print('hello')"), env=env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
-    assert (tmp_path / "seen").read_text().startswith("memory.")
-
-
 def test_the_command_has_the_agents_standard_streams(agent):
     program = "print(input()); import sys; print('e', file=sys.stderr)"
     done = agent.run("--collector", "memory", "--quiet", *python(program), input="hello\n", stdin=None)

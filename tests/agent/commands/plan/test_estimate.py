@@ -395,7 +395,12 @@ def test_the_series_of_this_machine_are_those_of_a_run(agent, monkeypatch):
     done = agent.run("--once", "--level", "all", "--format", "json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     names = [line["name"] for line in lines if not line["name"].startswith("agent.")]
-    config = {"collector": [], "sink": ["stdout"], "level": "all", "no_collector": ["fake", "absent", "broken"]}
+    config = {
+        "collector": [],
+        "sink": ["stdout"],
+        "level": "all",
+        "no_collector": ["fake", "absent", "broken", "quiet"],
+    }
     (sink,) = whole(**config).sinks
     assert {name: n for name, n in sink.metrics.items() if not name.startswith("agent.")} == {
         name: names.count(name) for name in names

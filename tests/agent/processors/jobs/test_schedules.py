@@ -244,7 +244,8 @@ def test_what_was_not_read_for_over_two_intervals_is_unseen(replay):
 def test_samples_that_have_one_time_stamp_count_once_and_end_nothing(replay):
     machine = replay()
     watch(machine, {0: {"kernels": "2/5", "processes": "10:1", "samples": {"same": 3}}}, {10: ADA}, seconds=600)
-    assert machine.states("41337")["busy"] == pytest.approx(240, rel=0.1)
+    # A reading may cut two samples of 1/6 s off from the one with their time: 40 s in 120 readings.
+    assert machine.states("41337")["busy"] == pytest.approx(240, abs=40)
     assert "driver samples" in machine.processor.describe()
 
 
