@@ -41,9 +41,11 @@ class Owner(NamedTuple):
         """What identifies the job on this machine, whichever process or file told of it."""
         return self.kind, self.namespace, self.job
 
-    def dims(self, *, user: bool = False) -> Dimensions:
-        """Return the dimensions of the job's points; `user`: with its user."""
+    def dims(self, *, user: bool = False, container: bool = False) -> Dimensions:
+        """Return the dimensions of the job's points; `user`: with its user; `container`: with that of a named pod."""
         pairs = {"job": self.job, "partition": self.partition, "namespace": self.namespace}
+        if container and self.pod:
+            pairs["container"] = self.container
         if user:
             pairs["user"] = self.user
         return Dimensions({key: value for key, value in pairs.items() if value})

@@ -111,7 +111,11 @@ class JobsCollector(Collector):
             granted = plain
             missing["numbers"] = "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
         known = {group.owner.key: group.owner for group in self._groups.values()}
-        granted = [one._replace(owner=known.get(one.owner.key, one.owner)) for one in granted]
+        granted = [
+            one._replace(owner=known[key]._replace(container=one.owner.container or known[key].container))
+            if (key := one.owner.key) in known else one
+            for one in granted
+        ]  # fmt: skip
         cpu, blocked, waiting = self._states(found)
         uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
         if self._left_out:

@@ -18,7 +18,7 @@ from agent.processors.jobs.answer import by_number, of_device, of_job
 from agent.processors.jobs.device import Device, Held, Place, Use, place_of, plausible
 from agent.processors.jobs.evidence import Evidences
 from agent.processors.jobs.ledger import OTHER, Account, Ledger
-from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, IDLE, IMBALANCE, MEMORY
+from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
 from agent.processors.jobs.points import DevicePoints, Values, from_points
 
 MISSED: Final = 3
@@ -42,14 +42,14 @@ class JobsProcessor(Processor):
         interval: float = 5.0
         """Seconds between two ticks; set by --interval."""
 
-    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, IDLE, BUSY)
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
     needs_facts = True
 
     def __init__(self, config: Config) -> None:
         self._config = config
         if config.dollars_per_hour is None:
             self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
-        self._interval = round(config.interval * SECOND)
+        self._interval, self._with_user = round(config.interval * SECOND), "user" in config.dimensions
         self._lock = threading.Lock()
         """Held while a tick changes what `answer` and `saved` read."""
         self._devices: dict[Place, Device] = {}
@@ -192,12 +192,17 @@ class JobsProcessor(Processor):
         """Yield the families of the jobs that hold a device, and the last values of those that ended."""
         found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
         for device in self._devices.values():
+            shares: dict[Dimensions, float] = {}
             for held in device.held.values():
                 account = self._ledger.account(held.owner, at)
                 _, gpus, work = found.setdefault(id(account), (account, {}, []))
                 gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
                 if device.work is not None and account.owner is not OTHER:
                     work.append(device.work)
+                dims = _dims_of(OTHER if account.owner is OTHER else held.owner, self._with_user, True)
+                shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
+            for dims, share in shares.items():
+                yield HELD.point(at, share, dims | device.dims)
         for account, gpus, work in found.values():
             yield from self._family(account, gpus, work, at)
 
@@ -205,7 +210,7 @@ class JobsProcessor(Processor):
         self, account: Account, gpus: Mapping[str, float], work: Sequence[float], at: int
     ) -> Iterator[Datapoint]:
         """Yield the series of a job; `gpus` by source, `work` of each."""
-        dims, price = _dims_of(account.owner, "user" in self._config.dimensions), self._config.dollars_per_hour
+        dims, price = _dims_of(account.owner, self._with_user, False), self._config.dollars_per_hour
         for source, count in gpus.items():
             yield GPUS.point(at, count, _with(dims, "source", source))
         for state, spent in account.times.items():
@@ -286,8 +291,8 @@ class JobsProcessor(Processor):
 
 
 @lru_cache(maxsize=1000)
-def _dims_of(owner: Owner, with_user: bool) -> Dimensions:  # noqa: FBT001  # a key of the cache
-    return owner.dims(user=with_user)
+def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:  # noqa: FBT001  # keys of the cache
+    return owner.dims(user=with_user, container=with_container)
 
 
 @lru_cache(maxsize=10_000)

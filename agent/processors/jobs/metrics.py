@@ -27,6 +27,13 @@ IMBALANCE: Final = gauge(
     DETAILED,
     ("job",),
 )
+HELD: Final = gauge(
+    "job.gpu.held",
+    "1",
+    "Share of the accelerator that the job holds: 1, or a part where several jobs hold it.",
+    DETAILED,
+    ("job", "gpu"),
+)
 IDLE: Final = counter(
     "gpu.idle.time", "s", "Experimental: time in which no kernel ran, by its likely cause.", DETAILED, ("gpu", "cause")
 )

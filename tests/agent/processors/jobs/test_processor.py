@@ -44,6 +44,8 @@ def test_a_job_has_one_family_with_its_partition_and_its_user_if_asked_for():
         ("job.gpu.time", Dimensions(whose, state="busy"), 20.0),
         ("job.gpu.memory.max", Dimensions(whose), 8e9),
         ("job.gpu.imbalance", Dimensions(whose), 0.0),
+        ("job.gpu.held", Dimensions(whose, gpu="0"), 1.0),
+        ("job.gpu.held", Dimensions(whose, gpu="1"), 1.0),
         ("job.energy", Dimensions(whose), 0.0),
         ("job.cost", Dimensions(whose), 0.02),
     }
@@ -179,6 +181,27 @@ def test_gpus_of_a_job_that_do_unequal_work_are_told_and_those_that_take_turns_a
         turns.tick([(0, 10), (1, 10)], {0: {"active": active}, 1: {"active": 1 - active}}, owners={10: ADA})
     assert machine.values("job.gpu.imbalance") == {("41337", "long"): pytest.approx(70.0)}
     assert turns.values("job.gpu.imbalance")["41337", "long"] < 5
+
+
+def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
+    machine = Machine()
+    pod = Owner("kubernetes", "llama-0", namespace="ml", pod="llama-0")
+    first, second = pod._replace(container="trainer"), pod._replace(container="evaluator")
+    given = [Allocation("0", first, "kubelet"), Allocation("1", second, "kubelet")]
+    machine.tick([(0, 10), (1, 11), (1, 12)], {0: BUSY, 1: BUSY}, owners={10: first, 11: second}, allocations=given)
+    of_pod = Dimensions(job="llama-0", namespace="ml")
+    assert {point.dims: point.value for point in machine.points if point.metric.name == "job.gpu.held"} == {
+        Dimensions(of_pod, container="trainer", gpu="0"): 1.0,
+        Dimensions(of_pod, container="evaluator", gpu="1"): 1.0,
+    }
+
+
+def test_jobs_that_share_an_accelerator_hold_a_part_of_it_and_those_beyond_the_limit_one_together():
+    machine = Machine(max_jobs=2)
+    owners = {100 + n: job(n) for n in range(4)}
+    machine.tick([(0, pid) for pid in owners], {0: BUSY}, owners=owners)
+    held = {point.dims["job"]: point.value for point in machine.points if point.metric.name == "job.gpu.held"}
+    assert held == {"0": 0.25, "1": 0.25, "other": 0.5}
 
 
 def test_jobs_beyond_the_limit_are_added_up_and_the_sums_still_agree():
