@@ -7,17 +7,17 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.logs.throttled import ThrottledLogger
-from agent.spool.chunk import Chunk
-from agent.spool.lock_file import Busy, Counts
+from agent.spool.lock_file import Busy
 from agent.spool.memory import NoFile
 from agent.spool.sqlite import Store, set_file_aside
 
+if TYPE_CHECKING:
+    from agent.spool.memory import Found
+
 IN_MEMORY: Final = "points wait in memory, and are lost if this process ends"
-Found = tuple[list[Chunk], dict[str, int], Counts]
-"""The chunks of a file, the entries of its ledger, and the counts that the last run left beside it."""
 HARMLESS: Final = frozenset({"disk", "busy", "gone"})
 """Kinds of faults that have lost no point yet."""
 

@@ -7,8 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent.spool.disk import Found
+    from agent.spool.chunk import Chunk
+    from agent.spool.lock_file import Counts
     from agent.spool.sqlite import Store
+
+    Found = tuple[list[Chunk], dict[str, int], Counts]
+    """The chunks of a file, the entries of its ledger, and the counts that the last run left beside it."""
 
 
 class NoFile:
