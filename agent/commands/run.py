@@ -115,8 +115,12 @@ def _run_command(
     from agent.commands.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
     from agent.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
 
-    config, lines = this.config, []
+    config, lines, early = this.config, [], list[int]()
+    handle(FORWARDED, lambda number, _: early.append(number))
     watched = WrappedCommand(command)
+    handle(FORWARDED, watched.forward)
+    for number in early:  # signals that came while it started
+        watched.forward(number, None)
     logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
     summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
 
@@ -126,7 +130,6 @@ def _run_command(
         watched.on_end(pipeline.stop)
 
     with watched:
-        handle(FORWARDED, watched.forward)
         this.config = dataclasses.replace(config, pid=watched.pid)
         _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
     with watched:

@@ -110,6 +110,8 @@ module "dashboards" {
   dimensions = local.dimensions
   families   = var.families
   level      = var.level
+
+  own_dimensions = var.own_dimensions
 }
 
 module "alarms" {
@@ -120,6 +122,7 @@ module "alarms" {
   region             = var.region
   namespace          = var.namespace
   dimensions         = local.dimensions
+  own_dimensions     = var.own_dimensions
   families           = var.families
   level              = var.level
   hosts              = var.hosts

@@ -75,6 +75,13 @@ variable "dimensions" {
   }
 }
 
+variable "own_dimensions" {
+  description = "Names of the dimensions that the agents have besides, by `--dim KEY=VALUE` or `[dims]` in their configuration."
+  type        = set(string)
+  default     = []
+  nullable    = false
+}
+
 variable "level" {
   description = "How much is sent: basic, detailed or all; every series costs."
   type        = string

@@ -27,7 +27,13 @@ LATER = (10 * MINUTE, HOUR, 4 * HOUR, 20 * DAY)
 def alarms(tmp_path):
     """Plan the module for these machines; return its alarms by name, as PutMetricAlarm takes them."""
     with tf.providers() as served:
-        given = {"hosts": len(NODES), "families": ["host"], "dimensions": ["node"], "namespace": "Silence"}
+        given = {
+            "hosts": len(NODES),
+            "families": ["host"],
+            "dimensions": ["hostname"],
+            "own_dimensions": ["node"],
+            "namespace": "Silence",
+        }
         plan = tf.Terraform(tmp_path, served).plan(MODULE, given)
     found = map(tf.alarm, tf.of_type(plan, "aws_cloudwatch_metric_alarm").values())
     return {alarm["AlarmName"].removeprefix("chipwatch-"): alarm for alarm in found}
@@ -51,7 +57,7 @@ def stored(cloudwatch, since):
 
 
 def of(points, node, name="network.sent"):
-    return [one for one in points if (one.dims, one.name) == ({"node": node}, name)]
+    return [one for one in points if (one.dims["node"], one.name) == (node, name)]
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def fleet(agent, moto, tmp_path):
     return {
         node: agent.start(
             "--sink", "cloudwatch", "--collector", "cpu", "--collector", "network", "--region", "us-east-1",
-            "--endpoint-url", moto, "--namespace", "Silence", "--dim", f"node={node}",
+            "--endpoint-url", moto, "--namespace", "Silence", "--common-dims", "hostname", "--dim", f"node={node}",
             env={"STATE_DIRECTORY": tmp_path / node, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"},
         )
         for node in NODES
@@ -95,7 +101,7 @@ def test_the_alarm_for_a_killed_agent_rises_and_stays(alarms, fleet, client, unt
     assert 9 * MINUTE <= rose - killed <= 13 * MINUTE
     print(f"\n    agent-silent: ALARM {rose - killed:.0f} s after the agent was killed")  # noqa: T201  # the figures are what this is run for
     assert [state_of(counted, future, rose + later, "OK") for later in LATER] == ["ALARM"] * len(LATER)
-    back = [one._replace(dims={"node": "c"}, at=one.at) for one in lasting if one.at > end - HOUR and one.dims == {"node": "a"}]  # fmt: skip
+    back = [one._replace(dims=one.dims | {"node": "c"}) for one in lasting if one.at > end - HOUR and one.dims["node"] == "a"]  # fmt: skip
     returned = sorted([*future, *back], key=lambda one: one.at)
     assert state_of(counted, returned, end, "ALARM") == "OK"
 

@@ -94,7 +94,12 @@ def test_the_collector_is_listed_and_read(run, tmp_path):
 
 
 def test_the_processor_derives_from_what_two_collectors_read(run):
-    done = run("--once", "--interval", "0.1", "--collector", "cpu,memory")
+    busy = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", busy]) as load:  # a CPU in use, else there is nothing to divide by
+        try:
+            done = run("--once", "--interval", "0.3", "--collector", "cpu,memory")
+        finally:
+            load.kill()
     assert (done.returncode, done.stderr) == (0, "")
     points = {point["name"]: point["value"] for point in map(json.loads, done.stdout.splitlines())}
     share = points["memory.per_busy_cpu"] * points["cpu.utilization"] / 100

@@ -330,6 +330,20 @@ def test_a_command_that_ignores_sigterm_goes_on_and_so_does_the_agent(agent, unt
     assert running.stop(signal.SIGUSR2)[0] == 5
 
 
+def test_a_signal_that_comes_while_the_command_starts_is_forwarded(agent, plugins_folder):
+    (plugins_folder.folder / "sitecustomize.py").write_text(
+        "import signal, subprocess\n"
+        "class Interrupted(subprocess.Popen):\n"
+        "    def __init__(self, *words, **options):\n"
+        "        super().__init__(*words, **options)\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "subprocess.Popen = Interrupted\n"
+    )
+    env = {"PYTHONPATH": plugins_folder.folder}
+    done = agent.run("--quiet", "--collector", "memory", *python("import time; time.sleep(60)"), env=env)
+    assert done.returncode == 128 + signal.SIGTERM
+
+
 def test_a_command_that_outlives_the_duration_is_waited_for_before_the_summary_is_printed(agent):
     program = "import sys, time; time.sleep(1.5); sys.exit('last words')"
     done = agent.run("--duration", "0.2", "--collector", "memory", *python(program))

@@ -4,7 +4,7 @@
 locals {
   by_runtime = contains(var.dimensions, "neuron_runtime_tag")
   # A dimension of points and not of machines: the templates have it where it belongs.
-  machine = [for word in var.dimensions : word if word != "neuron_runtime_tag"]
+  machine = [for word in concat(var.dimensions, tolist(var.own_dimensions)) : word if word != "neuron_runtime_tag"]
   level   = var.level == "all" ? "detailed" : var.level
 
   # Every family has a sign that machines send at all; the last one here has its way.

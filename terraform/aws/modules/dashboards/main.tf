@@ -5,7 +5,7 @@ data "aws_region" "current" {}
 locals {
   by_runtime = contains(var.dimensions, "neuron_runtime_tag")
   # A dimension of points and not of machines: the templates have it where it belongs.
-  machine = [for word in var.dimensions : word if word != "neuron_runtime_tag"]
+  machine = [for word in concat(var.dimensions, tolist(var.own_dimensions)) : word if word != "neuron_runtime_tag"]
 
   files = {
     for family in var.families : family => family == "neuron" && local.by_runtime ? "neuron-by-runtime" : family

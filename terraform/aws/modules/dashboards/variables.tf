@@ -40,6 +40,18 @@ variable "dimensions" {
   }
 }
 
+variable "own_dimensions" {
+  description = "Names of the dimensions that the agents have besides, by `--dim KEY=VALUE` or `[dims]` in their configuration."
+  type        = set(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for key in var.own_dimensions : can(regex("^[A-Za-z][A-Za-z0-9_.-]{0,254}$", key))])
+    error_message = "own_dimensions: names as in --dim KEY=VALUE, 1 to 255 letters, digits and _.-, a letter first; such as [\"team\"]."
+  }
+}
+
 variable "families" {
   description = "What the machines send: host, gpu, neuron, health, fabric."
   type        = set(string)
