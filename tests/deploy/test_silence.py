@@ -41,7 +41,7 @@ def alarms(tmp_path):
 
 def stored(cloudwatch, since):
     """Return what moto has stored, by the minute and in order."""
-    listed = cloudwatch.list_metrics(Namespace="Silence")["Metrics"]  # by moto once for each point, if it has two dimensions
+    listed = cloudwatch.list_metrics(Namespace="Silence")["Metrics"]  # by moto one for each point
     once = {(one["MetricName"], *sorted(dim["Value"] for dim in one["Dimensions"])): one for one in listed}
     found = []
     for metric in once.values():
