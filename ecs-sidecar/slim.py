@@ -19,7 +19,7 @@ START = """\
 #!/usr/bin/python3
 import sys
 
-from agent.cli import main
+from chipwatch.cli import main
 
 sys.exit(main())
 """

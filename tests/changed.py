@@ -1,4 +1,4 @@
-"""Prints the tests of the files that changed since the last commit, for `make check`: agent/spool/disk.py has tests/agent/spool/test_disk*.py."""
+"""Prints the tests of the files that changed since the last commit, for `make check`: agent/chipwatch/spool/disk.py has tests/agent/spool/test_disk*.py."""
 
 from __future__ import annotations
 

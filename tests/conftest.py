@@ -73,9 +73,9 @@ class Plugins:
         """Write a module; `collectors`, `sinks` and `processors` are pairs of a plugin's name and its class."""
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source))
         for group, pairs in (
-            ("agent.collectors", collectors),
-            ("agent.sinks", sinks),
-            ("agent.processors", processors),
+            ("chipwatch.collectors", collectors),
+            ("chipwatch.sinks", sinks),
+            ("chipwatch.processors", processors),
         ):
             self.points.setdefault(group, {}).update({name: f"{module}:{of}" for name, of in pairs})
         info = self.folder / "others_plugins-1.dist-info"

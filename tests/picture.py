@@ -15,13 +15,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from agent.commands.top.draw import Style
-from agent.commands.top.live import Live
-from agent.commands.top.machine import Machine, device_of
-from agent.commands.top.palette import DARK
-from agent.commands.top.screen import Notes, compose
-from agent.commands.top.view import View
-from agent.config.load import load
+from chipwatch.commands.top.draw import Style
+from chipwatch.commands.top.live import Live
+from chipwatch.commands.top.machine import Machine, device_of
+from chipwatch.commands.top.palette import DARK
+from chipwatch.commands.top.screen import Notes, compose
+from chipwatch.commands.top.view import View
+from chipwatch.config.load import load
 from tests.doubles.nvml.driver import VARIABLE, Loaded, build
 
 SIZE = (120, 34)

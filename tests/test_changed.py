@@ -12,8 +12,8 @@ from tests.changed import ROOT, paths_for
 @pytest.mark.parametrize(
     ("name", "tests"),
     [
-        ("agent/spool/ledger.py", {"tests/agent/spool/test_ledger.py"}),
-        ("agent/pipeline/window.py", {"tests/agent/pipeline/test_window.py"}),
+        ("agent/chipwatch/spool/ledger.py", {"tests/agent/spool/test_ledger.py"}),
+        ("agent/chipwatch/pipeline/window.py", {"tests/agent/pipeline/test_window.py"}),
         ("tests/agent/pipeline/test_window.py", {"tests/agent/pipeline/test_window.py"}),
         ("tests/agent/pipeline/test_gone.py", set()),
         ("README.md", set()),

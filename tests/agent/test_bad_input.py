@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli
+from chipwatch import cli
 
 FULL = Path("/dev/full")
 FEW = ("--collector", "memory")
 PLUGINS = """
 from dataclasses import dataclass
-from agent.collector import Collector
+from chipwatch.collector import Collector
 
 class Raises(Collector):
     metrics = ()
@@ -77,7 +77,7 @@ class Odd(Raises):
 """
 SINKS = """
 from dataclasses import dataclass
-from agent.sink import Limits, Sink
+from chipwatch.sink import Limits, Sink
 
 class Mute(BaseException):
     def __str__(self):

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli
-from agent.commands.cli_options import COMMANDS
-from agent.commands.parser import flags, parse, parser
-from agent.config import plugins
-from agent.config.convert import options_of, values_of
-from agent.config.load import load, plugin_config, sink_options
-from agent.config.options import CollectorOptions, Config, SinkOptions
-from agent.errors import ConfigError
-from agent.naming.profiles import PROFILES
-from agent.version import __version__
+from chipwatch import cli
+from chipwatch.commands.cli_options import COMMANDS
+from chipwatch.commands.parser import flags, parse, parser
+from chipwatch.config import plugins
+from chipwatch.config.convert import options_of, values_of
+from chipwatch.config.load import load, plugin_config, sink_options
+from chipwatch.config.options import CollectorOptions, Config, SinkOptions
+from chipwatch.errors import ConfigError
+from chipwatch.naming.profiles import PROFILES
+from chipwatch.version import __version__
 
 INTERVAL = "expected a time from 0.1 to 86400 s, such as 5, 500ms or 1m"
 WHOLE = ["list", "sample-config", "version"]
@@ -275,8 +275,8 @@ def test_check_says_a_line_for_each_collector_and_sink(agent):
 def test_check_ends_with_1_where_something_is_not_fit(agent, plugins_folder):
     source = """
 from dataclasses import dataclass
-from agent.errors import Refused
-from agent.sink import Limits, Sink
+from chipwatch.errors import Refused
+from chipwatch.sink import Limits, Sink
 
 class Closed(Sink):
     limits = Limits(max_points=1, durable=False)
@@ -323,7 +323,7 @@ def uncommented(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def sample():
-    from agent.commands.sample import sample_config
+    from chipwatch.commands.sample import sample_config
 
     return sample_config()
 
@@ -358,6 +358,6 @@ def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sampl
 
 
 def test_the_command_line_alone_loads_nothing_heavy():
-    program = "import sys, agent.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    program = "import sys, chipwatch.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"boto3", "botocore", "google", "rich", "psutil", "pynvml", "http", "asyncio"} & set(done.stdout.split())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import plugins
+from chipwatch.config import plugins
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("config", "pipeline", "spool", "status", "commands/plan", "commands/dashboard")

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from agent.collector import Collector
-from agent.datapoint import Dimensions, Level, counter, gauge
-from agent.errors import BadBatch, PartlyCollected, Retryable, Unavailable
-from agent.sink import Limits, Rejected, Sink
-from agent.testing import Clock, MemorySink, check_collector, check_sink
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.errors import BadBatch, PartlyCollected, Retryable, Unavailable
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.testing import Clock, MemorySink, check_collector, check_sink
 
 LOAD = gauge("x.load", "1", "The load.", dims=("core",))
 SHARE = gauge("x.share", "%", "A share.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.collectors.amd import AmdCollector
-from agent.datapoint import Level
+from chipwatch.collectors.amd import AmdCollector
+from chipwatch.datapoint import Level
 from tests.bench.figure import Effort, Figure, cpu_ms
 
 CARDS = 8

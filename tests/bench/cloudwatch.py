@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.collector import Collector
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import CardinalityLimit, Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from sinks.cloudwatch import CloudwatchSink
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch_sinks.cloudwatch import CloudwatchSink
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, agent_command, running
@@ -63,7 +63,7 @@ def batches(at: int) -> list[list[Datapoint]]:
 
 def cost_child(target: str, rounds: str) -> dict[str, list[float]]:
     """Send the same series by the sink and in the documented style."""
-    from sinks.google import GoogleSink
+    from chipwatch_sinks.google import GoogleSink
 
     sink = GoogleSink(GoogleSink.Config(project="some-project", endpoint=target, insecure=True))
     sink.open()

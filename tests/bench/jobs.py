@@ -9,11 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.collector import DeviceFacts
-from agent.collectors.jobs import JobsCollector
-from agent.collectors.nvidia import NvidiaCollector
-from agent.datapoint import Level
-from agent.processors.jobs import JobsProcessor
+from chipwatch.collector import DeviceFacts
+from chipwatch.collectors.jobs import JobsCollector
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.datapoint import Level
+from chipwatch.processors.jobs import JobsProcessor
 from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import CannotMeasure as NotHere
 from tests.bench.figure import Effort, Figure, cpu_ms

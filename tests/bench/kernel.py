@@ -8,7 +8,7 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from agent.collectors.kernel import KernelCollector
+from chipwatch.collectors.kernel import KernelCollector
 from tests.bench.figure import CannotMeasure, Effort, Figure
 
 LINES = 10_000

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from agent.datapoint import Dimensions, gauge
-from sinks.mlflow import MlflowSink
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch_sinks.mlflow import MlflowSink
 from tests.bench.child import ROOT, command, environment
 from tests.bench.command import WARM_UP, agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_seconds, rss

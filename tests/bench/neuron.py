@@ -7,8 +7,8 @@ import tempfile
 from itertools import count
 from pathlib import Path
 
-from agent.collectors.neuron import NeuronCollector
-from agent.datapoint import Level
+from chipwatch.collectors.neuron import NeuronCollector
+from chipwatch.datapoint import Level
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 from tests.doubles.fake_neuron_monitor import line
 

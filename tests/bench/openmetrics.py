@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.collectors.openmetrics.page import Reader
-from agent.host.exposition import Answer
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.host.exposition import Answer
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 SERIES = 5000

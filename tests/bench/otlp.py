@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from agent.datapoint import Dimensions, counter, gauge
-from sinks.otlp.encoding import Encoder
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch_sinks.otlp.encoding import Encoder
 from tests.bench.child import ROOT
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss

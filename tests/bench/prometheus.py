@@ -12,8 +12,8 @@ import sys
 import time
 from itertools import count
 
-from agent.datapoint import Dimensions, counter, gauge
-from sinks.prometheus.page import Format, Page
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch_sinks.prometheus.page import Format, Page
 from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
 from tests.bench.nvidia import fake_driver
@@ -93,8 +93,8 @@ def further_scrapes(effort: Effort) -> list[Figure]:
     """Scrape a page of 5000 series again and again within one tick, over loopback with gzip; take the server's CPU."""
     program = """
 import sys, time
-from agent.datapoint import Dimensions, gauge
-from sinks.prometheus import PrometheusSink
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch_sinks.prometheus import PrometheusSink
 sink = PrometheusSink(PrometheusSink.Config(listen=f"127.0.0.1:{sys.argv[1]}"))
 sink.open()
 metrics = [gauge(f"bench.metric{n}", "By", "Metric.", dims=("gpu", "part")) for n in range(50)]

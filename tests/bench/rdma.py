@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.collectors.rdma import RdmaCollector
-from agent.datapoint import Level
+from chipwatch.collectors.rdma import RdmaCollector
+from chipwatch.datapoint import Level
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 from tests.doubles.sysfs import build, write
 

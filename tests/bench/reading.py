@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from agent.collector import Collector
-from agent.collectors.cpu import CpuCollector
-from agent.collectors.process import ProcessCollector
-from agent.config.instances import build_collectors
-from agent.config.load import load
-from agent.config.plugins import COLLECTORS, installed
-from agent.datapoint import Level
-from agent.pipeline.build import build_sources
+from chipwatch.collector import Collector
+from chipwatch.collectors.cpu import CpuCollector
+from chipwatch.collectors.process import ProcessCollector
+from chipwatch.config.instances import build_collectors
+from chipwatch.config.load import load
+from chipwatch.config.plugins import COLLECTORS, installed
+from chipwatch.datapoint import Level
+from chipwatch.pipeline.build import build_sources
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 HOST_SET = ("cpu", "memory", "disk", "network")

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 from tests.bench.child import ask
 from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.common.aws_session import CONNECT_TIMEOUT
+from chipwatch_sinks.common.aws_session import CONNECT_TIMEOUT
 from tests.bench.cloudwatch import cost, dead, environ, pace
 from tests.bench.figure import Effort
 from tests.doubles import cloudwatch as service

@@ -10,9 +10,9 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from agent.cli import main
-from agent.config.plugins import COLLECTORS, installed
-from agent.pipeline.clock import Pipeline
+from chipwatch.cli import main
+from chipwatch.config.plugins import COLLECTORS, installed
+from chipwatch.pipeline.clock import Pipeline
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 

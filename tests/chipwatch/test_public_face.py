@@ -21,7 +21,7 @@ def crowded(tmp_path):
     """Return the environment of a training container that has an `agent.py` and a `sinks` package of its own."""
     (tmp_path / "agent.py").write_text("raise SystemExit('the wrong agent')\n")
     (tmp_path / "sinks").mkdir()
-    (tmp_path / "sinks/__init__.py").write_text("raise SystemExit('the wrong sinks')\n")
+    (tmp_path / "sinks/chipwatch_sinks/__init__.py").write_text("raise SystemExit('the wrong sinks')\n")
     return {**os.environ, "PYTHONPATH": str(tmp_path)}
 
 
@@ -81,7 +81,7 @@ def test_ctrl_c_while_the_program_is_loaded_is_no_traceback():
         from chipwatch.__main__ import main
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name == "agent.cli":
+                if name == "chipwatch.cli":
                     signal.raise_signal(signal.SIGINT)
         sys.meta_path.insert(0, Finder())
         main()

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.collector import Collector
-from agent.commands.catalogue import catalogue
-from agent.commands.sample import field_docs
-from agent.config import plugins
-from agent.config.convert import convert
-from agent.config.load import FRAME_KEYS, SHARED
-from agent.datapoint import Level, counter, gauge
-from agent.errors import Refused, Retryable, Unavailable
-from agent.identity.names import WORDS
-from agent.naming import rename as names
-from agent.naming.profiles import PROFILES
-from agent.pipeline.preflight import faults
-from agent.sink import Limits, Sink
-from agent.testing import check_collector, check_sink
+from chipwatch.collector import Collector
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.commands.sample import field_docs
+from chipwatch.config import plugins
+from chipwatch.config.convert import convert
+from chipwatch.config.load import FRAME_KEYS, SHARED
+from chipwatch.datapoint import Level, counter, gauge
+from chipwatch.errors import Refused, Retryable, Unavailable
+from chipwatch.identity.names import WORDS
+from chipwatch.naming import rename as names
+from chipwatch.naming.profiles import PROFILES
+from chipwatch.pipeline.preflight import faults
+from chipwatch.sink import Limits, Sink
+from chipwatch.testing import check_collector, check_sink
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {plugins.COLLECTORS: Collector, plugins.SINKS: Sink}
@@ -81,7 +81,7 @@ def test_what_is_installed_is_what_the_project_declares():
 def test_a_module_is_called_as_its_entry_point(group, name):
     value = plugins.installed(group)[name].value
     module, _, cls = value.partition(":")
-    assert module == ("agent.collectors." if group == plugins.COLLECTORS else "sinks.") + name.replace("-", "_")
+    assert module == ("chipwatch.collectors." if group == plugins.COLLECTORS else "sinks.") + name.replace("-", "_")
     assert cls.endswith("Collector" if group == plugins.COLLECTORS else "Sink")
 
 
@@ -129,7 +129,7 @@ def test_building_is_pure(group, name):
     loaded(group, name)
     program = """
 import sys, threading
-from agent.config import plugins
+from chipwatch.config import plugins
 cls = plugins.load(sys.argv[1], sys.argv[2])
 seen = []
 WATCHED = ("open", "socket.", "subprocess.", "os.fork", "os.posix_spawn", "os.listdir", "os.scandir", "os.mkdir", "sqlite3.")
@@ -213,7 +213,7 @@ def test_the_metrics_of_a_collector_are_declared_once_and_well(name):
 
 
 def test_no_two_collectors_declare_one_name():
-    from agent.pipeline.self_metrics import AgentCollector
+    from chipwatch.pipeline.self_metrics import AgentCollector
 
     owners: dict[str, set[str]] = {}
     classes = {name: loaded(plugins.COLLECTORS, name) for name in COLLECTORS} | {"agent": AgentCollector}
@@ -264,7 +264,7 @@ def test_a_collector_loads_no_library_before_it_is_opened(name):
     loaded(plugins.COLLECTORS, name)
     program = """
 import sys
-from agent.config import plugins
+from chipwatch.config import plugins
 plugins.load(plugins.COLLECTORS, sys.argv[1])
 print(*sorted({"psutil", "pynvml", "rich", "boto3", "botocore", "google", "grpc", "http"} & {m.partition(".")[0] for m in sys.modules}))
 """
@@ -277,7 +277,7 @@ def test_a_sink_loads_no_other_sink(name):
     loaded(plugins.SINKS, name)
     program = """
 import sys
-from agent.config import plugins
+from chipwatch.config import plugins
 plugins.load(plugins.SINKS, sys.argv[1])
 print(*sorted({m.split(".")[1] for m in sys.modules if m.startswith("sinks.")}))
 """

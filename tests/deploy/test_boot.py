@@ -13,7 +13,7 @@ import re
 
 import pytest
 
-from agent.version import __version__
+from chipwatch.version import __version__
 from tests.deploy import boot
 from tests.deploy.boot_machine import MOTO, settings
 from tests.load import idle_seconds

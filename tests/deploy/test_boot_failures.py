@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from agent.version import __version__
+from chipwatch.version import __version__
 from tests.certificates import Authority
 from tests.deploy import boot, boot_machine
 from tests.deploy.boot_machine import MOTO, run, settings

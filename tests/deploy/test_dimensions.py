@@ -8,8 +8,8 @@ import tomllib
 
 import pytest
 
-from agent.identity.ec2 import ENDPOINT
-from agent.identity.ecs import VARIABLE
+from chipwatch.identity.ec2 import ENDPOINT
+from chipwatch.identity.ecs import VARIABLE
 from tests.agent.commands.dashboard.strict import check_cloudwatch
 from tests.deploy import terraform as tf
 from tests.deploy.test_ecs import FOLDER, environment, read

@@ -15,8 +15,8 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
-from agent.config.load import load, plugin_config, sink_options
-from sinks.cloudwatch import CloudwatchSink
+from chipwatch.config.load import load, plugin_config, sink_options
+from chipwatch_sinks.cloudwatch import CloudwatchSink
 from tests.deploy import tools
 
 FOLDER = Path(__file__).parents[2] / "ecs-sidecar"

@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load as configuration
-from agent.config import plugins
-from agent.config.convert import options_of
-from agent.config.load import FRAME_OPTIONS
-from agent.pipeline.build import validate
-from agent.version import __version__
+from chipwatch.config import load as configuration
+from chipwatch.config import plugins
+from chipwatch.config.convert import options_of
+from chipwatch.config.load import FRAME_OPTIONS
+from chipwatch.pipeline.build import validate
+from chipwatch.version import __version__
 from tests.deploy import tools
 from tests.doubles import kube
 

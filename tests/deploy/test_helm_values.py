@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load as configuration
-from agent.config import plugins
-from agent.pipeline.build import validate
+from chipwatch.config import load as configuration
+from chipwatch.config import plugins
+from chipwatch.pipeline.build import validate
 from tests.deploy import tools
 from tests.deploy.test_helm import (
     CHART,

@@ -118,7 +118,7 @@ def slim():
 
 
 def test_what_nothing_imports_is_cut_and_the_rest_stays(slim, tmp_path):
-    stay = ["agent/testing.py", "agent/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
+    stay = ["agent/chipwatch/testing.py", "agent/chipwatch/py.typed", "rich/table.py", "botocore/data/partitions.json", "botocore/docs/it.py",
             "botocore/data/cloudwatch/2010-08-01/service-2.json.gz", "a.dist-info/METADATA", "a.dist-info/entry_points.txt"]  # fmt: skip
     go = ["bin/agent", "pygments/lexers/c_like.py", "example.py", "psutil/tests/test_it.py", "msgspec/_core.pyi", "botocore/data/ec2/service-2.json.gz",
           "a.dist-info/RECORD"]  # fmt: skip
@@ -139,7 +139,7 @@ for package in ("agent", "sinks"):
             importlib.import_module(found.name)
         except ImportError as problem:
             assert problem.name.partition(".")[0] not in sys.argv, (found.name, problem.name)
-from agent.cli import main
+from chipwatch.cli import main
 main(["--once", "--collector", "cpu", "--format", "table"])
 """
 
@@ -162,8 +162,8 @@ def test_the_starter_needs_no_shell_and_may_be_run_by_all(slim, tmp_path):
 ENDPOINTS = """
 import json, os, time
 from botocore.loaders import Loader
-from sinks.cloudwatch import CloudwatchSink
-from sinks.cloudwatch.client import Client
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch_sinks.cloudwatch.client import Client
 found = {}
 for partition in json.load(open(os.environ["PARTITIONS"]))["partitions"]:
     for n, region in enumerate(list(partition["regions"])[: int(os.environ["REGIONS"])]):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.version import __version__
+from chipwatch.version import __version__
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0
@@ -58,9 +58,9 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built):
         f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
     }
     assert names - metadata == sources()
-    assert "agent/py.typed" in names
-    assert {"sinks/common/cloudwatch_prices.toml", "sinks/google/prices.toml"} <= set(names)
-    assert {"agent/commands/dashboard/alarms.toml", "agent/commands/dashboard/charts.toml"} <= set(names)
+    assert "agent/chipwatch/py.typed" in names
+    assert {"sinks/chipwatch_sinks/common/cloudwatch_prices.toml", "sinks/chipwatch_sinks/google/prices.toml"} <= set(names)
+    assert {"agent/chipwatch/commands/dashboard/alarms.toml", "agent/chipwatch/commands/dashboard/charts.toml"} <= set(names)
 
 
 def test_the_sdist_holds_these_and_what_says_what_they_are(built):

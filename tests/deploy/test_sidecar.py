@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load as configuration
-from agent.pipeline.build import validate
+from chipwatch.config import load as configuration
+from chipwatch.pipeline.build import validate
 from tests.deploy import tools
 from tests.deploy.test_helm import VERSIONS, breaks_restricted, faults_by_schema
 from tests.doubles import kube

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.host.allocations import FOLDERS, Allocations
+from chipwatch.host.allocations import FOLDERS, Allocations
 from tests.deploy import tools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slurmd runs on Linux")
@@ -124,8 +124,8 @@ def test_shellcheck_finds_nothing():
 
 
 def test_the_batch_script_is_one_that_bash_and_the_agent_take():
-    from agent.commands.parser import parse
-    from agent.identity.names import WORDS
+    from chipwatch.commands.parser import parse
+    from chipwatch.identity.names import WORDS
 
     text = (KIT / "train.sbatch").read_text()
     assert subprocess.run(["bash", "-n", KIT / "train.sbatch"], timeout=60, check=False).returncode == 0
@@ -136,7 +136,7 @@ def test_the_batch_script_is_one_that_bash_and_the_agent_take():
 
 
 def test_the_drop_in_adds_the_one_right_that_the_agent_asks_for():
-    from agent.host.owners import PERMISSION
+    from chipwatch.host.owners import PERMISSION
 
     read = configparser.ConfigParser(strict=False)
     read.optionxform = str

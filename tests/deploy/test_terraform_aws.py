@@ -14,13 +14,13 @@ import subprocess
 import pytest
 from botocore.exceptions import ClientError
 
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.config.convert import options_of
-from agent.config.load import load
-from agent.config.options import TABLES, Config
-from agent.identity.names import WORDS
-from agent.naming.profiles import PROFILES
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.config.convert import options_of
+from chipwatch.config.load import load
+from chipwatch.config.options import TABLES, Config
+from chipwatch.identity.names import WORDS
+from chipwatch.naming.profiles import PROFILES
 from tests.deploy import terraform as tf
 from tests.deploy import tools
 from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model

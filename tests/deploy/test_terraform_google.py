@@ -16,12 +16,12 @@ import tomllib
 
 import pytest
 
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.config.convert import ConfigError
-from agent.config.load import load
-from agent.identity.names import WORDS
-from sinks.google import GoogleSink
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.config.convert import ConfigError
+from chipwatch.config.load import load
+from chipwatch.identity.names import WORDS
+from chipwatch_sinks.google import GoogleSink
 from tests.agent.commands.dashboard.strict import check_google
 from tests.deploy import boot, tools
 from tests.deploy import terraform as tf

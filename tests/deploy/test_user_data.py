@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from agent.collectors.neuron import monitor
-from agent.version import __version__
+from chipwatch.collectors.neuron import monitor
+from chipwatch.version import __version__
 from tests.deploy import boot, tools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")

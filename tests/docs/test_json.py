@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from agent.datapoint import Datapoint, Dimensions, Summary, counter, gauge
-from sinks.stdout.jsonl import lines
+from chipwatch.datapoint import Datapoint, Dimensions, Summary, counter, gauge
+from chipwatch_sinks.stdout.jsonl import lines
 
 PAGE = (Path(__file__).parents[2] / "docs/json.md").read_text()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.datapoint import Datapoint
-from sinks.cloudwatch.wire import Encoder, _content
+from chipwatch.datapoint import Datapoint
+from chipwatch_sinks.cloudwatch.wire import Encoder, _content
 
 
 def datum(encoder: Encoder, point: Datapoint) -> dict[str, Any]:

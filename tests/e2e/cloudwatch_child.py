@@ -16,15 +16,15 @@ import sys
 import time
 from pathlib import Path
 
-from agent.collector import Collector
-from agent.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from sinks.cloudwatch import CloudwatchSink
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, Kind, Level, Summary, counter, gauge
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch_sinks.cloudwatch import CloudwatchSink
 
 MINUTE = 0.05
 SAMPLES = 4

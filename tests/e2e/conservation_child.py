@@ -18,16 +18,16 @@ import threading
 import time
 from pathlib import Path
 
-from agent.collector import Collector
-from agent.datapoint import Dimensions, Level, gauge
-from agent.errors import BadBatch, Refused, Retryable
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.window import Window
-from agent.sink import Limits, Rejected, Sink
-from agent.spool.queue import Spool
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.spool.queue import Spool
 
 NUMBER = gauge("test.number", "1", "A number of its own for every point.")
 BATCH = 40

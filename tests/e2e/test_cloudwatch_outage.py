@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spool import codec
+from chipwatch.spool import codec
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.e2e import cloudwatch_child as child

@@ -22,12 +22,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.datapoint import gauge
-from agent.errors import BadBatch, Refused, Retryable
-from agent.pipeline.delivery import Worker
-from agent.sink import Limits
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.sink import Limits
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 from tests.e2e import conservation_child as child
 
 ROOT = Path(__file__).parents[2]

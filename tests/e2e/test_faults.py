@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent.spool.queue import Spool
+from chipwatch.spool.queue import Spool
 
 IN_TIME = 2.0
 """Seconds that an end may take: one is promised, and a machine that runs tests is busy."""
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 COLLECTORS = """
 import threading
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import Dimensions, gauge
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
 
 VALUE = gauge("stub.value", "1", "A value.")
 
@@ -123,7 +123,7 @@ os.statvfs = statvfs
 SINK = """
 import threading
 from dataclasses import dataclass
-from agent.sink import Limits, Sink
+from chipwatch.sink import Limits, Sink
 
 class Stub(Sink):
     limits = Limits(max_points=1000, durable=False, window=0, flush=0)

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.datapoint import Dimensions, Level
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from sinks.google import GoogleSink
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch_sinks.google import GoogleSink
 from tests.doubles import monitoring as service
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.gce import VM, Gce

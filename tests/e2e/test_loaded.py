@@ -18,7 +18,7 @@ BIG = {
     "subprocess", "tempfile", "tomllib", "unittest", "zipfile",
 }  # fmt: skip
 """Of the standard library; without a use in an agent that prints."""
-OWN = {"agent.advice", "agent.commands.summary", "agent.commands.wrapped", "agent.spool.disk", "agent.testing"}
+OWN = {"chipwatch.advice", "chipwatch.commands.summary", "chipwatch.commands.wrapped", "chipwatch.spool.disk", "chipwatch.testing"}
 
 
 def loaded(*words, **env):
@@ -27,7 +27,7 @@ def loaded(*words, **env):
     done = subprocess.run(command, env=cloudwatch.environment(**env), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     names = re.findall(r"^import time: .*\| +(\S+)$", done.stderr, re.MULTILINE)
-    assert "agent.pipeline.clock" in names
+    assert "chipwatch.pipeline.clock" in names
     return {*names, *(name.partition(".")[0] for name in names)}
 
 
@@ -45,4 +45,4 @@ def test_an_agent_that_sends_otlp_loads_no_library_of_another(is_google, tmp_pat
         found = loaded("--sink", "otlp", "--spool", str(tmp_path), "--collector", "memory", **env)
         assert receiver.points
         assert gce.given == is_google
-    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"agent.spool.disk"}) == set()
+    assert found & (FOREIGN | BIG - {"sqlite3"} | OWN - {"chipwatch.spool.disk"}) == set()

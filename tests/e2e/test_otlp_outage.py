@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from agent.datapoint import Kind
-from agent.spool import codec
+from chipwatch.datapoint import Kind
+from chipwatch.spool import codec
 from tests.doubles import otlp as service
 from tests.doubles.otlp import OtlpDouble
 

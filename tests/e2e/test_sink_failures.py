@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from agent.datapoint import Dimensions, gauge
-from agent.spool.queue import Spool
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.spool.queue import Spool
 from tests.doubles.cloudwatch import isolate
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
@@ -53,7 +53,7 @@ def test_no_answer_empties_the_spool_or_prints_a_traceback(agent, until, plugins
         for n in range(0, POINTS, 1000):
             spool.append([LOAD.point(now, float(n + k), Dimensions(n=str(n + k))) for k in range(1000)])
     (plugins_folder.folder / "sitecustomize.py").write_text(
-        "from agent.pipeline.delivery import Worker\n"
+        "from chipwatch.pipeline.delivery import Worker\n"
         "quick = dict(base=0.001, cap=0.002, refused_base=0.001, refused_cap=0.002)\n"
         "Worker.__init__.__kwdefaults__.update(quick)\n"
     )
@@ -84,8 +84,8 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from agent.pipeline import delivery
-from agent.sink import Limits, Sink
+from chipwatch.pipeline import delivery
+from chipwatch.sink import Limits, Sink
 
 delivery.HANG = 0.5
 

@@ -20,10 +20,10 @@ name = "acme-chips"
 version = "1.2.3"
 requires-python = ">=3.11"
 
-[project.entry-points."agent.collectors"]
+[project.entry-points."chipwatch.collectors"]
 acme = "acme_chips:AcmeCollector"
 
-[project.entry-points."agent.sinks"]
+[project.entry-points."chipwatch.sinks"]
 acme-file = "acme_chips:FileSink"
 """
 SOURCE = '''

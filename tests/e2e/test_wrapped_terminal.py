@@ -35,7 +35,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 FAILING = """
 import os
-from agent.collectors.memory import MemoryCollector
+from chipwatch.collectors.memory import MemoryCollector
 
 class Failing(MemoryCollector):
     def collect(self, at):

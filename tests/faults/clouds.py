@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 import grpc
 from google.api_core.exceptions import from_grpc_error
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.collectors.openmetrics.fetch import Failed, Scraper
-from agent.errors import BadBatch, Refused, Retryable
-from agent.identity.dmi import Hardware
-from agent.identity.ec2 import Ec2
-from agent.identity.ecs import Ecs
-from agent.identity.gce import Gce
-from sinks.cloudwatch import CloudwatchSink
-from sinks.google import GoogleSink
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.ec2 import Ec2
+from chipwatch.identity.ecs import Ecs
+from chipwatch.identity.gce import Gce
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch_sinks.google import GoogleSink
 from tests.doubles.cloudwatch import environment
 from tests.doubles.gce import VM
 from tests.doubles.imds import DOCUMENT

@@ -13,13 +13,13 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
-from agent.commands import parser
-from agent.commands.sample import sample_config
-from agent.config import instances, plugins
-from agent.config import load as config
-from agent.errors import ConfigError
-from agent.logs.text import one_line
-from agent.pipeline import build
+from chipwatch.commands import parser
+from chipwatch.commands.sample import sample_config
+from chipwatch.config import instances, plugins
+from chipwatch.config import load as config
+from chipwatch.errors import ConfigError
+from chipwatch.logs.text import one_line
+from chipwatch.pipeline import build
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 from tests.faults.parsers import _uncommented

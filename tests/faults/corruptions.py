@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
-from agent.errors import Retryable
-from agent.spool.queue import Spool
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.errors import Retryable
+from chipwatch.spool.queue import Spool
 from tests.faults.figures import Figures
 from tests.faults.kills import books
 

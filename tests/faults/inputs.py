@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from agent.datapoint import Datapoint, Metric
+from chipwatch.datapoint import Datapoint, Metric
 from tests.faults import clouds, parsers, trees
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator

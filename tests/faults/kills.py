@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from agent.sink import SLACK
+from chipwatch.sink import SLACK
 from tests.doubles.monitoring import MonitoringDouble
 from tests.e2e import cloudwatch_child
 from tests.e2e.test_cloudwatch_outage import shown

@@ -10,17 +10,17 @@ import signal
 import time
 from pathlib import Path
 
-from agent.datapoint import Dimensions, Kind, Level
-from agent.logs.formats import to_stderr
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from sinks.cloudwatch import CloudwatchSink, client
-from sinks.google import GoogleSink
-from sinks.google import client as google_client
+from chipwatch.datapoint import Dimensions, Kind, Level
+from chipwatch.logs.formats import to_stderr
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch_sinks.cloudwatch import CloudwatchSink, client
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google import client as google_client
 from tests.doubles.cloudwatch import environment
 from tests.e2e import cloudwatch_child, google_child
 

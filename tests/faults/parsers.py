@@ -10,33 +10,33 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent.collectors import gaudi, ipu
-from agent.collectors.amd import tools
-from agent.collectors.amd.metrics import CardPoints
-from agent.collectors.apple import registry, source
-from agent.collectors.intel import card, xpu_smi
-from agent.collectors.neuron import NeuronCollector
-from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.records import Records
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.collectors.openmetrics.page import Reader
-from agent.collectors.tpu import message
-from agent.collectors.tpu import readings as tpu_readings
-from agent.commands import health
-from agent.commands.sample import sample_config
-from agent.config import load as config
-from agent.config.convert import ConfigError
-from agent.datapoint import Dimensions, Level
-from agent.host import kubelet
-from agent.host.exposition import Answer
-from agent.host.mounts import mount_of, mounts
-from agent.host.oneshot import QueryFailed
-from agent.host.owners import parse as parse_path
-from agent.host.process_tree import parse_stat
-from agent.identity.local import Kubernetes
-from agent.spool import codec
-from agent.status import heartbeat
-from sinks.google.history import History
+from chipwatch.collectors import gaudi, ipu
+from chipwatch.collectors.amd import tools
+from chipwatch.collectors.amd.metrics import CardPoints
+from chipwatch.collectors.apple import registry, source
+from chipwatch.collectors.intel import card, xpu_smi
+from chipwatch.collectors.neuron import NeuronCollector
+from chipwatch.collectors.neuron.monitor import RecordSplitter
+from chipwatch.collectors.neuron.records import Records
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.collectors.tpu import message
+from chipwatch.collectors.tpu import readings as tpu_readings
+from chipwatch.commands import health
+from chipwatch.commands.sample import sample_config
+from chipwatch.config import load as config
+from chipwatch.config.convert import ConfigError
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.host import kubelet
+from chipwatch.host.exposition import Answer
+from chipwatch.host.mounts import mount_of, mounts
+from chipwatch.host.oneshot import QueryFailed
+from chipwatch.host.owners import parse as parse_path
+from chipwatch.host.process_tree import parse_stat
+from chipwatch.identity.local import Kubernetes
+from chipwatch.spool import codec
+from chipwatch.status import heartbeat
+from chipwatch_sinks.google.history import History
 from tests.doubles.fake_neuron_monitor import record
 from tests.faults.corruptions import COMMON, POINTS, window
 
@@ -147,7 +147,7 @@ def tpu_message(value: float) -> bytes:
 def tpu(data: bytes) -> Iterator[object]:
     values = message.decode(data)
     problems: list[str] = []
-    from agent.collectors import tpu as collector
+    from chipwatch.collectors import tpu as collector
 
     names = (collector.USED, collector.TOTAL, collector.DUTY, collector.CORE)
     for metric, _, value in tpu_readings(dict.fromkeys(names, values), 1, problems):

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent.collectors.amd import AmdCollector
-from agent.collectors.container import ContainerCollector
-from agent.collectors.cpu import CpuCollector
-from agent.collectors.disk import DiskCollector
-from agent.collectors.hardware import HardwareCollector
-from agent.collectors.intel import IntelCollector
-from agent.collectors.memory import MemoryCollector
-from agent.collectors.network import NetworkCollector
-from agent.collectors.neuron import sysfs
-from agent.collectors.pressure import PressureCollector
-from agent.collectors.rdma import RdmaCollector
-from agent.collectors.storage import StorageCollector
-from agent.datapoint import Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.identity.dmi import Hardware
+from chipwatch.collectors.amd import AmdCollector
+from chipwatch.collectors.container import ContainerCollector
+from chipwatch.collectors.cpu import CpuCollector
+from chipwatch.collectors.disk import DiskCollector
+from chipwatch.collectors.hardware import HardwareCollector
+from chipwatch.collectors.intel import IntelCollector
+from chipwatch.collectors.memory import MemoryCollector
+from chipwatch.collectors.network import NetworkCollector
+from chipwatch.collectors.neuron import sysfs
+from chipwatch.collectors.pressure import PressureCollector
+from chipwatch.collectors.rdma import RdmaCollector
+from chipwatch.collectors.storage import StorageCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.identity.dmi import Hardware
 from tests.doubles import sysfs as sysfs_double
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.config import plugins
-from agent.config.convert import TABLE_TYPES, TIME, is_list, options_of
-from agent.config.load import FRAME_OPTIONS
-from agent.config.options import TABLES, Config
-from agent.identity.names import WORDS
-from agent.naming.profiles import PROFILES
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.config import plugins
+from chipwatch.config.convert import TABLE_TYPES, TIME, is_list, options_of
+from chipwatch.config.load import FRAME_OPTIONS
+from chipwatch.config.options import TABLES, Config
+from chipwatch.identity.names import WORDS
+from chipwatch.naming.profiles import PROFILES
 
 SCHEMA = Path(__file__).parents[2] / "helm/chipwatch/values.schema.json"
 WIDTH = 120

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.commands.catalogue import catalogue as declared
+from chipwatch.commands.catalogue import catalogue as declared
 from tests.golden import helm
 from tests.golden.messages import messages, of_source
 from tests.golden.update import (

@@ -7,17 +7,17 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from agent.commands.catalogue import catalogue, rows
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.commands.dashboard.sent import Found, find
-from agent.config.load import load
-from agent.config.options import Config
-from agent.datapoint import Kind
-from agent.identity.names import NAMES
-from agent.naming.otel import OTEL, VERSION
-from sinks.google import GoogleSink
-from sinks.google.rules import label_key, metric_type
+from chipwatch.commands.catalogue import catalogue, rows
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.commands.dashboard.sent import Found, find
+from chipwatch.config.load import load
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Kind
+from chipwatch.identity.names import NAMES
+from chipwatch.naming.otel import OTEL, VERSION
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google.rules import label_key, metric_type
 from tests.golden import helm
 from tests.golden.messages import messages
 

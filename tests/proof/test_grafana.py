@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.config.load import load
-from agent.datapoint import Kind, Metric
-from sinks.prometheus.names import family_of
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.config.load import load
+from chipwatch.datapoint import Kind, Metric
+from chipwatch_sinks.prometheus.names import family_of
 from tests.proof import parts
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 

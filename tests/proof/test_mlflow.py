@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.datapoint import Dimensions, gauge
-from sinks.mlflow.keys import key_of
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch_sinks.mlflow.keys import key_of
 from tests.conftest import Agent
 from tests.proof import parts
 from tests.proof.chromium import Page

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.datapoint import Dimensions, Kind, counter, gauge
-from agent.pipeline.window import summarise
-from agent.version import __version__
-from sinks.otlp import OtlpSink
-from sinks.otlp.encoding import Encoder
-from sinks.otlp.histogram import histogram_of
-from sinks.otlp.resource import SCHEMA, resource_of
+from chipwatch.datapoint import Dimensions, Kind, counter, gauge
+from chipwatch.pipeline.window import summarise
+from chipwatch.version import __version__
+from chipwatch_sinks.otlp import OtlpSink
+from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.histogram import histogram_of
+from chipwatch_sinks.otlp.resource import SCHEMA, resource_of
 from tests.doubles.otlp import OtlpDouble, parse
 from tests.proof.parts import python
 

@@ -12,7 +12,7 @@ import bcrypt
 import pytest
 import yaml
 
-from sinks.prometheus.answer import TEXT
+from chipwatch_sinks.prometheus.answer import TEXT
 from tests.certificates import Authority
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 

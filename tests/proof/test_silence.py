@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.config.load import load
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.config.load import load
 from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 pytestmark = pytest.mark.proof

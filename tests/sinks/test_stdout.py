@@ -21,11 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agent.collectors
-from agent.collector import Collector
-from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.errors import Refused, Retryable, SinkClosed
-from sinks.stdout import StdoutSink, emf, table
+import chipwatch.collectors
+from chipwatch.collector import Collector
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from chipwatch.errors import Refused, Retryable, SinkClosed
+from chipwatch_sinks.stdout import StdoutSink, emf, table
 
 AT = 1_795_168_805 * 10**9  # 2026-11-20T10:00:05Z
 SECOND = 10**9
@@ -303,9 +303,9 @@ def test_only_a_terminal_that_hung_up_or_a_pipe_without_a_reader_has_gone(termin
 
 PROGRAM = """
 import sys
-from agent.datapoint import gauge
-from agent.errors import SinkClosed
-from sinks.stdout import StdoutSink
+from chipwatch.datapoint import gauge
+from chipwatch.errors import SinkClosed
+from chipwatch_sinks.stdout import StdoutSink
 
 sink = StdoutSink(StdoutSink.Config(format=sys.argv[1]))
 sink.open()
@@ -338,7 +338,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word_from_the_interpreter(format
 @pytest.mark.parametrize(("format_", "wanted"), [("json", "False"), ("emf", "False"), ("table", "True")])
 def test_only_the_table_loads_rich(format_, wanted):
     program = (
-        "import sys; from agent.datapoint import gauge; from sinks.stdout import StdoutSink;"
+        "import sys; from chipwatch.datapoint import gauge; from chipwatch_sinks.stdout import StdoutSink;"
         f"s = StdoutSink(StdoutSink.Config(format={format_!r})); s.open(); s.write([gauge('a.b', '%', 'A.').point(1, 1.0)]);"
         "sys.stderr.write(str(any(m.split('.')[0] == 'rich' for m in sys.modules)))"
     )
@@ -842,7 +842,7 @@ CATALOGUE_UNITS = {
 
 
 def declared_units():
-    for found in pkgutil.walk_packages(agent.collectors.__path__, "agent.collectors."):
+    for found in pkgutil.walk_packages(chipwatch.collectors.__path__, "chipwatch.collectors."):
         for thing in vars(importlib.import_module(found.name)).values():
             if inspect.isclass(thing) and Collector in thing.__mro__[1:]:
                 yield from (metric.unit for metric in thing.metrics)

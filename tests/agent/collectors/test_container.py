@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.collectors.container import (
+from chipwatch.collectors.container import (
     CPU_THROTTLED,
     CPU_UTILIZATION,
     MEMORY_LIMIT,
@@ -18,8 +18,8 @@ from agent.collectors.container import (
     ContainerCollector,
     _started,
 )
-from agent.datapoint import Level
-from agent.errors import PartlyCollected, Unavailable
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected, Unavailable
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")

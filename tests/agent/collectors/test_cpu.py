@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
-from agent.datapoint import Dimensions, Level
-from agent.errors import Unavailable
+from chipwatch.collectors.cpu import CORE, CORE_TIME, LOAD, MIN_TICKS, MODE, MODES, UTILIZATION, CpuCollector
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import Unavailable
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 LINUX = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc here")

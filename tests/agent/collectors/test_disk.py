@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from agent.collectors.disk import (
+from chipwatch.collectors.disk import (
     AVAILABLE,
     BUSY,
     DEVICE_READ,
@@ -26,8 +26,8 @@ from agent.collectors.disk import (
     DiskCollector,
     whole_disks,
 )
-from agent.datapoint import Dimensions, Level
-from agent.errors import PartlyCollected, Unavailable
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 PROC = HOST / "node_exporter/proc"

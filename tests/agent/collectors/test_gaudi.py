@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors import gaudi
-from agent.collectors.gaudi import GaudiCollector, header, number
-from agent.errors import PartlyCollected, Unavailable
-from agent.host import supervised_process
-from agent.host.gpu_metrics import FAMILY
-from agent.testing import check_collector
+from chipwatch.collectors import gaudi
+from chipwatch.collectors.gaudi import GaudiCollector, header, number
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import supervised_process
+from chipwatch.host.gpu_metrics import FAMILY
+from chipwatch.testing import check_collector
 
 CAPTURE = Path(__file__).parents[2] / "fixtures/gaudi/hl_smi_query_gaudi3.csv"
 ROWS = CAPTURE.read_text().splitlines()

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from agent.collectors.hardware import HardwareCollector
-from agent.datapoint import Level
-from agent.errors import Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.hardware import HardwareCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
+from chipwatch.testing import check_collector
 from tests.doubles import sysfs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")

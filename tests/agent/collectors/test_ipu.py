@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.ipu import ATTRIBUTES, IpuCollector, parsed, values
-from agent.errors import PartlyCollected, Unavailable
-from agent.host import supervised_process
-from agent.testing import check_collector
+from chipwatch.collectors.ipu import ATTRIBUTES, IpuCollector, parsed, values
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import supervised_process
+from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/ipu"
 DEVICES = json.loads((FIXTURES / "get_devices.json").read_text())

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.kernel import KernelCollector
-from agent.collectors.kernel.log import KernelLog
-from agent.collectors.kernel.patterns import KINDS, kind_of
-from agent.datapoint import Level
-from agent.errors import Unavailable
-from agent.host.xid import ACTIONS, RESOLUTIONS, action_of
-from agent.pipeline.window import Window
-from agent.testing import check_collector
+from chipwatch.collectors.kernel import KernelCollector
+from chipwatch.collectors.kernel.log import KernelLog
+from chipwatch.collectors.kernel.patterns import KINDS, kind_of
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
+from chipwatch.host.xid import ACTIONS, RESOLUTIONS, action_of
+from chipwatch.pipeline.window import Window
+from chipwatch.testing import check_collector
 from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, record
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
@@ -130,7 +130,7 @@ def test_a_log_that_is_not_there_or_closed_to_us_is_one_line_with_what_to_do(tmp
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
 def test_a_restricted_log_names_the_capability():
     script = (
-        "import os, sys; from pathlib import Path; from agent.collectors.kernel import KernelCollector\n"
+        "import os, sys; from pathlib import Path; from chipwatch.collectors.kernel import KernelCollector\n"
         "os.setuid(65534)\n"
         "try: KernelCollector(KernelCollector.Config(path=Path(sys.argv[1]))).open()\n"
         "except Exception as problem: print(type(problem).__name__, problem)"
@@ -154,8 +154,8 @@ def test_a_restricted_log_names_the_capability():
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from agent.collectors.kernel import KernelCollector
-from agent.datapoint import Level
+from chipwatch.collectors.kernel import KernelCollector
+from chipwatch.datapoint import Level
 path, proc, state = map(Path, sys.argv[1:])
 collector = KernelCollector(KernelCollector.Config(path=path, proc=proc))
 collector.state, collector.level = state, Level.DETAILED

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.collectors.memory import (
+from chipwatch.collectors.memory import (
     AVAILABLE,
     SWAP_USED,
     SWAP_UTILIZATION,
@@ -15,8 +15,8 @@ from agent.collectors.memory import (
     UTILIZATION,
     MemoryCollector,
 )
-from agent.datapoint import Level
-from agent.errors import Unavailable
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 LINUX = pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="no /proc here")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from agent.collectors.network import (
+from chipwatch.collectors.network import (
     DROPS,
     ERRORS,
     INTERFACE_RECEIVED,
@@ -17,9 +17,9 @@ from agent.collectors.network import (
     SENT,
     NetworkCollector,
 )
-from agent.datapoint import Dimensions, Kind, Level
-from agent.errors import Unavailable
-from agent.pipeline.window import Window
+from chipwatch.datapoint import Dimensions, Kind, Level
+from chipwatch.errors import Unavailable
+from chipwatch.pipeline.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 BOOT = 1418183276 * 10**9

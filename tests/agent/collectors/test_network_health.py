@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from agent.collectors.network import NetworkCollector, tcp
-from agent.collectors.network.allowance import MOST, Allowances, ethtool
-from agent.testing import check_collector
+from chipwatch.collectors.network import NetworkCollector, tcp
+from chipwatch.collectors.network.allowance import MOST, Allowances, ethtool
+from chipwatch.testing import check_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and ioctl of Linux")
 SNMP = """Ip: Forwarding DefaultTTL

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors import pressure
-from agent.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
-from agent.datapoint import Dimensions, Level
-from agent.errors import Unavailable
+from chipwatch.collectors import pressure
+from chipwatch.collectors.pressure import CPU, IO, MEMORY, MIN_ELAPSED, PressureCollector
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import Unavailable
 
 HOST = Path(__file__).parents[2] / "fixtures/host"
 SOME, FULL = Dimensions(kind="some"), Dimensions(kind="full")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.collectors.process import (
+from chipwatch.collectors.process import (
     COUNT,
     CPU_LIMIT,
     CPU_UTILIZATION,
@@ -28,11 +28,11 @@ from agent.collectors.process import (
     WRITTEN,
     ProcessCollector,
 )
-from agent.datapoint import Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.host.process_tree import ProcTree, Stat, parse_stat
-from agent.host.psutil_tree import PsutilTree
-from agent.host.reaped import MAX_READINGS
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.process_tree import ProcTree, Stat, parse_stat
+from chipwatch.host.psutil_tree import PsutilTree
+from chipwatch.host.reaped import MAX_READINGS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from agent.collectors.rdma import RdmaCollector
-from agent.datapoint import Dimensions, Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.rdma import RdmaCollector
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.testing import check_collector
 from tests.doubles import sysfs
 
 CAPTURES = ("rdma_mlx5", "rdma_efa", "rdma_irdma", "rdma_bnxt_re", "rdma_hfi1", "rdma_i40iw_mlx4")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.storage import StorageCollector, nfs
-from agent.errors import PartlyCollected, Unavailable
-from agent.host.mounts import parsed
-from agent.testing import check_collector
+from chipwatch.collectors.storage import StorageCollector, nfs
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.mounts import parsed
+from chipwatch.testing import check_collector
 from tests.doubles.sysfs import write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")

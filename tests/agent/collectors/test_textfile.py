@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from agent.collectors.textfile import TextfileCollector
-from agent.config.load import ConfigError, convert
-from agent.datapoint import Kind
-from agent.errors import PartlyCollected, Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.textfile import TextfileCollector
+from chipwatch.config.load import ConfigError, convert
+from chipwatch.datapoint import Kind
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
 S = 10**9

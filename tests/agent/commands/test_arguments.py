@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from agent.commands import arguments
+from chipwatch.commands import arguments
 
 
 @pytest.mark.parametrize(

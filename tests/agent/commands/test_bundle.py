@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from agent.commands.bundle import NotPacked, pack, scrub
-from agent.config.load import load
-from agent.config.options import Config
-from agent.status.socket import serve
+from chipwatch.commands.bundle import NotPacked, pack, scrub
+from chipwatch.config.load import load
+from chipwatch.config.options import Config
+from chipwatch.status.socket import serve
 
 PLANTED = {
     "AKIAIOSFODNN7EXAMPLE": "an access key",

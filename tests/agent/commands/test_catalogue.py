@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from agent.commands.catalogue import catalogue, columns, listing, rows
-from agent.commands.sample import sample_config
-from agent.datapoint import Kind, Level, gauge
-from agent.errors import ConfigError
-from agent.pipeline.self_metrics import AgentCollector
+from chipwatch.commands.catalogue import catalogue, columns, listing, rows
+from chipwatch.commands.sample import sample_config
+from chipwatch.datapoint import Kind, Level, gauge
+from chipwatch.errors import ConfigError
+from chipwatch.pipeline.self_metrics import AgentCollector
 from tests.load import seconds_since
 
 

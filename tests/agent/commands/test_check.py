@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.check import check
-from agent.config.load import load
-from agent.datapoint import gauge
-from agent.spool.queue import Spool
+from chipwatch.commands.check import check
+from chipwatch.config.load import load
+from chipwatch.datapoint import gauge
+from chipwatch.spool.queue import Spool
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 LOAD = gauge("x.load", "1", "The load.")
@@ -18,10 +18,10 @@ LOAD = gauge("x.load", "1", "The load.")
 SOURCE = """
 import threading, time
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import gauge
-from agent.errors import PartlyCollected, Refused, Retryable, Unavailable
-from agent.sink import Limits, Sink
+from chipwatch.collector import Collector
+from chipwatch.datapoint import gauge
+from chipwatch.errors import PartlyCollected, Refused, Retryable, Unavailable
+from chipwatch.sink import Limits, Sink
 
 LOAD = gauge("x.load", "1", "The load.")
 
@@ -165,7 +165,7 @@ def test_a_collector_that_takes_a_while_to_open_is_no_fault(checked):
 
 
 def test_a_reading_that_does_not_come_back_is_a_fault_and_the_others_are_told(checked, monkeypatch):
-    monkeypatch.setattr("agent.pipeline.clock.FIRST_READING", 0.3)
+    monkeypatch.setattr("chipwatch.pipeline.clock.FIRST_READING", 0.3)
     lines = checked("hanging", "well")
     assert lines[:2] == [
         (False, "collector hanging FAILED its reading does not return"),

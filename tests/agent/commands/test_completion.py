@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from agent.commands.completion import script
+from chipwatch.commands.completion import script
 
 
 @pytest.fixture(scope="module")

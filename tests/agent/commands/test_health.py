@@ -13,12 +13,12 @@ from contextlib import suppress
 
 import pytest
 
-from agent.commands import health as module
-from agent.commands.health import probe
-from agent.commands.parser import parse
-from agent.errors import ConfigError
-from agent.status.heartbeat import NAME, Heartbeat
-from agent.status.server import Health
+from chipwatch.commands import health as module
+from chipwatch.commands.health import probe
+from chipwatch.commands.parser import parse
+from chipwatch.errors import ConfigError
+from chipwatch.status.heartbeat import NAME, Heartbeat
+from chipwatch.status.server import Health
 from tests.doubles.cloudwatch import environment
 
 pytest.importorskip("fcntl")
@@ -286,7 +286,7 @@ def test_wrong_usage_ends_with_2(agent):
 def test_it_loads_little_and_takes_little(tmp_path):
     program = """
 import sys
-from agent import cli
+from chipwatch import cli
 try:
     cli.main(["health", "--spool", sys.argv[1]])
 except SystemExit as end:

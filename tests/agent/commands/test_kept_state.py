@@ -7,11 +7,11 @@ import stat
 
 import pytest
 
-from agent.commands import kept_state
-from agent.commands.kept_state import KeptState
-from agent.datapoint import Level
-from agent.pipeline.sampler import Derivation
-from agent.processor import Processor
+from chipwatch.commands import kept_state
+from chipwatch.commands.kept_state import KeptState
+from chipwatch.datapoint import Level
+from chipwatch.pipeline.sampler import Derivation
+from chipwatch.processor import Processor
 
 
 class Keeps(Processor):

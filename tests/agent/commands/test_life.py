@@ -7,12 +7,12 @@ import queue
 
 import pytest
 
-from agent.commands.life import RETRY, show_life
-from agent.commands.run import identify
-from agent.config.options import Config
-from agent.pipeline.clock import Pipeline
-from agent.status.heartbeat import Heartbeat
-from agent.status.socket import NoAnswer, ask
+from chipwatch.commands.life import RETRY, show_life
+from chipwatch.commands.run import identify
+from chipwatch.config.options import Config
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.status.heartbeat import Heartbeat
+from chipwatch.status.socket import NoAnswer, ask
 
 
 def test_where_another_run_holds_the_heartbeat_it_is_taken_once_that_has_ended(tmp_path):

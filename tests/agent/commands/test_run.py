@@ -132,7 +132,7 @@ def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folde
 HUNG_SINK = """
 import threading
 from dataclasses import dataclass
-from agent.sink import Limits, Sink
+from chipwatch.sink import Limits, Sink
 
 class Slow(Sink):
     limits = Limits(max_points=100, window=0, flush=0, durable=False)
@@ -278,8 +278,8 @@ def test_whatever_libraries_print_on_standard_error_does_not_reach_the_command_s
         "noisy",
         """
         import os
-        from agent.collector import Collector
-        from agent.collectors.memory import MemoryCollector
+        from chipwatch.collector import Collector
+        from chipwatch.collectors.memory import MemoryCollector
 
         class Noisy(MemoryCollector):
             def collect(self, at):
@@ -468,6 +468,6 @@ def test_a_sink_that_is_refused_makes_it_not_ready_but_it_is_healthy(agent, unti
 
 REFUSED = """
     def write(self, batch):
-        from agent.errors import Refused
+        from chipwatch.errors import Refused
         raise Refused("no such role")
 """

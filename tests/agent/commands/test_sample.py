@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.commands import sample as report
-from agent.commands.sample import field_docs, sample_config
-from agent.config.convert import options_of
-from agent.config.options import Config
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.commands import sample as report
+from chipwatch.commands.sample import field_docs, sample_config
+from chipwatch.config.convert import options_of
+from chipwatch.config.options import Config
 
 
 @dataclass(frozen=True)

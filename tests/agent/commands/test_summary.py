@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from agent.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
-from agent.collectors.nvidia.metrics import of_gpu, of_instance
-from agent.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
-from agent.commands import amounts
-from agent.commands.accelerators import ROLES, Accelerators, Device
-from agent.commands.summary import TAKEN, Summary
-from agent.commands.wrapped import WrappedCommand
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
-from agent.host import gpu_metrics
-from agent.processors.jobs.metrics import IDLE
-from agent.spool.ledger import Ledger
+from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
+from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
+from chipwatch.collectors.process import COUNT, CPU_LIMIT, CPU_UTILIZATION, RSS
+from chipwatch.commands import amounts
+from chipwatch.commands.accelerators import ROLES, Accelerators, Device
+from chipwatch.commands.summary import TAKEN, Summary
+from chipwatch.commands.wrapped import WrappedCommand
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.host import gpu_metrics
+from chipwatch.processors.jobs.metrics import IDLE
+from chipwatch.spool.ledger import Ledger
 from tests.golden.update import GOLDEN
 
 SECOND = 1_000_000_000

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.wanted import owner_of_watched
-from agent.config.options import Config
+from chipwatch.commands.wanted import owner_of_watched
+from chipwatch.config.options import Config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are found on Linux only")
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from agent.commands import wrapped
-from agent.commands.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
+from chipwatch.commands import wrapped
+from chipwatch.commands.wrapped import FORWARDED, NotStarted, WrappedCommand, is_first_rank
 
 LONG = 30.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and exit codes of POSIX")
@@ -177,7 +177,7 @@ def test_a_signal_after_the_end_goes_nowhere():
 def test_only_in_the_foreground_of_a_terminal_signals_come_from_it():
     program = """
 import fcntl, pty, termios
-from agent.commands.wrapped import _from_terminal
+from chipwatch.commands.wrapped import _from_terminal
 print(_from_terminal())
 master, slave = pty.openpty()
 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

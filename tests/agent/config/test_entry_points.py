@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from agent.config.entry_points import EntryPoint, entry_points
+from chipwatch.config.entry_points import EntryPoint, entry_points
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def by_library(group):
 
 
 @pytest.mark.parametrize(
-    "group", ["console_scripts", "pytest11", "agent.collectors", "agent.sinks", "nothing.of.the.kind"]
+    "group", ["console_scripts", "pytest11", "chipwatch.collectors", "chipwatch.sinks", "nothing.of.the.kind"]
 )
 def test_all_that_is_installed_here_is_found(group):
     assert sorted(entry_points(group)) == sorted(by_library(group))

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from agent.config import plugins
-from agent.config.convert import convert
-from agent.config.file import read_file
-from agent.config.layers import from_environment, merge
-from agent.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
-from agent.config.options import Config
-from agent.datapoint import Level
-from agent.errors import ConfigError
+from chipwatch.config import plugins
+from chipwatch.config.convert import convert
+from chipwatch.config.file import read_file
+from chipwatch.config.layers import from_environment, merge
+from chipwatch.config.load import FRAME_KEYS, SHARED, chosen, level_of, load, plugin_config, sink_options, sink_type
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Level
+from chipwatch.errors import ConfigError
 
 NOTHING: Mapping[str, str] = {}
 
@@ -390,7 +390,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-from agent.sink import Limits, Sink
+from chipwatch.sink import Limits, Sink
 
 class Mine(Sink):
     limits = Limits(max_points=10, durable=False)

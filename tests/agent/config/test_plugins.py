@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agent.config import plugins
+from chipwatch.config import plugins
 
 MODULE = """
 class Thing:
@@ -25,7 +25,7 @@ def test_plugins_come_sorted_by_name():
 
 
 def test_a_class_is_loaded_by_its_name():
-    from agent.collectors.memory import MemoryCollector
+    from chipwatch.collectors.memory import MemoryCollector
 
     assert plugins.load(plugins.COLLECTORS, "memory") is MemoryCollector
 
@@ -48,11 +48,11 @@ def test_a_plugin_of_another_distribution_is_found_as_soon_as_it_is_installed(ot
 def test_no_plugin_is_imported_before_it_is_loaded():
     program = """
 import sys
-from agent.config import plugins
+from chipwatch.config import plugins
 plugins.installed(plugins.COLLECTORS), plugins.installed(plugins.SINKS)
-loaded = {"agent.collectors", "sinks"} & set(sys.modules)
+loaded = {"chipwatch.collectors", "sinks"} & set(sys.modules)
 plugins.load(plugins.COLLECTORS, "memory")
-print(loaded, sorted(m for m in sys.modules if m.startswith("agent.collectors.")))
+print(loaded, sorted(m for m in sys.modules if m.startswith("chipwatch.collectors.")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set() ['agent.collectors.memory']\n"
+    assert done.stdout == "set() ['chipwatch.collectors.memory']\n"

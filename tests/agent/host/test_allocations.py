@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.host import kubelet
-from agent.host.allocations import KEPT, MAX_JOBS, Allocations
-from agent.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host import kubelet
+from chipwatch.host.allocations import KEPT, MAX_JOBS, Allocations
+from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
 
 
 def field(number: int, *parts: bytes | str) -> bytes:
@@ -248,7 +248,7 @@ def test_a_socket_that_nobody_serves_is_told(tmp_path):
 
 def test_grpc_is_loaded_only_where_there_is_a_socket(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from agent.host.allocations import Allocations\n"
+        "import sys; from pathlib import Path; from chipwatch.host.allocations import Allocations\n"
         f"assert Allocations(Path({str(tmp_path)!r}), None, None, {{}}).read() == []\n"
         "print('grpc' in sys.modules)"
     )

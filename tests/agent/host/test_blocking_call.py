@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.host.blocking_call import BlockingCall
+from chipwatch.host.blocking_call import BlockingCall
 
 LONG = 30.0
 
@@ -174,7 +174,7 @@ def test_closing_an_unused_thread_is_safe():
 def test_a_stuck_call_does_not_keep_the_process_from_ending():
     program = """
 import threading
-from agent.host.blocking_call import BlockingCall
+from chipwatch.host.blocking_call import BlockingCall
 call = BlockingCall(threading.Event().wait)
 try:
     call.ask(0.01)

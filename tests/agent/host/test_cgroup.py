@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.host import cgroup
-from agent.host.cgroup import Cgroup, Place, Usage, cpu_list, effective, find
+from chipwatch.host import cgroup
+from chipwatch.host.cgroup import Cgroup, Place, Usage, cpu_list, effective, find
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/cgroup"
 LINUX = pytest.mark.skipif(not Path("/proc/self/cgroup").exists(), reason="no cgroups here")

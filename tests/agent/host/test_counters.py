@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.host.counters import ChangingSum, counting_since
+from chipwatch.host.counters import ChangingSum, counting_since
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.host.counters import Life
+from chipwatch.host.counters import Life
 
 
 def taken(life: Life, *readings: float) -> list[bool]:

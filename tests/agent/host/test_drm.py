@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.host.drm import cards, fdinfo, size, text
+from chipwatch.host.drm import cards, fdinfo, size, text
 
 AMD, INTEL = "0x1002", "0x8086"
 

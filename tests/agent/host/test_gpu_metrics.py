@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.commands.catalogue import catalogue as declared
-from agent.host import gpu_metrics
+from chipwatch.commands.catalogue import catalogue as declared
+from chipwatch.host import gpu_metrics
 
 PARTS = ("mig",)
 """Dimensions of a part of a device, beside which the same is declared of the whole."""

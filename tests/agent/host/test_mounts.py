@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import mounts as module
-from agent.host.mounts import Mount, MountTable, may_hang, mount_of, mounts
+from chipwatch.host import mounts as module
+from chipwatch.host.mounts import Mount, MountTable, may_hang, mount_of, mounts
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 TABLE = mounts((PROC / "self/mountinfo").read_bytes())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.host import pipe as limits
-from agent.host.oneshot import Answer, OneShot, QueryFailed
+from chipwatch.host import pipe as limits
+from chipwatch.host.oneshot import Answer, OneShot, QueryFailed
 from tests.load import seconds_since
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.host.open_devices import OpenDevices
+from chipwatch.host.open_devices import OpenDevices
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.host import owners
-from agent.host.owners import Owners, parse
+from chipwatch.host import owners
+from chipwatch.host.owners import Owners, parse
 
 CASES = json.loads((Path(__file__).parents[2] / "fixtures/owners.json").read_text())
 POD = "4415fd05-2c0f-4533-909b-f2180dca8d7c"
@@ -228,7 +228,7 @@ def test_without_the_right_to_read_an_environment_the_partition_is_unknown_and_s
             pytest.skip("no cgroup can be made here")
         (folder / "cgroup.procs").write_text(str(child.pid))
         program = (
-            "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+            "import os; from pathlib import Path; from chipwatch.host.owners import Owners\n"
             "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
             f"found = Owners(Path('/proc'), Path('/'), Path('/var/log')); owner = found.process({child.pid}).owner\n"
             "print(owner.kind, owner.job, owner.partition or '-', 'CAP_SYS_PTRACE' in found.missing.get('environment', ''))"
@@ -256,7 +256,7 @@ UNSHARE = pytest.mark.skipif(sys.platform != "linux" or not can_unshare(), reaso
 @UNSHARE
 def test_in_another_pid_namespace_the_pids_of_drivers_have_no_owner():
     program = (
-        "import os; from pathlib import Path; from agent.host.owners import Owners\n"
+        "import os; from pathlib import Path; from chipwatch.host.owners import Owners\n"
         "found = Owners(Path('/proc'), Path('/'), Path('/var/log'))\n"
         "print(os.getpid(), found.of_drivers([1]), bool(found.process(1)), *found.missing)"
     )

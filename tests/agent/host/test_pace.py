@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.host.pace import Backoff, Pace
+from chipwatch.host.pace import Backoff, Pace
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.collectors.cpu import CpuCollector
-from agent.collectors.disk import DiskCollector
-from agent.collectors.memory import MemoryCollector
-from agent.collectors.network import NetworkCollector
-from agent.datapoint import Level
-from agent.host import procfs
-from agent.host.procfs import KeptFile, boot_time
+from chipwatch.collectors.cpu import CpuCollector
+from chipwatch.collectors.disk import DiskCollector
+from chipwatch.collectors.memory import MemoryCollector
+from chipwatch.collectors.network import NetworkCollector
+from chipwatch.datapoint import Level
+from chipwatch.host import procfs
+from chipwatch.host.procfs import KeptFile, boot_time
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
 

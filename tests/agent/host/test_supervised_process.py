@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import Unavailable
-from agent.host import supervised_process as module
-from agent.host.pipe import CHUNK, MAX_LINE
-from agent.host.supervised_process import SupervisedProcess, find_program, quoted
+from chipwatch.errors import Unavailable
+from chipwatch.host import supervised_process as module
+from chipwatch.host.pipe import CHUNK, MAX_LINE
+from chipwatch.host.supervised_process import SupervisedProcess, find_program, quoted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 
@@ -201,7 +201,7 @@ def test_a_program_that_ignores_sigterm_is_killed(tool, until, monkeypatch):
 
 DEAF = """
 import sys, threading, time
-from agent.host.supervised_process import SupervisedProcess
+from chipwatch.host.supervised_process import SupervisedProcess
 child = SupervisedProcess([sys.argv[1]], timeout=60)
 child.open(0.0)
 while not (lines := child.lines(0.0)):

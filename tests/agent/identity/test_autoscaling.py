@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from agent.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
-from agent.identity.dmi import Hardware
-from agent.identity.ec2 import DISABLED, ENDPOINT
-from agent.net.metadata_service import NoAnswer
+from chipwatch.identity.autoscaling import TAG, AutoScaling, _address, describe_tags
+from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.ec2 import DISABLED, ENDPOINT
+from chipwatch.net.metadata_service import NoAnswer
 
 KEY, SECRET, SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session-token"
 FOUND = (

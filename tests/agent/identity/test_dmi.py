@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.identity.dmi import INSTANCE_ID, INSTANCE_TYPE, Dmi, Hardware
+from chipwatch.identity.dmi import INSTANCE_ID, INSTANCE_TYPE, Dmi, Hardware
 
 
 def test_nitro_has_the_instance_id_and_the_type(nitro):

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from agent.identity.dmi import Hardware
-from agent.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
-from agent.net.metadata_service import NoAnswer, NoService
+from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.ec2 import DISABLED, DOCUMENT, ENDPOINT, MODE, Ec2, Imds
+from chipwatch.net.metadata_service import NoAnswer, NoService
 
 COMMAND = "aws ec2 modify-instance-metadata-options --instance-id i-1234567890abcdef0"
 

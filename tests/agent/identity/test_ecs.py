@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from agent.identity.ecs import VARIABLE, Ecs
+from chipwatch.identity.ecs import VARIABLE, Ecs
 from tests.doubles.ecs import CONTAINER_ID
 from tests.doubles.ecs import Ecs as Double
 

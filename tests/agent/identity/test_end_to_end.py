@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from agent.commands.run import identify
-from agent.config.options import Config
-from agent.identity.autoscaling import TAGS
-from agent.identity.ec2 import DOCUMENT, ENDPOINT
-from agent.identity.ecs import VARIABLE
-from agent.identity.resolver import UnknownIdentity
+from chipwatch.commands.run import identify
+from chipwatch.config.options import Config
+from chipwatch.identity.autoscaling import TAGS
+from chipwatch.identity.ec2 import DOCUMENT, ENDPOINT
+from chipwatch.identity.ecs import VARIABLE
+from chipwatch.identity.resolver import UnknownIdentity
 from tests.doubles.ecs import Ecs
 from tests.doubles.gce import POD, SECRET, Gce
 from tests.load import seconds_since
@@ -24,7 +24,7 @@ QUICK = ("--collector", "memory", "--interval", "0.2", "--format", "json")
 FILE_SINK = """
 import json
 from dataclasses import dataclass
-from agent.sink import Limits, Sink
+from chipwatch.sink import Limits, Sink
 
 class FileSink(Sink):
     limits = Limits(max_points=100, window=0, flush=0)

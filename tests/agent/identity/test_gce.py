@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.identity.autoscaling import AutoScaling
-from agent.identity.dmi import Hardware
-from agent.identity.ec2 import ENDPOINT, Ec2
-from agent.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance, _words
-from agent.identity.resolver import Identity, UnknownIdentity, sources
-from agent.net.google_metadata import OFF, google_service
-from agent.net.metadata_service import MAX_BYTES
+from chipwatch.identity.autoscaling import AutoScaling
+from chipwatch.identity.dmi import Hardware
+from chipwatch.identity.ec2 import ENDPOINT, Ec2
+from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance, _words
+from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
+from chipwatch.net.google_metadata import OFF, google_service
+from chipwatch.net.metadata_service import MAX_BYTES
 from tests.doubles.gce import POD, SECRET, VM
 from tests.load import seconds_since
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.load import load
-from agent.datapoint import NO_DIMENSIONS, Dimensions
-from agent.identity import resolver
-from agent.identity.ec2 import DISABLED, ENDPOINT
-from agent.identity.names import OF_POINTS, WORDS
-from agent.identity.resolver import Identity, UnknownIdentity, sources
-from agent.identity.source import Answer, Source, Word
-from agent.net.google_metadata import OFF
+from chipwatch.config.load import load
+from chipwatch.datapoint import NO_DIMENSIONS, Dimensions
+from chipwatch.identity import resolver
+from chipwatch.identity.ec2 import DISABLED, ENDPOINT
+from chipwatch.identity.names import OF_POINTS, WORDS
+from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
+from chipwatch.identity.source import Answer, Source, Word
+from chipwatch.net.google_metadata import OFF
 from tests.load import seconds_since
 
 

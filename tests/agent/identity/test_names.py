@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from agent.identity import local
-from agent.identity.local import Records
-from agent.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
-from agent.identity.resolver import sources
+from chipwatch.identity import local
+from chipwatch.identity.local import Records
+from chipwatch.identity.names import LATE, NAMES, OF_POINTS, PASSING, PER_HOST, WORDS, known_by
+from chipwatch.identity.resolver import sources
 
 
 def test_each_name_is_unique_and_its_sources_exist():

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.identity.source import fit
+from chipwatch.identity.source import fit
 
 
 def test_only_valid_dimension_values_are_kept():

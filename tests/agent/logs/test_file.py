@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from agent.logs import file
-from agent.logs.file import LogFile, to_file
+from chipwatch.logs import file
+from chipwatch.logs.file import LogFile, to_file
 
 log = logging.getLogger("agent.test")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")

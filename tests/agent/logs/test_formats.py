@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from agent.logs.formats import (
+from chipwatch.logs.formats import (
     BURST,
     HEAD,
     REFILL,
@@ -25,8 +25,8 @@ from agent.logs.formats import (
     style_of,
     to_stderr,
 )
-from agent.logs.text import MAX_LENGTH
-from agent.logs.throttled import ThrottledLogger
+from chipwatch.logs.text import MAX_LENGTH
+from chipwatch.logs.throttled import ThrottledLogger
 
 
 class Hands:
@@ -293,8 +293,8 @@ def test_an_agent_whose_standard_error_nobody_reads_reads_on_and_stops(agent, fu
 
 NOISY = """
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import gauge
+from chipwatch.collector import Collector
+from chipwatch.datapoint import gauge
 
 LOAD = gauge("x.load", "1", "The load.")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.logs.text import MAX_LENGTH, duration, is_address, one_line, without_secrets
+from chipwatch.logs.text import MAX_LENGTH, duration, is_address, one_line, without_secrets
 
 
 @pytest.mark.parametrize(

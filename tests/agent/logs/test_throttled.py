@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.logs.throttled import MAX_CAUSES, REPEAT_AFTER, ThrottledLogger
+from chipwatch.logs.throttled import MAX_CAUSES, REPEAT_AFTER, ThrottledLogger
 
 
 class Hands:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.collectors.openmetrics.page import Reader
-from agent.commands.catalogue import catalogue as installed
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
-from agent.host.exposition import Answer
-from agent.naming import rename as names
-from agent.naming.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
-from agent.naming.rename import Renamer, copier, renamer
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary, counter, gauge
+from chipwatch.host.exposition import Answer
+from chipwatch.naming import rename as names
+from chipwatch.naming.profiles import MLFLOW, PROFILES, WANDB, WANDB_DOCS
+from chipwatch.naming.rename import Renamer, copier, renamer
 
 S = 10**9
 HERE = Dimensions(instance_id="i-1")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.catalogue import catalogue as installed
-from agent.datapoint import Datapoint, Dimensions, Kind, Metric
-from agent.naming.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
-from agent.naming.rename import OF_TREE, copier, renamer
+from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.naming.profiles import PROFILES, SCRAPED, WANDB_DOCS_COPIES
+from chipwatch.naming.rename import OF_TREE, copier, renamer
 
 TEXT = (Path(__file__).parents[2] / "fixtures" / "catalogue.md").read_text()
 TOOLS = {"wandb-docs": "W&B tag", "mlflow": "MLflow"}

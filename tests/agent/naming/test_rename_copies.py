@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
-from agent.errors import BadBatch, Retryable
-from agent.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
-from agent.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import CardinalityLimit, Filter, Route
-from agent.pipeline.window import Window
-from agent.sink import Limits
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, counter, gauge
+from chipwatch.errors import BadBatch, Retryable
+from chipwatch.naming.profiles import COPIES, PROFILES, WANDB_COPIES, WANDB_DOCS, WANDB_DOCS_COPIES
+from chipwatch.naming.rename import IN_USE, OF_TREE, Copier, copier, renamer
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.window import Window
+from chipwatch.sink import Limits
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "names.md"
 S = 10**9
 LONG = 30.0
-MAIN = "from agent.cli import main; raise SystemExit(main())"
+MAIN = "from chipwatch.cli import main; raise SystemExit(main())"
 MEMORY = gauge("memory.utilization", "%", "Memory in use.")
 DUTY = gauge("tpu.duty_cycle", "%", "Duty.", dims=("tpu",))
 TEMP = gauge("gpu.temperature", "Cel", "Temperature.", dims=("gpu",))

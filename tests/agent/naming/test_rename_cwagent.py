@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.commands.catalogue import catalogue as installed
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from agent.identity.names import WORDS
-from agent.naming.name import PLACEHOLDER
-from agent.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
-from agent.naming.rename import Renamer, renamer
+from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.identity.names import WORDS
+from chipwatch.naming.name import PLACEHOLDER
+from chipwatch.naming.profiles import CWAGENT, MACHINE, MLFLOW, NEURON_PROMETHEUS, PROFILES, WANDB, WANDB_DOCS
+from chipwatch.naming.rename import Renamer, renamer
 
 DOCS = Path(__file__).parents[3] / "docs" / "names.md"
 S = 10**9
@@ -208,7 +208,7 @@ def test_no_name_is_for_a_metric_of_the_host_that_no_collector_has():
 
 
 def test_cloudwatch_has_a_word_for_every_unit():
-    rules = pytest.importorskip("sinks.common.cloudwatch_rules")
+    rules = pytest.importorskip("chipwatch_sinks.common.cloudwatch_rules")
     theirs = {"diskio_io_time": "Milliseconds", "nvidia_smi_memory_used": "None", "nvidia_smi_fan_speed": "None"}
     for name in CWAGENT.values():
         assert name.unit is None or rules.unit_of(name.unit) == theirs.get(name.template, "None"), name.template

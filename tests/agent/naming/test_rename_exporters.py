@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.commands.catalogue import catalogue
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
-from agent.naming.dcgm import DCGM, DCGM_COPIES
-from agent.naming.node import NODE
-from agent.naming.rename import copier, renamer
-from sinks.prometheus.page import Format, Page
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, counter, gauge
+from chipwatch.naming.dcgm import DCGM, DCGM_COPIES
+from chipwatch.naming.node import NODE
+from chipwatch.naming.rename import copier, renamer
+from chipwatch_sinks.prometheus.page import Format, Page
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 DOCS = Path(__file__).parents[3] / "docs/names.md"

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from agent.commands.catalogue import catalogue
-from agent.datapoint import Dimensions, Kind
-from agent.naming.otel import OTEL, VERSION
-from agent.naming.rename import renamer
-from sinks.otlp.encoding import Encoder
-from sinks.otlp.resource import SCHEMA
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.datapoint import Dimensions, Kind
+from chipwatch.naming.otel import OTEL, VERSION
+from chipwatch.naming.rename import renamer
+from chipwatch_sinks.otlp.encoding import Encoder
+from chipwatch_sinks.otlp.resource import SCHEMA
 from tests.doubles.otlp import read
 
 S = 10**9

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.catalogue import catalogue as installed
-from agent.datapoint import Dimensions
-from agent.naming.profiles import WANDB, WANDB_COPIES
-from agent.naming.rename import Copier, Renamer
+from chipwatch.commands.catalogue import catalogue as installed
+from chipwatch.datapoint import Dimensions
+from chipwatch.naming.profiles import WANDB, WANDB_COPIES
+from chipwatch.naming.rename import Copier, Renamer
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "wandb"
 RUN, HARDWARE = (set((FOLDER / f"keys_0.31.0{part}.txt").read_text().splitlines()) for part in ("", "_hardware"))

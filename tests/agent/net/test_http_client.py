@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from agent.errors import Retryable
-from agent.net.http_client import HttpClient, proxy_of
+from chipwatch.errors import Retryable
+from chipwatch.net.http_client import HttpClient, proxy_of
 from tests.doubles.raw import RawServer, http
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.net.metadata_service import MAX_BYTES, NoAnswer, NoService, Service
+from chipwatch.net.metadata_service import MAX_BYTES, NoAnswer, NoService, Service
 from tests.load import seconds_since
 
 
@@ -156,7 +156,7 @@ def test_a_server_without_an_answer_times_out_after_a_second(answering):
 
 
 def test_an_answer_that_arrives_too_slowly_times_out(answering, monkeypatch):
-    monkeypatch.setattr("agent.net.metadata_service.TOTAL_TIMEOUT", 0.3)
+    monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 0.3)
 
     def drip(http):
         body(b"")(http)
@@ -257,7 +257,7 @@ def raw():
 
 @pytest.mark.parametrize("name", SLOW)
 def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, name):
-    monkeypatch.setattr("agent.net.metadata_service.TOTAL_TIMEOUT", 0.5)
+    monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 0.5)
     service = raw(*SLOW[name], 0.05)
     begun = time.monotonic()
     with pytest.raises(NoAnswer, match="does not answer"):
@@ -267,6 +267,6 @@ def test_any_slow_part_of_an_answer_times_out_by_the_deadline(raw, monkeypatch, 
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_any_endless_part_of_an_answer_is_refused_before_the_deadline(raw, monkeypatch, name):
-    monkeypatch.setattr("agent.net.metadata_service.TOTAL_TIMEOUT", 60.0)
+    monkeypatch.setattr("chipwatch.net.metadata_service.TOTAL_TIMEOUT", 60.0)
     with pytest.raises(NoAnswer, match=r"gives an answer that is too large|does not speak HTTP"):
         raw(*ENDLESS[name], 0).request("GET", "/", {})

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from agent.net.page_server import MAX_HEAD, PageServer, Response
+from chipwatch.net.page_server import MAX_HEAD, PageServer, Response
 
 LONG = 20.0
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.net.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
-from agent.testing import Clock
+from chipwatch.net.trusted_clock import MAX_DRIFT, PROBATION, TrustedClock
+from chipwatch.testing import Clock
 
 DAY = 86_400.0
 LONG = PROBATION / 1e9

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from agent.config import plugins
-from agent.config.convert import ConfigError
-from agent.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
-from agent.config.load import load
-from agent.config.options import Config, SinkOptions
-from agent.datapoint import Dimensions, Level, gauge
-from agent.naming import rename
-from agent.pipeline.build import (
+from chipwatch.config import plugins
+from chipwatch.config.convert import ConfigError
+from chipwatch.config.instances import NotLoaded, build_collectors, build_plugin, build_sinks
+from chipwatch.config.load import load
+from chipwatch.config.options import Config, SinkOptions
+from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.naming import rename
+from chipwatch.pipeline.build import (
     assemble,
     build_filter,
     build_sources,
@@ -25,16 +25,16 @@ from agent.pipeline.build import (
     view,
     window_length,
 )
-from agent.pipeline.self_metrics import SPOOL_BYTES
-from agent.sink import Limits, Sink
-from agent.testing import MemorySink
+from chipwatch.pipeline.self_metrics import SPOOL_BYTES
+from chipwatch.sink import Limits, Sink
+from chipwatch.testing import MemorySink
 
 LONG = 30.0
 
 SINKS = """
 from dataclasses import dataclass
-from agent.errors import SinkClosed
-from agent.sink import Limits, Sink
+from chipwatch.errors import SinkClosed
+from chipwatch.sink import Limits, Sink
 
 class Kept(Sink):
     limits = Limits(max_points=3, max_age=60, window=0, flush=0)
@@ -77,8 +77,8 @@ class Leaving(Brief):
 """
 COLLECTOR = """
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import gauge, Level
+from chipwatch.collector import Collector
+from chipwatch.datapoint import gauge, Level
 
 LOAD = gauge("x.load", "1", "The load.")
 DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)

@@ -3,8 +3,8 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Dimensions, gauge
-from agent.pipeline.route import FORGET, CardinalityLimit
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.pipeline.route import FORGET, CardinalityLimit
 
 A, B = gauge("a.thing", "1", "A.", dims=("pod",)), gauge("b.thing", "1", "B.")
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.collector import Collector
-from agent.datapoint import Dimensions, Level, counter, gauge
-from agent.pipeline import clock as module
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import CardinalityLimit, Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from agent.testing import Clock, MemorySink
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.pipeline import clock as module
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import CardinalityLimit, Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import Clock, MemorySink
 
 LOAD = gauge("x.load", "1", "The load.")
 COUNT = counter("x.count", "1", "Readings.")

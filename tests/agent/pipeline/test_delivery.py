@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Dimensions, counter, gauge
-from agent.errors import BadBatch, Refused, Retryable, SinkClosed
-from agent.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
-from agent.pipeline.delivery import Worker
-from agent.sink import Limits, Rejected
-from agent.spool import codec
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed
+from chipwatch.pipeline.batching import MAX_REASONS, SUSPECT, first_batch
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.sink import Limits, Rejected
+from chipwatch.spool import codec
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 
 LONG = 30.0
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -224,7 +224,7 @@ def test_the_next_flush_is_less_than_a_period_away(offset, flush):
 
 
 def test_nothing_is_sent_before_the_machine_is_known_and_then_all_of_it_under_its_name(start, monkeypatch):
-    monkeypatch.setattr("agent.pipeline.delivery.IDENTITY_POLL", 0.001)
+    monkeypatch.setattr("chipwatch.pipeline.delivery.IDENTITY_POLL", 0.001)
     known, asked = [], threading.Event()
 
     def common():
@@ -875,7 +875,7 @@ def test_a_stop_gives_up_in_time_on_a_sink_that_hangs(start):
 
 def test_a_sink_that_hangs_is_said_once_and_so_is_that_it_answers_again(start, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("agent.pipeline.delivery.HANG", 0.05)
+    monkeypatch.setattr("chipwatch.pipeline.delivery.HANG", 0.05)
     gate = threading.Event()
 
     class Hung(Sink):
@@ -1030,7 +1030,7 @@ def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
 
 def test_a_sink_is_asked_for_its_state_while_it_still_delivers(start, tmp_path, monkeypatch):
     """A kill in the midst of a long catching up must not cost what the sink has to know."""
-    monkeypatch.setattr("agent.pipeline.delivery.SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr("chipwatch.pipeline.delivery.SAVE_INTERVAL", 0.0)
     remembered = []
 
     class Watchful(Mindful):

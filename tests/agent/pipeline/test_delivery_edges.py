@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from agent.datapoint import gauge
-from agent.errors import Refused, Retryable, SinkClosed
-from agent.pipeline.delivery import Worker
-from agent.sink import Limits
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import gauge
+from chipwatch.errors import Refused, Retryable, SinkClosed
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.sink import Limits
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 
 LONG = 30.0
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from agent.pipeline.delivery_log import DeliveryLog
-from agent.spool.ledger import Ledger
+from chipwatch.pipeline.delivery_log import DeliveryLog
+from chipwatch.spool.ledger import Ledger
 
 HOUR, MINUTE = 3600.0, 60.0
 

@@ -8,10 +8,10 @@ import queue
 
 import pytest
 
-from agent.datapoint import Dimensions, Level, gauge
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.sampler import Derivation, Sampler
-from agent.processor import Processor
+from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.processor import Processor
 
 READ = gauge("test.read", "1", "A reading.")
 DERIVED = gauge("test.derived", "1", "Derived.", dims=("of",))

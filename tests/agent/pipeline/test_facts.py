@@ -6,11 +6,11 @@ import queue
 
 import pytest
 
-from agent.collector import Collector, DeviceActivity, DeviceFacts, DeviceProcess
-from agent.datapoint import Dimensions, Level, gauge
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.sampler import MOST_FACTS, Derivation, Sampler
-from agent.processor import Processor
+from chipwatch.collector import Collector, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
+from chipwatch.processor import Processor
 
 METRIC = gauge("test.value", "1", "A value.")
 GPU = Dimensions(gpu="0")

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Dimensions, Level, counter, gauge
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import FORGET, CardinalityLimit, Filter, MovedCounters, Route
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
-from sinks.google.history import History, Last
+from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import FORGET, CardinalityLimit, Filter, MovedCounters, Route
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
+from chipwatch_sinks.google.history import History, Last
 
 S = 10**9
 BOOT, BORN = 1_000_020 * S, 2_000_040 * S  # whole minutes

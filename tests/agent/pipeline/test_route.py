@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.datapoint import Dimensions, Level, counter, gauge
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from agent.testing import MemorySink
+from chipwatch.datapoint import Dimensions, Level, counter, gauge
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink
 
 S = 10**9
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from agent.collector import Collector
-from agent.datapoint import Level, gauge
-from agent.errors import InputEnded, PartlyCollected, Unavailable
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.validation import MOST_POINTS
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Level, gauge
+from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.validation import MOST_POINTS
 
 LOAD = gauge("x.load", "1", "The load.")
 DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)

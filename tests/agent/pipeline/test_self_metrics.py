@@ -7,18 +7,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.collector import Collector
-from agent.datapoint import Dimensions, Kind, Level, gauge
-from agent.errors import PartlyCollected, Retryable, Unavailable
-from agent.pipeline import self_metrics
-from agent.pipeline.clock import Pipeline
-from agent.pipeline.delivery import Worker
-from agent.pipeline.route import Filter, Route
-from agent.pipeline.sampler import Sampler
-from agent.pipeline.self_metrics import AgentCollector
-from agent.pipeline.window import Window
-from agent.spool.queue import Spool
-from agent.testing import MemorySink, check_collector
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, Kind, Level, gauge
+from chipwatch.errors import PartlyCollected, Retryable, Unavailable
+from chipwatch.pipeline import self_metrics
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import Filter, Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.pipeline.window import Window
+from chipwatch.spool.queue import Spool
+from chipwatch.testing import MemorySink, check_collector
 
 LOAD = gauge("x.load", "1", "The load.")
 BORN = 1_800_000_000_000_000_000

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from agent.errors import PartlyCollected
-from agent.logs.throttled import ThrottledLogger
-from agent.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
-from agent.spool import codec
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.errors import PartlyCollected
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.validation import LATEST, MOST_METRICS, MOST_POINTS, Validation
+from chipwatch.spool import codec
 
 NOW = 1_800_000_000_000_000_000
 LOAD = gauge("x.load", "1", "The load.")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.datapoint import Dimensions, counter, gauge
-from agent.pipeline.window import FORGET, MOST_VALUES, Window, summarise
-from agent.sink import SLACK
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.pipeline.window import FORGET, MOST_VALUES, Window, summarise
+from chipwatch.sink import SLACK
 
 S = 10**9
 HOUR = 3600 * S

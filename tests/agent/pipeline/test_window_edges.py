@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from agent.datapoint import Dimensions, counter, gauge
-from agent.pipeline.window import MOST_VALUES, Window, summarise
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.pipeline.window import MOST_VALUES, Window, summarise
 
 S = 10**9
 HOUR = 3600 * S

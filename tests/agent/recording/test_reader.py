@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from agent.datapoint import Datapoint, Dimensions, Kind, counter, gauge
-from agent.recording.reader import LONGEST, NotARecording, Recording
-from sinks.stdout.jsonl import lines
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, counter, gauge
+from chipwatch.recording.reader import LONGEST, NotARecording, Recording
+from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 POWER = gauge("gpu.power", "W", "P.", dims=("gpu",))

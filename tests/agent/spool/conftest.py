@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.spool.queue import Spool
+from chipwatch.spool.queue import Spool
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
-from agent.pipeline.window import Window
-from agent.spool import codec
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
+from chipwatch.pipeline.window import Window
+from chipwatch.spool import codec
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.one_of(st.floats(allow_nan=False), st.integers(-(2**53), 2**53))

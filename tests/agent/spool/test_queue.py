@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-import agent.spool.backlog
-import agent.spool.disk
-from agent.datapoint import Dimensions, gauge
-from agent.errors import Retryable
-from agent.net.trusted_clock import TrustedClock
-from agent.spool.backlog import MAX_READS, POINT_BYTES
-from agent.spool.queue import Spool
-from agent.spool.sqlite import Store
-from agent.testing import Clock
+import chipwatch.spool.backlog
+import chipwatch.spool.disk
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import Retryable
+from chipwatch.net.trusted_clock import TrustedClock
+from chipwatch.spool.backlog import MAX_READS, POINT_BYTES
+from chipwatch.spool.queue import Spool
+from chipwatch.spool.sqlite import Store
+from chipwatch.testing import Clock
 from tests.agent.spool.draining import drain, ids, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -205,8 +205,8 @@ def test_a_worker_that_returns_after_the_close_loses_and_logs_nothing(spooled, c
 CHILD = """
 import os, sys
 from pathlib import Path
-from agent.datapoint import gauge
-from agent.spool.queue import Spool
+from chipwatch.datapoint import gauge
+from chipwatch.spool.queue import Spool
 load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
 n = 0
 while True:
@@ -251,7 +251,7 @@ def test_a_full_spool_drops_the_oldest_and_counts_them(spooled, path, caplog):
 
 
 def test_memory_is_bounded_too(monkeypatch):
-    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 100 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 100 * POINT_BYTES)
     spool = Spool("sink")
     for first in range(0, 1000, 10):
         spool.append(points(range(first, first + 10)))
@@ -392,8 +392,8 @@ def test_points_are_delivered_while_the_disk_has_no_room(path):
     program = """
 import resource, sys
 from pathlib import Path
-from agent.datapoint import gauge
-from agent.spool.queue import Spool
+from chipwatch.datapoint import gauge
+from chipwatch.spool.queue import Spool
 load, spool = gauge("cpu.load", "1", "The load."), Spool("sink", Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 for n in range(200):
@@ -474,7 +474,7 @@ def test_ended_points_do_not_stay_in_memory_while_the_disk_fails(path, monkeypat
         take(spool)
         spool.acknowledge({"sent": 1})
     assert len(spool._unsaved) == 0
-    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 10 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 10 * POINT_BYTES)
     for n in range(300):
         spool.append([LOAD.point(1, float(n))])
     assert len(spool._unsaved) <= 10
@@ -723,7 +723,7 @@ def test_points_wait_in_memory_if_a_corrupt_file_cannot_be_set_aside(spooled, pa
     def fail(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(agent.spool.disk, "set_file_aside", fail)
+    monkeypatch.setattr(chipwatch.spool.disk, "set_file_aside", fail)
     spool.append(points([9001]))
     take(spool)
     spool.release()

@@ -8,14 +8,14 @@ from contextlib import closing
 
 import pytest
 
-import agent.spool.backlog
-import agent.spool.disk
-import agent.spool.sqlite
-from agent.datapoint import gauge
-from agent.errors import Retryable
-from agent.spool.backlog import POINT_BYTES
-from agent.spool.queue import Spool
-from agent.spool.sqlite import Store
+import chipwatch.spool.backlog
+import chipwatch.spool.disk
+import chipwatch.spool.sqlite
+from chipwatch.datapoint import gauge
+from chipwatch.errors import Retryable
+from chipwatch.spool.backlog import POINT_BYTES
+from chipwatch.spool.queue import Spool
+from chipwatch.spool.sqlite import Store
 from tests.agent.spool.draining import drain, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
@@ -196,7 +196,7 @@ def test_bytes_are_those_in_memory_after_the_file_is_corrupt_and_zero_when_all_i
 
 
 def test_exactly_the_most_bytes_are_kept_and_one_more_drops_the_oldest(monkeypatch):
-    monkeypatch.setattr(agent.spool.backlog, "MEMORY_BYTES", 4 * POINT_BYTES)
+    monkeypatch.setattr(chipwatch.spool.backlog, "MEMORY_BYTES", 4 * POINT_BYTES)
     spool = Spool("mem")
     spool.append(points(0, 1))
     spool.append(points(2, 3))
@@ -536,7 +536,7 @@ def test_a_corrupt_file_that_cannot_be_renamed_is_not_opened_again(spooled, monk
     def fail(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(agent.spool.disk, "set_file_aside", fail)
+    monkeypatch.setattr(chipwatch.spool.disk, "set_file_aside", fail)
     spool._file._replace(sqlite3.DatabaseError("database disk image is malformed"))
     spool.append(points(2))
     assert drain(spool) == [1, 2]
@@ -552,7 +552,7 @@ def test_points_lost_with_a_file_that_cannot_be_written_again_are_counted_once(s
     def fail(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(agent.spool.sqlite, "set_file_aside", fail)
+    monkeypatch.setattr(chipwatch.spool.sqlite, "set_file_aside", fail)
     spool.append(points(2))
     assert spool.faults["lost"] == 1
     assert "missing" not in spool.faults

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from agent.spool.chunk import Chunk
-from agent.spool.lock_file import Busy
-from agent.spool.sqlite import ASIDE, Store, set_file_aside
+from chipwatch.spool.chunk import Chunk
+from chipwatch.spool.lock_file import Busy
+from chipwatch.spool.sqlite import ASIDE, Store, set_file_aside
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_second_store_on_the_same_file_is_busy_until_the_first_is_closed(path)
 
 @pytest.mark.skipif(os.name == "nt", reason="no flock there")
 def test_the_lock_of_an_agent_that_was_killed_is_free(path):
-    program = "import sys, time; from pathlib import Path; from agent.spool.sqlite import Store\nstore = Store(Path(sys.argv[1])); print('have it', flush=True); time.sleep(100)"
+    program = "import sys, time; from pathlib import Path; from chipwatch.spool.sqlite import Store\nstore = Store(Path(sys.argv[1])); print('have it', flush=True); time.sleep(100)"
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout.readline() == "have it\n"

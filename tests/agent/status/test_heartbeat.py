@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.status.heartbeat import MIN_TIMEOUT, NAME, SIZE, Heartbeat, is_held, start, state_folder, tick_timeout
+from chipwatch.status.heartbeat import MIN_TIMEOUT, NAME, SIZE, Heartbeat, is_held, start, state_folder, tick_timeout
 
 pytest.importorskip("fcntl")
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from agent.net.address import parse_address
-from agent.status.server import Health
+from chipwatch.net.address import parse_address
+from chipwatch.status.server import Health
 
 
 class Probes:

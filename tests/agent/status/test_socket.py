@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from agent.status import socket as module
-from agent.status.socket import NAME, NoAnswer, ask, serve
+from chipwatch.status import socket as module
+from chipwatch.status.socket import NAME, NoAnswer, ask, serve
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 LONG = 60

@@ -1,5 +1,5 @@
 /*
- * A fake of the functions of macOS that agent/collectors/apple calls: CoreFoundation, IOKit, IOReport, the pools of
+ * A fake of the functions of macOS that agent/chipwatch/collectors/apple calls: CoreFoundation, IOKit, IOReport, the pools of
  * Objective-C, and two of libSystem, in one library for Linux. What they take and return is written from the public
  * headers and from what open programs for Macs declare; nobody has compared it with a Mac.
  *

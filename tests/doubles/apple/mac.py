@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.collectors.apple.foundation import Libraries
+from chipwatch.collectors.apple.foundation import Libraries
 
 HERE = Path(__file__).parent
 # An M2 Ultra, as `macmon debug` printed it (github.com/vladkens/macmon issues 17 and 68).

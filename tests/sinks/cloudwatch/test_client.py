@@ -10,9 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from agent.errors import Refused, Retryable
-from agent.net.trusted_clock import TrustedClock
-from agent.testing import Clock
+from chipwatch.errors import Refused, Retryable
+from chipwatch.net.trusted_clock import TrustedClock
+from chipwatch.testing import Clock
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET
 

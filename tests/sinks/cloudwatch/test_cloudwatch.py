@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
-from agent.errors import BadBatch, Refused, Retryable
-from agent.testing import check_sink
-from sinks.cloudwatch import CloudwatchSink
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.testing import check_sink
+from chipwatch_sinks.cloudwatch import CloudwatchSink
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import refusing
 from tests.load import seconds_since
@@ -278,9 +278,9 @@ def test_it_says_where_the_points_go(double, make_sink):
 def test_the_module_loads_without_botocore_and_says_at_once_where_it_is_missing():
     program = """
 import sys
-from agent.config import plugins
-from agent.config.options import Config
-from agent.config.instances import NotLoaded, load_plugin
+from chipwatch.config import plugins
+from chipwatch.config.options import Config
+from chipwatch.config.instances import NotLoaded, load_plugin
 
 class Hidden:
     def find_spec(self, name, path=None, target=None):
@@ -302,8 +302,8 @@ except NotLoaded as problem:
 def test_neither_boto3_nor_a_second_service_is_loaded(double):
     program = f"""
 import json, sys, time
-from sinks.cloudwatch import CloudwatchSink
-from agent.datapoint import gauge
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch.datapoint import gauge
 sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url={double.url!r}))
 sink.open()
 sink.write([gauge("a.b", "%", "A.").point(time.time_ns(), 1.0)])
@@ -312,13 +312,13 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3"
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    contract = ["agent", "agent.datapoint", "agent.errors", "agent.sink", "agent.version"]
+    contract = ["agent", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
     net = [
-        "agent.net",
-        "agent.net.address",
-        "agent.net.http_client",
-        "agent.net.timed_socket",
-        "agent.net.trusted_clock",
+        "chipwatch.net",
+        "chipwatch.net.address",
+        "chipwatch.net.http_client",
+        "chipwatch.net.timed_socket",
+        "chipwatch.net.trusted_clock",
     ]
     assert sorted(json.loads(done.stdout)) == sorted([*contract, *net])
     assert len(double.datums) == 1

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agent.errors import Refused, Retryable
+from chipwatch.errors import Refused, Retryable
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.raw import RawServer, http
 

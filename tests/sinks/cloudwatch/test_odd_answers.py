@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.errors import BadBatch, Refused, Retryable
+from chipwatch.errors import BadBatch, Refused, Retryable
 from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 

@@ -4,11 +4,11 @@ from botocore import exceptions as failures
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from agent.errors import Refused, Retryable
-from sinks.cloudwatch import CloudwatchSink
-from sinks.cloudwatch.endpoint import endpoint_of
-from sinks.common.aws_client import SmallLoader
-from sinks.common.aws_session import Session, reading_credentials
+from chipwatch.errors import Refused, Retryable
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
+from chipwatch_sinks.common.aws_client import SmallLoader
+from chipwatch_sinks.common.aws_session import Session, reading_credentials
 
 PARTITIONS = botocore.session.Session().get_data("partitions")["partitions"]
 REGIONS = [region for partition in PARTITIONS for region in partition["regions"] if not region.endswith("-global")]

@@ -8,9 +8,9 @@ from botocore.awsrequest import AWSResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
-from sinks.cloudwatch import wire
-from sinks.cloudwatch.wire import Encoder, body
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from chipwatch_sinks.cloudwatch import wire
+from chipwatch_sinks.cloudwatch.wire import Encoder, body
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble
 from tests.doubles.datums import datum

@@ -1,7 +1,7 @@
 import pytest
 
-from agent.errors import BadBatch, Refused, Retryable
-from sinks.common.aws_answers import Answer, Stale
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch_sinks.common.aws_answers import Answer, Stale
 from tests.doubles.cloudwatch import DENIED
 
 TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."

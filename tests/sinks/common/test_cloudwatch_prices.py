@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.advice import Cost, Load, Terms
-from sinks.common import cloudwatch_prices
-from sinks.common.cloudwatch_prices import CloudwatchPrices, read_book
+from chipwatch.advice import Cost, Load, Terms
+from chipwatch_sinks.common import cloudwatch_prices
+from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices, read_book
 
 BOOK = read_book()
 

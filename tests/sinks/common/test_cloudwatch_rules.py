@@ -3,11 +3,11 @@ import math
 import botocore.session
 import pytest
 
-from agent.config import plugins
-from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
-from agent.naming import profiles
-from sinks.cloudwatch import CloudwatchSink
-from sinks.common.cloudwatch_rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
+from chipwatch.config import plugins
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
+from chipwatch.naming import profiles
+from chipwatch_sinks.cloudwatch import CloudwatchSink
+from chipwatch_sinks.common.cloudwatch_rules import UNITS, namespace_fault, point_fault, series_fault, unit_of
 
 NOW = 1_800_000_000 * 10**9
 DAY = 86_400 * 10**9

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from agent.datapoint import NO_DIMENSIONS, Datapoint, Summary, counter, gauge
-from sinks.google import GoogleSink
+from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Summary, counter, gauge
+from chipwatch_sinks.google import GoogleSink
 from tests.doubles.monitoring import MonitoringDouble
 
 S = 10**9

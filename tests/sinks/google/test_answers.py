@@ -4,12 +4,12 @@ import pytest
 from google.api_core import exceptions as failures
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 
-from agent.errors import BadBatch, Refused, Retryable
-from sinks.google import GoogleSink
-from sinks.google.answers import Answer, reason_of
-from sinks.google.history import History
-from sinks.google.rules import AHEAD, PAST
-from sinks.google.wire import Encoder
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google.answers import Answer, reason_of
+from chipwatch_sinks.google.history import History
+from chipwatch_sinks.google.rules import AHEAD, PAST
+from chipwatch_sinks.google.wire import Encoder
 from tests.sinks.google.conftest import HEAT
 
 NOW = 1_800_000_000 * 10**9

@@ -12,10 +12,10 @@ from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
-from agent.errors import BadBatch, Refused, Retryable
-from agent.testing import check_sink
-from sinks.google import GoogleSink, is_loopback
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.testing import check_sink
+from chipwatch_sinks.google import GoogleSink, is_loopback
 from tests.doubles import monitoring as service
 from tests.doubles.monitoring.store import SUMMARY
 from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
@@ -656,7 +656,7 @@ def test_what_grpc_calls_away_and_does_not_come_back_is_a_set_up_at_fault(double
     ],
 )
 def test_the_proxies_of_the_environment_hold_in_either_case(monkeypatch, variables, host, options):
-    from sinks.google.client import proxy_options
+    from chipwatch_sinks.google.client import proxy_options
 
     for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -688,8 +688,8 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
     from google.api.metric_pb2 import MetricDescriptor
     from google.cloud import monitoring_v3
 
-    from sinks.google.history import Last
-    from sinks.google.wire import Sent, Series, encode_point, request
+    from chipwatch_sinks.google.history import Last
+    from chipwatch_sinks.google.wire import Sent, Series, encode_point, request
 
     series = monitoring_v3.TimeSeries(
         metric={"type": "t" * size}, value_type=MetricDescriptor.DOUBLE, metric_kind=MetricDescriptor.GAUGE
@@ -716,7 +716,7 @@ def test_the_client_is_not_loaded_before_it_is_needed():
 
 def test_what_is_left_out_of_the_client_is_there_for_others():
     words = (
-        "from sinks.google import client, metric_service; from google.cloud import monitoring_v3 as whole;"
+        "from chipwatch_sinks.google import client, metric_service; from google.cloud import monitoring_v3 as whole;"
         "assert whole.MetricServiceClient is metric_service.service.MetricServiceClient;"
         "assert whole.types.TimeSeries is metric_service.series.TimeSeries; whole.AlertPolicyServiceClient"
     )

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.advice import MONTH, Load, Terms
-from sinks.google import GoogleSink
-from sinks.google.advisor import GoogleAdvisor
+from chipwatch.advice import MONTH, Load, Terms
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google.advisor import GoogleAdvisor
 
 
 def advisor(**terms):

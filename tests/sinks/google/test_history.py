@@ -1,9 +1,9 @@
 import pytest
 
-from agent.datapoint import counter, gauge
-from agent.host.counters import Life
-from agent.pipeline.window import Window
-from sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, History, Last
+from chipwatch.datapoint import counter, gauge
+from chipwatch.host.counters import Life
+from chipwatch.pipeline.window import Window
+from chipwatch_sinks.google.history import MOMENT, NOT_NEWER, TOO_SOON, History, Last
 
 S = 10**9
 BOOT = 1_000_000 * S

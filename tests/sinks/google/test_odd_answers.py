@@ -7,8 +7,8 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from agent.datapoint import Dimensions
-from agent.errors import Refused, Retryable
+from chipwatch.datapoint import Dimensions
+from chipwatch.errors import Refused, Retryable
 from tests.doubles.monitoring.answers import Answer
 from tests.doubles.raw import BODIES, WRECKS, RawServer, http
 from tests.sinks.google.conftest import HEAT, windowed

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.datapoint import Dimensions, gauge
-from agent.errors import Refused
-from sinks.google import GoogleSink
-from sinks.google.rules import AUTO, RESOURCES, WORDS, choose_resource, label_key, metric_type, series_fault
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import Refused
+from chipwatch_sinks.google import GoogleSink
+from chipwatch_sinks.google.rules import AUTO, RESOURCES, WORDS, choose_resource, label_key, metric_type, series_fault
 
 PREFIX = "custom.googleapis.com/chipwatch/"
 NODE = {"hostname": "node-7", "location": "global", "namespace": "chipwatch"}
@@ -118,7 +118,7 @@ def test_no_host_is_ever_global():
 
 
 def test_every_word_of_a_resource_is_one_of_the_identity_or_an_option():
-    from agent.identity.names import WORDS as ALL
+    from chipwatch.identity.names import WORDS as ALL
 
     asked = {
         word

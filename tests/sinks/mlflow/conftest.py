@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from agent.datapoint import NO_DIMENSIONS, gauge
-from sinks.mlflow import MlflowSink
+from chipwatch.datapoint import NO_DIMENSIONS, gauge
+from chipwatch_sinks.mlflow import MlflowSink
 from tests.doubles.mlflow import MlflowDouble
 
 LOAD = gauge("cpu.load", "1", "The load.")

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from agent.datapoint import Dimensions, Summary, counter, gauge
-from agent.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
-from sinks.mlflow import MlflowSink
-from sinks.mlflow.keys import key_of
+from chipwatch.datapoint import Dimensions, Summary, counter, gauge
+from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
+from chipwatch_sinks.mlflow import MlflowSink
+from chipwatch_sinks.mlflow.keys import key_of
 from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble, say
 from tests.sinks.mlflow.conftest import GPU, LOAD

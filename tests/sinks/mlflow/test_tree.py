@@ -12,10 +12,10 @@ from contextlib import closing
 
 import pytest
 
-from agent.errors import Refused, Retryable
-from agent.pipeline.delivery import Worker
-from agent.spool.queue import Spool
-from sinks.mlflow.tree import processes, run_in, started, started_at, store_in
+from chipwatch.errors import Refused, Retryable
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.spool.queue import Spool
+from chipwatch_sinks.mlflow.tree import processes, run_in, started, started_at, store_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; print(flush=True); sys.stdin.read()'], env={'%s': '%s'})"

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.datapoint import Dimensions, Kind, Metric, counter, gauge
-from agent.pipeline.window import summarise
-from sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, Encoder
-from sinks.otlp.json_form import as_json
-from sinks.otlp.resource import ATTRIBUTES
+from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
+from chipwatch.pipeline.window import summarise
+from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, Encoder
+from chipwatch_sinks.otlp.json_form import as_json
+from chipwatch_sinks.otlp.resource import ATTRIBUTES
 from tests.doubles.otlp import JSON, parse, read
 
 SECOND = 10**9

@@ -13,10 +13,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from agent.datapoint import Dimensions, gauge
-from agent.errors import BadBatch, Refused, Retryable
-from sinks.otlp import OtlpSink
-from sinks.otlp.answers import JSON
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch_sinks.otlp import OtlpSink
+from chipwatch_sinks.otlp.answers import JSON
 from tests.doubles import cloudwatch
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply

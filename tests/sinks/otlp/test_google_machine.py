@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from agent.datapoint import Dimensions, gauge
-from agent.errors import Refused, Retryable
-from sinks.otlp import OtlpSink, google_machine
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import Refused, Retryable
+from chipwatch_sinks.otlp import OtlpSink, google_machine
 from tests.doubles import cloudwatch
 from tests.doubles import otlp as double
 from tests.doubles.gce import Gce

@@ -8,12 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from agent.datapoint import Dimensions, gauge
-from agent.errors import BadBatch, Refused, Retryable
-from agent.net.http_client import Answer
-from agent.net.protobuf import Unreadable, fields
-from sinks.otlp import OtlpSink
-from sinks.otlp.answers import judge
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.http_client import Answer
+from chipwatch.net.protobuf import Unreadable, fields
+from chipwatch_sinks.otlp import OtlpSink
+from chipwatch_sinks.otlp.answers import judge
 from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
 BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]

@@ -8,10 +8,10 @@ from email.utils import formatdate
 
 import pytest
 
-from agent.datapoint import Dimensions, counter, gauge
-from agent.errors import BadBatch, ConfigError, Refused, Retryable
-from sinks.otlp import OtlpSink
-from sinks.otlp.answers import JSON
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch_sinks.otlp import OtlpSink
+from chipwatch_sinks.otlp.answers import JSON
 from tests.certificates import Authority
 from tests.doubles import otlp as double
 from tests.doubles.otlp import OtlpDouble, Reply

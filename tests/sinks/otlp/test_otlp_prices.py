@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.advice import MONTH, Load, Terms
-from agent.datapoint import Dimensions, Summary, gauge
-from sinks.common.cloudwatch_prices import CloudwatchPrices
-from sinks.otlp import OtlpSink
-from sinks.otlp.advisor import OtlpAdvisor
+from chipwatch.advice import MONTH, Load, Terms
+from chipwatch.datapoint import Dimensions, Summary, gauge
+from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
+from chipwatch_sinks.otlp import OtlpSink
+from chipwatch_sinks.otlp.advisor import OtlpAdvisor
 
 LEVEL = gauge("test.level", "%", "A level.", dims=("gpu",))
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from agent.commands.catalogue import catalogue
-from agent.datapoint import Dimensions, Kind, Metric, counter, gauge
-from sinks.prometheus.names import UNITS, family_of
-from sinks.prometheus.page import Format, Page
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
+from chipwatch_sinks.prometheus.names import UNITS, family_of
+from chipwatch_sinks.prometheus.page import Format, Page
 
 AT = 1_800_000_000_250_000_000
 BORN = 1_799_999_000_500_000_000
@@ -290,7 +290,7 @@ def test_without_labels_each_series_has_a_name_of_its_own():
 
 
 def test_series_that_come_and_go_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr("sinks.prometheus.page.KNOWN", 100)
+    monkeypatch.setattr("chipwatch_sinks.prometheus.page.KNOWN", 100)
     page = Page()
     for n in range(1000):
         page.take([Metric(f"a.b{n}", Kind.GAUGE, "1", "X.").point(AT + n, n), POWER.point(AT + n, n, gpu(n))])

@@ -16,9 +16,9 @@ import bcrypt
 import pytest
 import yaml
 
-from agent.datapoint import gauge
-from agent.errors import Refused
-from sinks.prometheus import PrometheusSink
+from chipwatch.datapoint import gauge
+from chipwatch.errors import Refused
+from chipwatch_sinks.prometheus import PrometheusSink
 from tests.certificates import Authority
 
 LONG = 20.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.amd import AmdCollector
-from agent.datapoint import Level
-from agent.errors import PartlyCollected
+from chipwatch.collectors.amd import AmdCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 SECOND = 1_000_000_000

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.amd.tools import pci_addresses
-from agent.datapoint import Level
-from agent.testing import check_collector
+from chipwatch.collectors.amd.tools import pci_addresses
+from chipwatch.datapoint import Level
+from chipwatch.testing import check_collector
 
 ROW = {
     "usage": {"gfx_activity": {"value": 1, "unit": "%"}, "umc_activity": "N/A"},

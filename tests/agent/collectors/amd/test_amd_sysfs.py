@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.amd import AmdCollector
-from agent.collectors.amd.card import find
-from agent.datapoint import Level
-from agent.errors import Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.amd import AmdCollector
+from chipwatch.collectors.amd.card import find
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
+from chipwatch.testing import check_collector
 
 FDINFO = (
     "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{client}\ndrm-pdev:\t0000:01:00.0\n"

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import pytest
 
-from agent.collectors.apple import AppleCollector
-from agent.collectors.apple.foundation import Libraries, bind
-from agent.collectors.apple.hardware import Hardware
-from agent.collectors.apple.registry import frequencies
-from agent.collectors.apple.report import shares
-from agent.errors import Unavailable
+from chipwatch.collectors.apple import AppleCollector
+from chipwatch.collectors.apple.foundation import Libraries, bind
+from chipwatch.collectors.apple.hardware import Hardware
+from chipwatch.collectors.apple.registry import frequencies
+from chipwatch.collectors.apple.report import shares
+from chipwatch.errors import Unavailable
 from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
 MHZ = 1_000_000
@@ -358,7 +358,7 @@ def test_the_fake_records_calls_that_would_end_a_process_on_a_mac(library):
     program = """
 import ctypes, sys
 from pathlib import Path
-from agent.collectors.apple.foundation import Foundation
+from chipwatch.collectors.apple.foundation import Foundation
 from tests.doubles.apple.mac import Mac
 mac = Mac(Path(sys.argv[1]))
 cf = Foundation(mac.libraries)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors import apple
-from agent.collectors.apple import GPU, AppleCollector
-from agent.collectors.apple.source import parse
-from agent.errors import PartlyCollected, Unavailable
-from agent.host import supervised_process
-from agent.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
-from agent.testing import check_collector
+from chipwatch.collectors import apple
+from chipwatch.collectors.apple import GPU, AppleCollector
+from chipwatch.collectors.apple.source import parse
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import supervised_process
+from chipwatch.host.gpu_metrics import CLOCK_GRAPHICS, FAMILY, POWER, TEMPERATURE, UTILIZATION
+from chipwatch.testing import check_collector
 
 RECORD = json.loads((Path(__file__).parents[3] / "fixtures/apple/macmon_pipe_v08.json").read_text())
 LINE = json.dumps(RECORD).encode()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.apple import AppleCollector
-from agent.collectors.apple.source import READER
-from agent.errors import PartlyCollected, Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.apple import AppleCollector
+from chipwatch.collectors.apple.source import READER
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.testing import check_collector
 from tests.doubles.apple.mac import CannotBuild, build
 
 AT = 1_800_000_000_000_000_000
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[4]
 MAC = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from agent.collectors.apple import hardware
+from chipwatch.collectors.apple import hardware
 from tests.doubles.apple.mac import Mac
 mac = Mac(Path(sys.argv[1]))
 read = hardware.Hardware.read
@@ -144,13 +144,13 @@ def test_the_real_reader_starts_even_where_another_agent_could_be_imported(bench
 def test_the_agent_itself_does_not_load_apples_libraries():
     words = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
-from agent.collectors.apple import AppleCollector
+from chipwatch.collectors.apple import AppleCollector
 body = {PRINTS + "; " + PRINTS + "; exec sleep 60"!r}
 collector = AppleCollector(AppleCollector.Config(), reader=["/bin/sh", "-c", body])
 collector.open()
 assert list(collector.collect(1))
 collector.close()
-print({{"ctypes", "agent.collectors.apple.hardware", "agent.collectors.apple.foundation"}} & {{*sys.modules}})
+print({{"ctypes", "chipwatch.collectors.apple.hardware", "chipwatch.collectors.apple.foundation"}} & {{*sys.modules}})
 """
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
     ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=environment)

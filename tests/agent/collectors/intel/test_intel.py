@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.intel import IntelCollector
-from agent.collectors.intel.card import Card
-from agent.collectors.intel.xpu_smi import parse_discovery, parse_dump
-from agent.datapoint import Dimensions, Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.host import gpu_metrics
-from agent.testing import check_collector
+from chipwatch.collectors.intel import IntelCollector
+from chipwatch.collectors.intel.card import Card
+from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import gpu_metrics
+from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/intel"
 SECOND = 1_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.jobs import JobsCollector
-from agent.errors import Unavailable
+from chipwatch.collectors.jobs import JobsCollector
+from chipwatch.errors import Unavailable
 
 MOUNT = "30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 STAT = "{pid} (python) {state} 1 1 1 0 -1 0 0 0 0 0 {user} {system} 0 0 20 0 4 0 {began} 1000 25 0\n"

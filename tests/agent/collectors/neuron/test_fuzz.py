@@ -12,10 +12,10 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.collectors.neuron import NeuronCollector, metrics
-from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.records import Records
-from agent.datapoint import Kind, Level
+from chipwatch.collectors.neuron import NeuronCollector, metrics
+from chipwatch.collectors.neuron.monitor import RecordSplitter
+from chipwatch.collectors.neuron.records import Records
+from chipwatch.datapoint import Kind, Level
 from tests.doubles.fake_neuron_monitor import record
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors import neuron
-from agent.collectors.neuron import NeuronCollector, monitor
-from agent.datapoint import Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.host import supervised_process
-from agent.testing import check_collector
+from chipwatch.collectors import neuron
+from chipwatch.collectors.neuron import NeuronCollector, monitor
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import supervised_process
+from chipwatch.testing import check_collector
 
 FAKE = Path(__file__).parents[3] / "doubles/fake_neuron_monitor.py"
 AT = 1_800_000_000_000_000_000
@@ -413,7 +413,7 @@ def test_ctrl_c_does_not_reach_the_monitor(bench, until):
 def test_the_monitor_does_not_outlive_an_agent_that_was_killed(bench, until):
     bench.script()
     code = (
-        "from agent.collectors.neuron import NeuronCollector; from pathlib import Path; import time;"
+        "from chipwatch.collectors.neuron import NeuronCollector; from pathlib import Path; import time;"
         f"c = NeuronCollector(NeuronCollector.Config(path=Path({str(bench.path)!r}), interval=1.0)); c.open();"
         "time.sleep(60)"
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.neuron import MOMENT, NeuronCollector
-from agent.datapoint import Level
-from agent.errors import InputEnded, PartlyCollected, Unavailable
-from agent.pipeline.window import Window
-from agent.testing import check_collector
+from chipwatch.collectors.neuron import MOMENT, NeuronCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.pipeline.window import Window
+from chipwatch.testing import check_collector
 from tests.doubles.fake_neuron_monitor import line, record
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
@@ -258,8 +258,8 @@ def test_an_unreadable_input_ends_uncleanly(tmp_path):
 def test_the_real_standard_input_in_a_pipe_of_a_shell(tmp_path):
     (tmp_path / "records").write_bytes(line() * 5)
     code = (
-        "from agent.collectors.neuron import NeuronCollector\n"
-        "from agent.errors import InputEnded\n"
+        "from chipwatch.collectors.neuron import NeuronCollector\n"
+        "from chipwatch.errors import InputEnded\n"
         "c = NeuronCollector(NeuronCollector.Config(stdin=True)); c.open(); n = 0; found = []\n"
         "while True:\n"
         "    try:\n"

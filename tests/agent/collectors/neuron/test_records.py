@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.neuron import NeuronCollector, metrics
-from agent.collectors.neuron.monitor import RecordSplitter
-from agent.collectors.neuron.records import PERIODS, Records
-from agent.datapoint import Dimensions, Kind, Level
+from chipwatch.collectors.neuron import NeuronCollector, metrics
+from chipwatch.collectors.neuron.monitor import RecordSplitter
+from chipwatch.collectors.neuron.records import PERIODS, Records
+from chipwatch.datapoint import Dimensions, Kind, Level
 from tests.doubles.fake_neuron_monitor import record
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from agent.collectors.neuron import monitor
-from agent.collectors.neuron.monitor import Input, RecordSplitter
-from agent.host import pipe as host
+from chipwatch.collectors.neuron import monitor
+from chipwatch.collectors.neuron.monitor import Input, RecordSplitter
+from chipwatch.host import pipe as host
 
 
 @pytest.fixture

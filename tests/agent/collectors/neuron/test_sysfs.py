@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from agent.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
-from agent.collectors.neuron.sysfs import Devices
-from agent.datapoint import Dimensions
+from chipwatch.collectors.neuron.metrics import ECC_REPAIRABLE, POWER
+from chipwatch.collectors.neuron.sysfs import Devices
+from chipwatch.datapoint import Dimensions
 
 EPOCH = 1781370720
 AT, BOOT = EPOCH * 10**9 + 30 * 10**9, 1_780_000_000_000_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collectors.nvidia import NvidiaCollector
-from agent.datapoint import Level
-from agent.errors import PartlyCollected
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 START = 1_800_000_000_000_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.commands.verdict.callers import DEGRADED, NOT_FIT
-from agent.commands.verdict.history import History
-from agent.commands.verdict.rules import reasons
-from agent.datapoint import Level
-from agent.pipeline.window import Window
+from chipwatch.commands.verdict.callers import DEGRADED, NOT_FIT
+from chipwatch.commands.verdict.history import History
+from chipwatch.commands.verdict.rules import reasons
+from chipwatch.datapoint import Level
+from chipwatch.pipeline.window import Window
 from tests.agent.collectors.nvidia.conftest import START
 
 WAIT = "nvmlEventSetWait_v2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.datapoint import Level
+from chipwatch.datapoint import Level
 
 LIMIT, FAN, UTILIZATION = "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetUtilizationRates"
 

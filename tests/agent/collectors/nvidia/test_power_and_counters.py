@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.nvidia.metrics import THROTTLES
-from agent.datapoint import Level
-from agent.pipeline.window import Window
+from chipwatch.collectors.nvidia.metrics import THROTTLES
+from chipwatch.datapoint import Level
+from chipwatch.pipeline.window import Window
 from tests.agent.collectors.nvidia.conftest import START, key
 
 POWER = "gpu.power{gpu=0}"
@@ -146,8 +146,8 @@ def test_remapped_rows_are_counted_by_cause(gpu):
     st.sets(st.integers(0, 29)),
 )
 def test_single_zeros_do_not_change_the_increases_of_a_window(values, faults):
-    from agent.datapoint import counter
-    from agent.host.counters import Life
+    from chipwatch.datapoint import counter
+    from chipwatch.host.counters import Life
 
     metric = counter("x", "By", "X.")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.datapoint import Dimensions, Level
+from chipwatch.datapoint import Dimensions, Level
 
 MIB = 1 << 20
 TOTAL = 81559 * MIB
@@ -270,7 +270,7 @@ def test_outside_a_container_open_device_files_are_ignored(driver, watch, proces
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, until):
-    from agent.collectors.nvidia import NvidiaCollector
+    from chipwatch.collectors.nvidia import NvidiaCollector
     from tests.agent.collectors.nvidia.conftest import Watch
 
     (tmp_path / "dev").mkdir()

@@ -20,7 +20,7 @@ from tests.load import seconds_since
 def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
     """Return what starts the command with the collector under the name `gpus`, and a driver that it will find."""
     plugins_folder.add(
-        "gpus", "from agent.collectors.nvidia import NvidiaCollector as Gpus", collectors=[("gpus", "Gpus")]
+        "gpus", "from chipwatch.collectors.nvidia import NvidiaCollector as Gpus", collectors=[("gpus", "Gpus")]
     )
     fake = Driver(tmp_path, "h100", 2)
     env = {
@@ -110,7 +110,7 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
         """
         import json, os, sys
         from pathlib import Path
-        from agent.collectors.nvidia import NvidiaCollector
+        from chipwatch.collectors.nvidia import NvidiaCollector
 
         collector = NvidiaCollector(NvidiaCollector.Config(proc=Path(sys.argv[1])))
         collector.open()
@@ -146,8 +146,8 @@ def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, p
         """
         import json, sys
         from pathlib import Path
-        from agent.collectors.nvidia import NvidiaCollector
-        from agent.errors import Unavailable
+        from chipwatch.collectors.nvidia import NvidiaCollector
+        from chipwatch.errors import Unavailable
 
         nowhere = Path(sys.argv[1])
         collector = NvidiaCollector(NvidiaCollector.Config(proc=nowhere, root=nowhere))

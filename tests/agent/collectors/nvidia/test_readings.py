@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.nvidia import NvidiaCollector
-from agent.datapoint import Kind, Level
-from agent.testing import check_collector
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.datapoint import Kind, Level
+from chipwatch.testing import check_collector
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 MIB = 1 << 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collectors.nvidia import NvidiaCollector
-from agent.config.load import plugin_config
-from agent.config.options import Config
-from agent.datapoint import Level
-from agent.errors import Unavailable
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.config.load import plugin_config
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
 
 
 def indexes(watched):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collectors.nvidia import NvidiaCollector
-from agent.datapoint import Level
-from agent.errors import Unavailable
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import Unavailable
 
 CODES = [*range(1, 31), 999]
 PLACES = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.openmetrics import OpenmetricsCollector
-from agent.collectors.openmetrics.endpoint import Endpoint
-from agent.config.load import ConfigError, convert
-from agent.datapoint import Kind
-from agent.errors import PartlyCollected, Unavailable
+from chipwatch.collectors.openmetrics import OpenmetricsCollector
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.config.load import ConfigError, convert
+from chipwatch.datapoint import Kind
+from chipwatch.errors import PartlyCollected, Unavailable
 from tests.doubles.exporter import OPENMETRICS, Exporter
 from tests.load import seconds_since
 

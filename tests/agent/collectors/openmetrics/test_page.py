@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.openmetrics.endpoint import Endpoint, Filter
-from agent.collectors.openmetrics.page import Reader
-from agent.datapoint import Kind
-from agent.host.exposition import Answer
+from chipwatch.collectors.openmetrics.endpoint import Endpoint, Filter
+from chipwatch.collectors.openmetrics.page import Reader
+from chipwatch.datapoint import Kind
+from chipwatch.host.exposition import Answer
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/openmetrics"
 PAGES = sorted(FIXTURES.glob("*.prom"))
@@ -286,7 +286,7 @@ def test_the_number_of_lines_is_limited_even_if_filters_select_nothing():
 def test_lines_with_timestamps_are_parsed_once(monkeypatch):
     of, stamp = reader(), NOW // 10**6
     of.read(answer(f'a{{b="c d"}} 1 {stamp}\ne 2 {stamp}\n'), NOW)
-    monkeypatch.setattr("agent.host.exposition.SERIES", None)
+    monkeypatch.setattr("chipwatch.host.exposition.SERIES", None)
     points, problems = of.read(answer(f'a{{b="c d"}} 3 {stamp}\ne 4 {stamp - 400_000}\n'), NOW)
     assert (told(points), problems) == ({("a", (("b", "c d"),)): 3}, []), "the second is old"
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
-from agent.collectors.tpu.message import decode, encode
-from agent.datapoint import Dimensions, Level
-from agent.errors import PartlyCollected, Unavailable
-from agent.testing import check_collector
+from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, readings, runtime
+from chipwatch.collectors.tpu.message import decode, encode
+from chipwatch.datapoint import Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
 GIB = 2**30

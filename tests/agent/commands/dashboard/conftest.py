@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agent.commands.dashboard.make import make
-from agent.commands.dashboard.options import Options
-from agent.config.load import load
+from chipwatch.commands.dashboard.make import make
+from chipwatch.commands.dashboard.options import Options
+from chipwatch.config.load import load
 
 REGION = {"region": "us-east-1"}
 

@@ -9,11 +9,11 @@ import pytest
 from botocore.exceptions import ParamValidationError
 from moto import mock_aws
 
-from agent.collectors.network import SENT
-from agent.commands.catalogue import catalogue
-from agent.commands.dashboard.alarms import KEYS, RULES
-from agent.config.convert import ConfigError
-from agent.pipeline.window import Window
+from chipwatch.collectors.network import SENT
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.commands.dashboard.alarms import KEYS, RULES
+from chipwatch.config.convert import ConfigError
+from chipwatch.pipeline.window import Window
 from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
 from tests.doubles.alarms import Stored, state_of
 from tests.doubles.cloudwatch import isolate

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from agent.commands.catalogue import catalogue
-from agent.commands.dashboard.alarms import KEYS
-from agent.config.convert import ConfigError
-from agent.datapoint import Kind
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.commands.dashboard.alarms import KEYS
+from chipwatch.config.convert import ConfigError
+from chipwatch.datapoint import Kind
 from tests.agent.commands.dashboard.strict import check_google
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from agent.commands.catalogue import catalogue
-from agent.commands.dashboard.alarms import KEYS
-from agent.config.convert import ConfigError
-from sinks.prometheus.names import family_of
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.commands.dashboard.alarms import KEYS
+from chipwatch.config.convert import ConfigError
+from chipwatch_sinks.prometheus.names import family_of
 from tests.agent.commands.dashboard.strict import overlap_free
 
 XID = 'gpu_xid_total{action!="ignore",action!="none",action!="restart_app",action!="see_workflow",action!="update_software"}'

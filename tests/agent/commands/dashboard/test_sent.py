@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from agent.commands.catalogue import catalogue
-from agent.config.plugins import FAMILIES
-from agent.datapoint import Level
-from agent.naming import profiles
+from chipwatch.commands.catalogue import catalogue
+from chipwatch.config.plugins import FAMILIES
+from chipwatch.datapoint import Level
+from chipwatch.naming import profiles
 from tests.agent.commands.dashboard.strict import check_cloudwatch, query
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 
@@ -20,10 +20,10 @@ WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
 SOURCE = """
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.commands.discovery import UNKNOWN, _stand_ins
-from agent.datapoint import Dimensions, Kind
-from agent.config.plugins import COLLECTORS, PROCESSORS, load
+from chipwatch.collector import Collector
+from chipwatch.commands.discovery import UNKNOWN, _stand_ins
+from chipwatch.datapoint import Dimensions, Kind
+from chipwatch.config.plugins import COLLECTORS, PROCESSORS, load
 
 class All(Collector):
     collected = [m for name in NAMES for m in load(COLLECTORS, name).metrics]
@@ -206,7 +206,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(agent, words, line):
 def test_no_cloud_library_is_loaded(cloud):
     program = """
 import sys
-from agent import cli
+from chipwatch import cli
 try:
     cli.main(["dashboard", "--cloud", sys.argv[1], "--region", "us-east-1", "--for", "all"])
 except SystemExit as end:
@@ -225,7 +225,7 @@ def test_a_laptop_without_the_clouds_library_makes_the_same(agent, made, cloud, 
 import sys
 for name in ("botocore", "google", "google.cloud"):
     sys.modules[name] = None
-from agent import cli
+from chipwatch import cli
 cli.main(sys.argv[1:])
 """
     file = tmp_path / "a.toml"

@@ -10,21 +10,21 @@ import socket
 
 import pytest
 
-from agent import cli
-from agent.advice import MONTH, Terms
-from agent.commands import discovery
-from agent.commands.discovery import PAUSE
-from agent.commands.plan import text as plan_text
-from agent.commands.plan.estimate import make
-from agent.config.convert import ConfigError
-from agent.config.load import load
+from chipwatch import cli
+from chipwatch.advice import MONTH, Terms
+from chipwatch.commands import discovery
+from chipwatch.commands.discovery import PAUSE
+from chipwatch.commands.plan import text as plan_text
+from chipwatch.commands.plan.estimate import make
+from chipwatch.config.convert import ConfigError
+from chipwatch.config.load import load
 
 SOURCE = """
     from dataclasses import dataclass
-    from agent.collector import Collector
-    from agent.datapoint import Dimensions, Level, counter, gauge
-    from agent.errors import Unavailable
-    from agent.sink import Limits, Sink
+    from chipwatch.collector import Collector
+    from chipwatch.datapoint import Dimensions, Level, counter, gauge
+    from chipwatch.errors import Unavailable
+    from chipwatch.sink import Limits, Sink
 
     BASIC = gauge("fake.basic", "%", "A.", dims=("n",))
     DETAILED = counter("fake.detailed", "By", "B.", Level.DETAILED, ("n",))

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from agent.collector import DeviceProcess
-from agent.commands.top.draw import Style, axis, fit, flow, scaled, width_of
-from agent.commands.top.live import Users
-from agent.commands.top.machine import Machine, Process
-from agent.commands.top.screen import Notes, compose
-from agent.commands.top.terminal import keys
-from agent.commands.top.view import HELP, View
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.collector import DeviceProcess
+from chipwatch.commands.top.draw import Style, axis, fit, flow, scaled, width_of
+from chipwatch.commands.top.live import Users
+from chipwatch.commands.top.machine import Machine, Process
+from chipwatch.commands.top.screen import Notes, compose
+from chipwatch.commands.top.terminal import keys
+from chipwatch.commands.top.view import HELP, View
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.commands.top.recorded_jobs import jobs
-from agent.datapoint import Datapoint, Dimensions
-from agent.processors.jobs.metrics import GPU_TIME, GPUS
-from sinks.stdout.jsonl import lines
+from chipwatch.commands.top.recorded_jobs import jobs
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.processors.jobs.metrics import GPU_TIME, GPUS
+from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 NAMES = {"job": "41337", "user": "ada", "partition": "h100"}

@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 
-from agent.commands.top.replay import Player
-from agent.datapoint import Datapoint, Dimensions, counter, gauge
-from agent.recording.reader import Recording
-from sinks.stdout.jsonl import lines
+from chipwatch.commands.top.replay import Player
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.recording.reader import Recording
+from chipwatch_sinks.stdout.jsonl import lines
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 USED = gauge("gpu.utilization", "%", "U.", dims=("gpu",))

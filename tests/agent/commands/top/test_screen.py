@@ -23,8 +23,8 @@ COLORED = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[
 HANGING = """
 import threading
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import Dimensions, gauge
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Hanging(Collector):
     @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Hanging(Collector):
 
 WRONG = """
 from dataclasses import dataclass
-from agent.collector import Collector
-from agent.datapoint import Dimensions, gauge
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Dimensions, gauge
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Wrong(Collector):
     @dataclass(frozen=True)
@@ -306,8 +306,8 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
 
 ODD = """
 from dataclasses import dataclass
-from agent.collector import Collector, DeviceProcess
-from agent.datapoint import Dimensions
+from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.datapoint import Dimensions
 
 class Odd(Collector):
     metrics = ()

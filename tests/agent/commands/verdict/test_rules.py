@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.verdict import command, expect, report, rules
-from agent.commands.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
-from agent.commands.verdict.history import MAX_SERIES, STALE, WATCHED, History
-from agent.commands.verdict.instances import INSTANCES
-from agent.commands.verdict.rules import RULES, Seen
-from agent.config import plugins
-from agent.datapoint import Dimensions, Kind, Level, counter, gauge
-from agent.pipeline.sampler import Sampler
+from chipwatch.commands.verdict import command, expect, report, rules
+from chipwatch.commands.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
+from chipwatch.commands.verdict.history import MAX_SERIES, STALE, WATCHED, History
+from chipwatch.commands.verdict.instances import INSTANCES
+from chipwatch.commands.verdict.rules import RULES, Seen
+from chipwatch.config import plugins
+from chipwatch.datapoint import Dimensions, Kind, Level, counter, gauge
+from chipwatch.pipeline.sampler import Sampler
 
 S = 10**9
 AT = 1_800_000_000 * S
@@ -64,7 +64,7 @@ def test_each_rule_holds_for_its_series_and_not_for_a_good_one(rule):
 
 
 def test_every_kind_that_is_no_applications_own_has_a_rule():
-    from agent.collectors.kernel.patterns import KINDS
+    from chipwatch.collectors.kernel.patterns import KINDS
 
     kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
     assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected"}

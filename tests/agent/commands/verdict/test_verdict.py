@@ -82,7 +82,7 @@ def test_a_misspelt_caller_drains_nothing(agent, words):
 @callers
 def test_a_bug_never_reads_as_not_fit(machine, plugins_folder, caller):
     plugins_folder.add(
-        "breaks", "from agent.collector import Collector\nclass Breaks(Collector):\n"
+        "breaks", "from chipwatch.collector import Collector\nclass Breaks(Collector):\n"
         "    class Config: pass\n    metrics = 5\n    def __init__(self, config): raise SystemExit(1)\n",
         collectors=[("breaks", "Breaks")],
     )  # fmt: skip
@@ -291,7 +291,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for(machine):
 
 
 def test_an_answer_of_another_version_is_no_verdict_of_not_fit(machine, until):
-    from agent.status.socket import serve
+    from chipwatch.status.socket import serve
 
     machine.spool.mkdir()
     fine = {"a": {"state": "ok", "error": None, "metrics": []}}

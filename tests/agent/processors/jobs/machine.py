@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
-from agent.datapoint import Dimensions, gauge
-from agent.owner import GroupUse, JobFacts, Owner
-from agent.processors.jobs import JobsProcessor
+from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.owner import GroupUse, JobFacts, Owner
+from chipwatch.processors.jobs import JobsProcessor
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.owner import Allocation
+from chipwatch.owner import Allocation
 from tests.agent.processors.jobs.machine import TICK, Machine, job
 
 SITUATIONS = tomllib.loads((Path(__file__).parent / "situations.toml").read_text())["situation"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from agent.processors.jobs import accounting
-from agent.processors.jobs.accounting import HELD_AFTER, SECOND, STATES, Holding, Reading, allocated, charges, following
+from chipwatch.processors.jobs import accounting
+from chipwatch.processors.jobs.accounting import HELD_AFTER, SECOND, STATES, Holding, Reading, allocated, charges, following
 
 KEYS = [("slurm", "", str(n)) for n in range(5)]
 INTERVAL = 5 * SECOND

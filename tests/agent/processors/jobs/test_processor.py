@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from agent.commands.jobs import as_text
-from agent.datapoint import Dimensions, counter
-from agent.owner import Allocation, Owner
-from agent.processors.jobs import JobsProcessor
+from chipwatch.commands.jobs import as_text
+from chipwatch.datapoint import Dimensions, counter
+from chipwatch.owner import Allocation, Owner
+from chipwatch.processors.jobs import JobsProcessor
 from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
 ADA, BOB = job(41337, user="ada", partition="long"), job(41340, user="bob")

@@ -7,9 +7,9 @@ import json
 import hypothesis.strategies as st
 from hypothesis import Phase, given, settings
 
-from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
-from agent.owner import Allocation, GroupUse, JobFacts, Owner
-from agent.processors.jobs import JobsProcessor
+from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.processors.jobs import JobsProcessor
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 
 JOBS = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collector import DeviceFacts
-from agent.collectors.nvidia import NvidiaCollector
-from agent.datapoint import Level
-from agent.errors import PartlyCollected
-from agent.owner import Allocation, JobFacts, Owner
-from agent.processors.jobs import JobsProcessor
+from chipwatch.collector import DeviceFacts
+from chipwatch.collectors.nvidia import NvidiaCollector
+from chipwatch.datapoint import Level
+from chipwatch.errors import PartlyCollected
+from chipwatch.owner import Allocation, JobFacts, Owner
+from chipwatch.processors.jobs import JobsProcessor
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 SECOND = 1_000_000_000

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
-from agent.commands.jobs import as_text
-from agent.datapoint import gauge
-from agent.owner import Allocation, GroupUse, JobFacts, Owner
-from agent.processors.jobs import JobsProcessor
-from agent.processors.jobs.ledger import MOST_BYTES
+from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.commands.jobs import as_text
+from chipwatch.datapoint import gauge
+from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
+from chipwatch.processors.jobs import JobsProcessor
+from chipwatch.processors.jobs.ledger import MOST_BYTES
 from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
 ADA = job(41337, cgroup="/slurm/uid_1/job_41337")

@@ -1,0 +1,251 @@
+"""The command line; the only module that prints and exits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from chipwatch.commands.parser import flags, parse
+from chipwatch.commands.verdict.callers import code_of_failure
+from chipwatch.errors import CommandError, text_of
+from chipwatch.logs.text import one_line
+from chipwatch.version import __version__
+
+if TYPE_CHECKING:
+    from chipwatch.config.options import Config
+
+OK: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+"""Exit code of a shell after Ctrl-C."""
+
+
+class NotPrinted(Exception):
+    """Standard output cannot be written; the message says why, and is empty if the reader has closed it."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the program and exit."""
+    _open_standard_streams()
+    argv = sys.argv[1:] if argv is None else argv
+    failed = code_of_failure(argv)
+    try:
+        given, command = parse(argv)
+        code = COMMANDS[given.command](given) if given.command in COMMANDS else _with_config(given, command)
+    except BaseException as problem:
+        code = _ended_by(problem, for_good=failed is not None)
+        code = code if failed is None else failed
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _redirect_to_null(sys.stderr)
+    sys.exit(code)
+
+
+def _ended_by(problem: BaseException, *, for_good: bool) -> int:
+    """
+    Say what ended the command, and return its exit code; raise what is a bug, unless `for_good`.
+
+    The interpreter ends by a bug with 1, which would be the exit code of a verdict.
+    """
+    match problem:
+        case CommandError():
+            return _report(problem, problem.code)
+        case KeyboardInterrupt():  # outside of a run, which handles the signal itself
+            return INTERRUPTED
+        case NotPrinted():
+            return _report(f"standard output: {problem}", FAILED) if problem.args else OK
+        case MemoryError() | ImportError():
+            return _report(f"{str(problem) or 'out of memory'}; raise the limit of memory (`ulimit -v`)", FAILED)
+        case RuntimeError() if "new thread" in str(problem):
+            return _report(f"{problem}; raise the limit of memory or processes (`ulimit -v`, `ulimit -u`)", FAILED)
+        case Exception() if for_good:
+            return _report(f"no verdict: {type(problem).__name__}: {text_of(problem)}", FAILED)
+    raise problem
+
+
+# -- standard streams -----------------------------------------------------------------------------------------------
+
+
+def _redirect_to_null(stream: TextIO) -> None:
+    """Redirect a broken stream to /dev/null, else the interpreter prints an error when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null for each closed standard stream, else one of our files gets its number and its output."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _print(text: str) -> int:
+    """Print on standard output if it exists, and return OK; raise NotPrinted."""
+    try:
+        print(text, flush=sys.stdout is not None)
+    except OSError as problem:
+        _redirect_to_null(sys.stdout)
+        raise NotPrinted(*([] if isinstance(problem, BrokenPipeError) else [problem.strerror])) from problem
+    return OK
+
+
+def _report(problem: Exception | str, code: int) -> int:
+    _tell(f"chipwatch: {one_line(str(problem))}")
+    return code
+
+
+def _tell(line: str) -> None:
+    """Print a line on standard error, if it exists."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr)
+
+
+# -- commands; each loads what it needs, since `agent health` runs every few seconds ----------------------------------
+
+
+def _health(given: argparse.Namespace) -> int:
+    from chipwatch.commands import health  # noqa: PLC0415
+
+    good, line = health.probe(given)
+    _print(one_line(line))
+    return OK if good else FAILED
+
+
+def _status(given: argparse.Namespace) -> int:
+    from chipwatch.commands import health, status  # noqa: PLC0415
+
+    answer = health.question(given, "status")
+    return _print(status.as_json(answer) if hasattr(given, "json") else status.as_text(answer))
+
+
+def _verdict(given: argparse.Namespace) -> int:
+    from chipwatch.commands.verdict import command  # noqa: PLC0415
+
+    logging.disable(logging.ERROR)  # the verdict says what is wrong
+    text, code = command.run(given)
+    _print(text)
+    return code
+
+
+def _jobs(given: argparse.Namespace) -> int:
+    from chipwatch.commands import health, jobs, status  # noqa: PLC0415
+
+    answer = health.question(given, "jobs")
+    return _print(status.as_json(answer) if hasattr(given, "json") else jobs.as_text(answer))
+
+
+def _list(given: argparse.Namespace) -> int:
+    from shutil import get_terminal_size  # noqa: PLC0415
+
+    from chipwatch.commands import catalogue  # noqa: PLC0415
+    from chipwatch.logs import formats  # noqa: PLC0415
+
+    formats.to_stderr("warning")
+    width = get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+    asked = {key: value for key, value in vars(given).items() if key != "command"}
+    return _print(catalogue.listing(**asked, width=width))
+
+
+def _sample_config(given: argparse.Namespace) -> int:
+    from chipwatch.commands.sample import sample_config  # noqa: PLC0415
+
+    return _print(sample_config(getattr(given, "name", None)))
+
+
+def _completion(given: argparse.Namespace) -> int:
+    from chipwatch.commands.completion import script  # noqa: PLC0415
+
+    return _print(script(given.shell))
+
+
+COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "health": _health,
+    "status": _status,
+    "verdict": _verdict,
+    "jobs": _jobs,
+    "list": _list,
+    "sample-config": _sample_config,
+    "completion": _completion,
+    "version": lambda _: _print(f"chipwatch {__version__}"),
+    "help": lambda given: _print(given.text),
+}
+
+
+def _with_config(given: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run a command that takes the options of the configuration."""
+    from chipwatch.config.load import load  # noqa: PLC0415
+    from chipwatch.logs import formats  # noqa: PLC0415
+
+    formats.to_stderr("warning")
+    read = partial(load, getattr(given, "config", None), flags(given), wraps=bool(command))
+    config = read()
+    formats.to_stderr(config.log_level or "warning", config.log_format)
+    if given.command == "run":
+        from chipwatch.commands import run  # noqa: PLC0415
+
+        duration = getattr(given, "duration", None)
+        once, again = hasattr(given, "once"), partial(read, again=True)
+        return run.run(config, command, once=once, duration=duration, tell=_tell, load=again)
+    return {"check": _check, "plan": _plan, "dashboard": _dashboard, "top": _top}[given.command](config, given)
+
+
+def _top(config: Config, given: argparse.Namespace) -> int:
+    from chipwatch.commands.top import program  # noqa: PLC0415
+
+    asked = {key: getattr(given, key) for key in ("colors", "ascii", "replay") if hasattr(given, key)}
+    if hasattr(given, "interval") and config.interval:
+        asked["interval"] = config.interval
+    return program.run(config, program.Options(**asked))
+
+
+def _plan(config: Config, given: argparse.Namespace) -> int:
+    from chipwatch.advice import Terms  # noqa: PLC0415
+    from chipwatch.commands.plan import estimate, text  # noqa: PLC0415
+
+    logging.disable(logging.WARNING)
+    terms = Terms(**{key: getattr(given, key) for key in Terms._fields})
+    machine = {key: getattr(given, key) for key in ("families", "devices") if hasattr(given, key)}
+    made = estimate.make(config, given.hosts, terms, **machine)
+    _print(text.as_json(made) if getattr(given, "format", None) == "json" else text.as_text(made))
+    return FAILED if made.failed or any(sink.rejected for sink in made.sinks) else OK
+
+
+def _dashboard(config: Config, given: argparse.Namespace) -> int:
+    from chipwatch.commands.dashboard import make, options  # noqa: PLC0415
+
+    logging.disable(logging.WARNING)
+    made = make.make(config, options.options(given))
+    for note in made.notes:
+        _report(note, OK)
+    return _print(made.text)
+
+
+def _check(config: Config, given: argparse.Namespace) -> int:
+    from chipwatch.commands import bundle, check  # noqa: PLC0415
+
+    logging.disable(logging.ERROR)  # each line of the report says what is wrong
+    if hasattr(given, "bundle"):
+        bundle.check_new(Path(given.bundle))
+    fit, lines, machine = True, [], dict[str, str]()
+    for good, line in check.check(config, machine, send=hasattr(given, "send")):
+        fit &= good
+        lines.append(one_line(line))
+        _print(lines[-1])
+    if hasattr(given, "bundle"):
+        bundle.pack(Path(given.bundle), config, lines, machine)
+        _print(f"bundle     {given.bundle}: read it before you send it; names, addresses and secrets are replaced")
+    return OK if fit else FAILED

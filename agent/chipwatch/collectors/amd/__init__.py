@@ -1,0 +1,199 @@
+"""AMD GPUs, from sysfs and AMD's own tools; docs/amd.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collectors.amd.card import Card, find
+from chipwatch.collectors.amd.metrics import METRICS, CardPoints, Readings
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.drm import SECOND, Cards
+from chipwatch.host.oneshot import QueryFailed
+from chipwatch.host.pace import SLOW, Pace
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd.gaps import Gaps
+    from chipwatch.collectors.amd.library import Library
+    from chipwatch.collectors.amd.share import Share
+    from chipwatch.collectors.amd.tools import CardReadings, Program
+
+
+class AmdCollector(Collector):
+    """
+    Reads every card that amdgpu drives from files that are kept open; does not wake a card that sleeps.
+
+    Values that sysfs lacks are read, without waiting, by the library amdsmi, then amd-smi, then rocm-smi.
+    `gpu` is the kernel's number of the card (/sys/class/drm/cardN), which no card of another vendor has.
+
+    Where the kernel has a driver and no card, the first of the three that finds a card is used; `gpu` is then the
+    tool's own number.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Paths, and how often a tool is run for values that sysfs lacks."""
+
+        path: str | None = None
+        """Folders of amd-smi and rocm-smi, separated as in $PATH; /opt/rocm/bin and $PATH unless set."""
+        tool_interval: float = 15.0
+        """Seconds between two runs of a tool."""
+        tool_timeout: float = 10.0
+        """Seconds that a run may take before it gets SIGTERM."""
+        pid: int | None = None
+        """First process of the tree whose share is reported; filled from --pid."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; filled from --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; filled from --sys."""
+        root: Path = Path("/")
+        """Where the host's / is mounted; filled from --root."""
+
+    metrics = METRICS
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config, self._clock = config, time.monotonic_ns
+        self._cards = Cards(lambda: find(config.sys), lambda index, device: Card(index, device, self.level))
+        self._slow = Pace(SLOW)
+        self._tool: Library | Program | None = None
+        self._library: Library | None = None
+        self._gaps: Gaps | None = None
+        self._points: dict[str, CardPoints] = {}
+        self._slots: dict[str, str] = {}
+        self._answer: CardReadings | None = None
+        self._share: Share | None = None
+
+    def open(self) -> None:
+        """Find the cards; raise Unavailable if there is none."""
+        self.close()
+        config, self._slow = self._config, Pace(SLOW)
+        self._cards.search(self._clock(), force=True)
+        if not self._cards:
+            self._find_tool()
+        elif config.pid is not None:
+            from chipwatch.collectors.amd.share import Share  # noqa: PLC0415  only where a process tree is watched
+            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  the same
+
+            with suppress(ProcessLookupError):  # it has ended; the process collector reports that
+                self._share = Share(config.sys, config.proc, ProcTree(config, config.pid, detailed=False))
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the current values; the tree's share, errors and energy every ten seconds."""
+        return self._from_tool(at) if self._tool else self._from_sysfs(at)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that compute on the cards, by KFD; None without it."""
+        sys = self._config.sys
+        if not self._cards or not (sys / "class/kfd/kfd/proc").is_dir():
+            return None
+        from chipwatch.collectors.amd.share import computing, find_slots  # noqa: PLC0415  only where it is asked for
+
+        self._slots = self._slots or find_slots(sys)
+        found = computing(sys, self._slots)
+        used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
+        return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each card by its PCI address and its place among the cards."""
+        return {name: card.dims for n, card in enumerate(self._cards.values()) for name in (card.slot, str(n))}
+
+    def describe(self) -> str:
+        """Return the number of cards, and the tools in use."""
+        if self._tool:
+            return f"{len(self._points)} GPUs, {self._tool}"
+        asleep = sum(card.suspended for card in self._cards.values())
+        tools = f", {used}" if (used := str(self._gaps or "")) else ""
+        return f"{len(self._cards)} GPUs, {self._config.sys}{tools}{f', {asleep} asleep' if asleep else ''}"
+
+    def close(self) -> None:
+        """Close the files, and end the tools."""
+        self._cards.close()
+        for tool in (self._tool, self._gaps):
+            if tool:
+                tool.close()
+        self._tool = self._gaps = self._share = self._answer = None
+        self._points, self._slots = {}, {}
+
+    def _from_sysfs(self, at: int) -> Iterable[Datapoint]:
+        now = self._clock()
+        self._cards.search(now)
+        slow = self._slow.is_due(now / SECOND)
+        problems: list[str] = []
+        awake: list[tuple[Card, Readings]] = []
+        for card in self._cards.values():
+            readings = card.read(slow=slow)
+            if readings is not None:
+                awake.append((card, readings))
+                problems += card.problems.values()
+        from_tools = self._fill_gaps(now / SECOND)
+        for card, readings in awake:
+            card.complete(readings, from_tools.get(card.slot, {}))
+            yield from card.points.make(at, readings)
+        if self._gaps:
+            problems += self._gaps.problems
+        if slow and self._share:
+            yield from self._share.points(at, self._cards.values())
+        if problems:
+            raise PartlyCollected(problems)
+
+    def _fill_gaps(self, now: float) -> Mapping[str, Readings]:
+        """Return new readings of the tools; no tool is started while a card sleeps, because it would wake the card."""
+        cards = self._cards.values()
+        asleep = any(card.suspended for card in cards)
+        missing = {card.slot: card.gaps for card in cards if card.gaps and card.slot and not asleep}
+        if self._gaps is None:
+            if not missing:
+                return {}
+            from chipwatch.collectors.amd.gaps import Gaps  # noqa: PLC0415  only where something is missing
+
+            self._gaps = Gaps(self._config, self._get_library())
+        return self._gaps.fill(missing, now)
+
+    def _get_library(self) -> Library:
+        """Return the one instance of the library: a call that hangs costs one thread, not one per `open`."""
+        from chipwatch.collectors.amd.library import Library  # noqa: PLC0415  only where it is needed
+
+        self._library = self._library or Library(self._config)
+        return self._library
+
+    def _find_tool(self) -> None:
+        """Use the first tool that finds a card; raise Unavailable."""
+        config = self._config
+        signs = config.sys / "module/amdgpu", config.root / "dev/kfd", config.root / "dev/dxg"
+        where = f"no card of AMD's in {config.sys / 'class/drm'}"
+        if not any(sign.exists() for sign in signs):
+            raise Unavailable(f"{where}; {', '.join(map(str, signs))} are absent")
+        from chipwatch.collectors.amd.tools import find_programs  # noqa: PLC0415  only where they are needed
+
+        tools: list[Library | Program] = [self._get_library(), *find_programs(config)]
+        errors = []
+        for tool in tools:
+            try:
+                while (answer := tool.poll(time.monotonic())) is None:
+                    time.sleep(0.01)
+            except QueryFailed as error:
+                tool.close()
+                errors.append(str(error))
+            else:
+                self._tool, self._answer = tool, answer
+                return
+        raise Unavailable(f"{where}; {'; '.join(errors)}; programs found: {len(tools) - 1}")
+
+    def _from_tool(self, at: int) -> Iterable[Datapoint]:
+        """Yield each answer of the tool once."""
+        assert self._tool is not None
+        answer, self._answer = self._answer, None
+        try:
+            answer = answer or self._tool.poll(self._clock() / SECOND)
+        except QueryFailed as error:
+            raise PartlyCollected([str(error)]) from None
+        for index, readings in (answer or {}).items():
+            points = self._points.setdefault(index, CardPoints(Dimensions(gpu=index)))
+            yield from (point for point in points.make(at, readings) if point.metric.level <= self.level)

@@ -1,0 +1,182 @@
+"""An AMD GPU in sysfs."""
+
+from __future__ import annotations
+
+import errno
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collectors.amd.metrics import COUNTERS, HOTSPOT, CardPoints, Readings
+from chipwatch.datapoint import Level, Metric
+from chipwatch.host import gpu_metrics
+from chipwatch.host.drm import CardFiles, cards
+from chipwatch.host.procfs import KeptFile, text
+
+AMD: Final = "0x1002"
+EXPECTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENODATA, errno.EBUSY, errno.EPERM, errno.EACCES})
+"""Errors of amdgpu where it has no such reading, or not now: asleep (EBUSY) or in a reset (EPERM)."""
+ENERGY_STEP: Final = 15.259e-6
+"""Joules: https://rocm.docs.amd.com/projects/rocm_smi_lib rsmi_dev_energy_count_get."""
+ENERGY_OFFSETS: Final = {(1, 1): 24, (1, 2): 24, (1, 3): 24, (1, 4): 24, (1, 5): 88, (1, 6): 16, (1, 7): 24}
+"""Where energy_accumulator is, by format and content revision: gpu_metrics_v1_* of Linux's kgd_pp_interface.h."""
+CURRENT: Final = re.compile(rb"^\w+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
+"""`1: 700Mhz *`."""
+ERRORS: Final = re.compile(rb"^(ue|ce):\s*(\d{1,19})\s*$", re.MULTILINE)
+"""The RAS counts of the memory: `ue: 0` and `ce: 0`."""
+NORTH_BRIDGE: Final = "vddnb"
+"""The label of in1: APUs alone have it, but not MI300A, with VRAM of its own: hwmon_attributes_visible of Linux."""
+APU_FORMATS: Final = (b"\2", b"\3")
+"""Of gpu_metrics: kgd_pp_interface.h."""
+FILES: Final = (
+    ("gpu_busy_percent", gpu_metrics.UTILIZATION, 1),
+    ("mem_info_vram_used", gpu_metrics.MEMORY_USED, 1),
+    ("mem_info_vram_total", gpu_metrics.MEMORY_TOTAL, 1),
+    ("mem_busy_percent", gpu_metrics.MEMORY_ACTIVITY, 1),
+    ("{hwmon}/power1_average", gpu_metrics.POWER, 1e-6),
+    ("{hwmon}/power1_input", gpu_metrics.POWER, 1e-6),  # MI300 has this one only
+    ("{hwmon}/power1_cap", gpu_metrics.POWER_LIMIT, 1e-6),
+    ("{hwmon}/pwm1", gpu_metrics.FAN, 100 / 255),
+    ("{hwmon}/{edge}", gpu_metrics.TEMPERATURE, 1e-3),
+    ("{hwmon}/{junction}", gpu_metrics.TEMPERATURE, 1e-3),  # MI300 has no edge
+    ("{hwmon}/{junction}", HOTSPOT, 1e-3),
+    ("{hwmon}/{mem}", gpu_metrics.MEMORY_TEMPERATURE, 1e-3),
+    ("{hwmon}/freq1_input", gpu_metrics.CLOCK_GRAPHICS, 1e-6),
+    ("pp_dpm_sclk", gpu_metrics.CLOCK_GRAPHICS, 1),  # a table, of which one line is marked
+    ("{hwmon}/freq2_input", gpu_metrics.CLOCK_MEMORY, 1e-6),  # an APU has none
+    ("pp_dpm_mclk", gpu_metrics.CLOCK_MEMORY, 1),
+)
+"""
+File in device/, metric, factor of the file's number; of several files of a metric, the first one that exists is read.
+
+https://docs.kernel.org/gpu/amdgpu/thermal.html and https://docs.kernel.org/gpu/amdgpu/driver-misc.html
+"""
+GTT: Final = (("mem_info_gtt_used", gpu_metrics.MEMORY_USED), ("mem_info_gtt_total", gpu_metrics.MEMORY_TOTAL))
+VRAM: Final = frozenset({gpu_metrics.MEMORY_USED, gpu_metrics.MEMORY_TOTAL})
+LIMITS: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
+"""Read at every level: shares are computed from them."""
+WANTED: Final = COUNTERS | {metric for _, metric, _ in FILES if metric is not HOTSPOT}
+"""Metrics that a card should have."""
+FAN: Final = ("pwm1", "fan1_input", "fan1_max")
+"""A hwmon without these files has no fan."""
+
+
+def find(sys: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the kernel's number and the device's folder of each AMD card, in order; wakes no card."""
+    for index, folder in cards(sys, AMD):
+        if "DRIVER=radeon" not in text(folder / "device/uevent"):
+            yield index, folder / "device"
+
+
+class Card(CardFiles):
+    """One card."""
+
+    expected = EXPECTED
+
+    def __init__(self, index: str, device: Path, level: Level) -> None:
+        """Open the files of `level`; raise LookupError if there is none."""
+        super().__init__(index, device)
+        self.points = CardPoints(self.dims)
+        self.total: float | None = None
+        """Bytes of memory as last read, or None."""
+        self.gaps: frozenset[Metric] = frozenset()
+        """Wanted metrics that the last two readings lacked."""
+        self._missing: frozenset[Metric] = frozenset()
+        self._own: set[Metric] = set()
+        self._wanted = frozenset(metric for metric in WANTED if metric.level <= level or metric in LIMITS)
+        if self.hwmon.is_dir() and not any((self.hwmon / name).exists() for name in FAN):
+            self._wanted -= {gpu_metrics.FAN}
+        self._files = list(self._open(level))
+        if not self._files:
+            self.close()
+            raise LookupError(device)
+        self._ras = self.kept(device / "ras/umc_err_count")
+        table = self.kept(device / "gpu_metrics")
+        self._table = table if level >= gpu_metrics.ENERGY.level else None
+        self.suspended = not self.begin()
+        form = self.data(table) if table and not self.suspended else None
+        self.is_apu = text(self.hwmon / "in1_label") == NORTH_BRIDGE or (form or b"")[2:3] in APU_FORMATS
+        """Whether its VRAM is cut from the machine's memory, of which it uses more (GTT)."""
+        self._gtt: list[tuple[KeptFile, Metric]] = []
+        if self.is_apu:
+            self._wanted -= VRAM  # a tool would return only the part that is VRAM
+            self._gtt = [(file, metric) for name, metric in GTT if (file := self.kept(device / name))]
+
+    def read(self, *, slow: bool) -> Readings | None:
+        """Return the current readings, with counters if `slow`; None while the card sleeps."""
+        self.suspended = not self.begin()
+        if self.suspended:
+            return None
+        readings: Readings = {}
+        for file, metric, factor in self._files:
+            if (value := self.number(file, _number)) is not None:
+                readings[metric] = value * factor
+        for file, metric in self._gtt:
+            value, vram = self.number(file, _number), readings.pop(metric, None)
+            if value is not None and vram is not None:
+                readings[metric] = vram + value
+        answered = bool(readings)
+        if answered or self.lost:
+            readings[gpu_metrics.STATE] = 1 if answered else 0
+        if answered and slow:
+            for kind, count in ERRORS.findall((self._ras and self.data(self._ras)) or b""):
+                readings[gpu_metrics.ECC_UNCORRECTED if kind == b"ue" else gpu_metrics.ECC_CORRECTED] = int(count)
+            if (steps := self.number(self._table, _energy)) is not None:
+                readings[gpu_metrics.ENERGY] = steps * ENERGY_STEP
+        self._compare(readings if answered else None, slow=slow)
+        return readings
+
+    def complete(self, readings: Readings, from_tool: Readings) -> None:
+        """Fill gaps of the readings with those of a tool; keep the total memory once it is known."""
+        readings |= {metric: value for metric, value in from_tool.items() if metric in self.gaps}
+        self.total = readings.get(gpu_metrics.MEMORY_TOTAL, self.total)
+        if self.total and gpu_metrics.MEMORY_TOTAL in self.gaps:
+            readings[gpu_metrics.MEMORY_TOTAL] = self.total
+
+    def _compare(self, readings: Readings | None, *, slow: bool) -> None:
+        """Find the missing metrics; none if no file could be read: the card is in a reset, or falls asleep."""
+        if readings is None:
+            self.gaps = self._missing = frozenset()
+            return
+        missing = self._wanted - readings.keys()
+        if slow:
+            for metric in (readings.keys() & COUNTERS) - self._own:
+                self._own.add(metric)
+                self.points.restart(metric)
+        else:
+            missing -= COUNTERS - self._missing
+        # A counter comes from one source only: another one may have begun at another moment.
+        missing -= self._own
+        if missing & VRAM:
+            missing |= {gpu_metrics.MEMORY_UTILIZATION}
+        self.gaps, self._missing = missing & self._missing, missing
+
+    def _open(self, level: Level) -> Iterator[tuple[KeptFile, Metric, float]]:
+        labels = dict.fromkeys(("edge", "junction", "mem"), "none") | self.temperatures
+        names = labels | {"hwmon": str(self.hwmon.relative_to(self.device))}
+        opened = set()
+        for name, metric, factor in FILES:
+            wanted = metric not in opened and (metric.level <= level or metric in LIMITS)
+            if wanted and (file := self.kept(self.device / name.format_map(names))):
+                opened.add(metric)
+                yield file, metric, factor
+
+
+def _number(data: bytes) -> float | None:
+    """Return the number in a file, or in the marked line of a table of clocks; raise ValueError."""
+    if b":" not in data:
+        return float(int(data))
+    found = CURRENT.search(data)
+    return float(found[1]) if found else None
+
+
+def _energy(data: bytes) -> int | None:
+    """Return the count of energy steps in a gpu_metrics table, or None if it has none; raise struct.error."""
+    _, form, content = struct.unpack_from("<HBB", data)
+    offset = ENERGY_OFFSETS.get((form, content))
+    if offset is None:
+        return None
+    (value,) = struct.unpack_from("<Q", data, offset)
+    return None if value in {0, 0xFFFFFFFFFFFFFFFF} else value

@@ -1,0 +1,114 @@
+"""Fills values that sysfs lacks from AMD's tools; cards are matched by PCI address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.collectors.amd.library import Library
+from chipwatch.collectors.amd.metrics import Readings, possible
+from chipwatch.collectors.amd.tools import CardReadings, Program, find_programs
+from chipwatch.datapoint import Metric
+from chipwatch.host import gpu_metrics
+from chipwatch.host.oneshot import QueryFailed
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd import AmdCollector
+
+HOUR: Final = 3600.0
+"""Seconds after which a tool that lacked a metric is tried again."""
+NOT_ZERO: Final = frozenset({gpu_metrics.MEMORY_TOTAL, gpu_metrics.POWER_LIMIT})
+"""Metrics for which 0 means absent."""
+Gap = tuple[str, Metric]
+"""PCI address of a card, and a metric that sysfs lacks."""
+
+
+class Source:
+    """One tool, and the metrics that it lacks."""
+
+    def __init__(self, tool: Library | Program, interval: float) -> None:
+        """Take the tool, and the seconds between two runs."""
+        self.tool, self._interval = tool, interval
+        self._lacks: dict[Gap, float] = {}
+        self._failures, self._retry_at = 0, 0.0
+        self.useful = False
+        """Whether it has ever filled a gap."""
+
+    def fillable(self, gaps: Iterable[Gap], now: float) -> set[Gap]:
+        """Return the gaps that the tool may be able to fill."""
+        return {gap for gap in gaps if self._lacks.get(gap, 0) <= now} if now >= self._retry_at else set()
+
+    def poll(self, gaps: set[Gap], now: float) -> Mapping[Gap, float]:
+        """Return the values of gaps if there is an answer; start a query if there are gaps; raise QueryFailed."""
+        try:
+            cards = self.tool.poll(now, start=bool(gaps))
+        except QueryFailed:
+            self._failures += 1
+            self._retry_at = now + min(HOUR, self._interval * 2.0 ** min(self._failures, 16))
+            raise
+        if cards is None:
+            return {}
+        self._failures = 0
+        found = _by_slot(cards, self.tool.slots)
+        filled = {(slot, metric): found[slot][metric] for slot, metric in gaps if metric in found.get(slot, ())}
+        self.useful = self.useful or bool(filled)
+        self._lacks |= dict.fromkeys(gaps - filled.keys(), now + HOUR)
+        return filled
+
+
+class Gaps:
+    """
+    Fills gaps from the library amdsmi, then amd-smi, then rocm-smi: each is asked for what the ones before it lack.
+
+    No tool is started while nothing is missing, and no call waits. A metric that a tool lacked is requested again in an
+    hour, and a tool that fails is retried with back-off: a card that has no such sensor costs little.
+    """
+
+    def __init__(self, config: AmdCollector.Config, library: Library) -> None:
+        """Take the configuration, and the library."""
+        self._config, self._library = config, library
+        self._sources: list[Source] | None = None
+        self.problems: list[str] = []
+        """Errors of the last call."""
+
+    def fill(self, missing: Mapping[str, Iterable[Metric]], now: float) -> Mapping[str, Readings]:
+        """Return new readings of the `missing` metrics, both by PCI address; `now` in monotonic s."""
+        self.problems = []
+        gaps = {(slot, metric) for slot, metrics in missing.items() for metric in metrics}
+        if self._sources is None:
+            if not gaps:
+                return {}
+            tools: list[Library | Program] = [self._library] if self._library.present() else []
+            tools += find_programs(self._config, listed=True)
+            self._sources = [Source(tool, self._config.tool_interval) for tool in tools]
+        readings: dict[str, Readings] = {}
+        for source in self._sources:
+            fillable = source.fillable(gaps, now)
+            gaps -= fillable
+            try:
+                for (slot, metric), value in source.poll(fillable, now).items():
+                    readings.setdefault(slot, {})[metric] = value
+            except QueryFailed as error:
+                self.problems.append(str(error))
+        return readings
+
+    def close(self) -> None:
+        """Release the tools."""
+        for source in self._sources or ():
+            source.tool.close()
+        self._sources = None
+
+    def __str__(self) -> str:
+        """Return the names of tools that filled a gap."""
+        return ", ".join(str(source.tool) for source in self._sources or () if source.useful)
+
+
+def _by_slot(cards: CardReadings, slots: Mapping[str, str]) -> Mapping[str, Readings]:
+    """Return the possible readings by PCI address; of a card that is divided, those of the first part."""
+    found: dict[str, Readings] = {}
+    for index, readings in cards.items():
+        if slot := slots.get(index):
+            found.setdefault(slot, {m: v for m, v in readings.items() if possible(m, v) and (v or m not in NOT_ZERO)})
+    for readings in found.values():
+        gpu_metrics.add_shares(readings)
+    return found

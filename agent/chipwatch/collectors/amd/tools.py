@@ -1,0 +1,204 @@
+"""AMD's own programs, run at intervals for values that sysfs lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from chipwatch.collectors.amd.metrics import HOTSPOT, Readings, number
+from chipwatch.datapoint import Metric
+from chipwatch.host import gpu_metrics
+from chipwatch.host.oneshot import OneShot, QueryFailed
+from chipwatch.host.supervised_process import quoted
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.amd import AmdCollector
+
+SLOT: Final = re.compile(r"[0-9A-Fa-f]{4,}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
+MIB: Final = 1 << 20
+T = TypeVar("T")
+CardReadings = Mapping[str, Readings]
+"""Readings by the tool's own number of the card."""
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the first JSON object or list of objects; warnings may precede it. Raise QueryFailed."""
+    output, decoder = data.decode(errors="replace"), json.JSONDecoder()
+    for start in list(re.finditer(r"^\s*(?=[\[{])", output, re.MULTILINE))[:100]:
+        try:
+            value, _ = decoder.raw_decode(output, start.end())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict)):
+            return value
+    shown = quoted(data, 80)
+    raise QueryFailed(f"printed no JSON: {shown!r}" if shown else "printed nothing")
+
+
+# Keys of a value in a row of amd-smi, its metric, the unit that it must have if it has one, and the factor.
+AMD_SMI: Final[tuple[tuple[str, Metric, str, float], ...]] = (
+    ("usage.gfx_activity", gpu_metrics.UTILIZATION, "%", 1),
+    ("usage.umc_activity", gpu_metrics.MEMORY_ACTIVITY, "%", 1),
+    ("mem_usage.total_vram", gpu_metrics.MEMORY_TOTAL, "mb", MIB),
+    ("mem_usage.used_vram", gpu_metrics.MEMORY_USED, "mb", MIB),
+    ("temperature.hotspot", HOTSPOT, "c", 1),
+    ("temperature.hotspot", gpu_metrics.TEMPERATURE, "c", 1),
+    ("temperature.edge", gpu_metrics.TEMPERATURE, "c", 1),  # the later one wins; MI300 has no edge
+    ("temperature.mem", gpu_metrics.MEMORY_TEMPERATURE, "c", 1),
+    ("power.socket_power", gpu_metrics.POWER, "w", 1),
+    ("power.power_limit", gpu_metrics.POWER_LIMIT, "w", 1),
+    ("energy.total_energy_consumption", gpu_metrics.ENERGY, "j", 1),
+    ("clock.gfx_0.clk", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
+    ("clock.mem_0.clk", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
+    ("fan.usage", gpu_metrics.FAN, "%", 1),
+    ("ecc.total_correctable_count", gpu_metrics.ECC_CORRECTED, "", 1),
+    ("ecc.total_uncorrectable_count", gpu_metrics.ECC_UNCORRECTED, "", 1),
+)
+
+
+def amd_smi(data: bytes) -> CardReadings:
+    """Parse `amd-smi metric --json`: a list (ROCm 6), or one under `gpu_data` (ROCm 7); raise QueryFailed."""
+    cards: dict[str, Readings] = {}
+    for index, row in _amd_smi_rows(parse_json(data)):
+        readings = cards[index] = {}
+        for path, metric, unit, factor in AMD_SMI:
+            value: Any = row
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if (found := number(value, unit or None)) is not None:
+                readings[metric] = found * factor
+    return not_empty(cards)
+
+
+def _amd_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    rows = value.get("gpu_data") if isinstance(value, dict) else value
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and isinstance(row.get("gpu"), int):
+            yield str(row["gpu"]), row
+
+
+# Keys of rocm-smi from 4.3 to 7, in lower case; the later line wins. `GPU memory use (%)` is activity, not capacity:
+# https://github.com/ROCm/rocm_smi_lib renamed it in 6.1.2.
+ROCM_SMI: Final[tuple[tuple[str, Metric, str | None, float], ...]] = (
+    (r"gpu use \(%\)", gpu_metrics.UTILIZATION, None, 1),
+    (r"gpu memory use \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
+    (r"gpu memory read/write activity \(%\)", gpu_metrics.MEMORY_ACTIVITY, None, 1),
+    (r"gpu memory allocated \(vram%\)", gpu_metrics.MEMORY_UTILIZATION, None, 1),
+    (r"vram total memory \(b\)", gpu_metrics.MEMORY_TOTAL, None, 1),
+    (r"vram total used memory \(b\)", gpu_metrics.MEMORY_USED, None, 1),
+    (r"temperature \(sensor junction\) \(c\)", HOTSPOT, None, 1),
+    (r"temperature \(sensor junction\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
+    (r"temperature \(sensor edge\) \(c\)", gpu_metrics.TEMPERATURE, None, 1),
+    (r"temperature \(sensor memory\) \(c\)", gpu_metrics.MEMORY_TEMPERATURE, None, 1),
+    (r"(average|current socket) graphics package power \(w\)", gpu_metrics.POWER, None, 1),
+    (r"max graphics package power \(w\)", gpu_metrics.POWER_LIMIT, None, 1),
+    (r"accumulated energy \(uj\)", gpu_metrics.ENERGY, None, 1e-6),
+    (r"sclk clock speed:?", gpu_metrics.CLOCK_GRAPHICS, "mhz", 1),
+    (r"mclk clock speed:?", gpu_metrics.CLOCK_MEMORY, "mhz", 1),
+    (r"fan speed \(%\)", gpu_metrics.FAN, None, 1),
+)
+
+
+def rocm_smi(data: bytes) -> CardReadings:
+    """Parse `rocm-smi -a --json`: an object `cardN` for each card, all values strings; raise QueryFailed."""
+    cards: dict[str, Readings] = {}
+    for index, row in _rocm_smi_rows(parse_json(data)):
+        readings = cards[index] = {}
+        for pattern, metric, unit, factor in ROCM_SMI:
+            for key, value in row.items():
+                if re.fullmatch(pattern, key) and (found := number(value, unit)) is not None:
+                    readings[metric] = found * factor
+    return not_empty(cards)
+
+
+def _rocm_smi_rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, row in value.items() if isinstance(value, dict) else ():
+        if re.fullmatch(r"card\d+", name) and isinstance(row, dict):
+            yield name[4:], {key.strip().lower(): cell for key, cell in row.items()}
+
+
+def pci_addresses(data: bytes) -> Mapping[str, str]:
+    """Return PCI addresses, "" if unknown, by number, from `amd-smi list --json` or rocm-smi; raise QueryFailed."""
+    value = parse_json(data)
+    slots = {index: row.get("bdf") for index, row in _amd_smi_rows(value)}
+    slots |= {index: row.get("pci bus") for index, row in _rocm_smi_rows(value)}
+    return {n: slot.lower() if isinstance(slot, str) and SLOT.fullmatch(slot) else "" for n, slot in slots.items()}
+
+
+def not_empty(cards: Mapping[str, T]) -> Mapping[str, T]:
+    """Return `cards`; raise QueryFailed if none has a value."""
+    if not any(cards.values()):
+        raise QueryFailed("reported no GPU")
+    return cards
+
+
+class Program:
+    """One of AMD's programs, run at intervals."""
+
+    def __init__(
+        self,
+        config: AmdCollector.Config,
+        command: Sequence[str],
+        parse: Callable[[bytes], CardReadings],
+        listing: Sequence[str] = (),
+    ) -> None:
+        """Take the command, its parser, and a command that lists PCI addresses if the output lacks them."""
+        self._command, self._parse, self._listing = command, parse, listing
+        self._oneshot = OneShot(config.tool_interval, config.tool_timeout)
+        self.slots: Mapping[str, str] = {}
+        """PCI addresses, "" where unknown, by the tool's number of the card, as of the last answer."""
+
+    def poll(self, now: float, *, start: bool = True) -> CardReadings | None:
+        """
+        Return each answer once, else None, without waiting; start a query if one is due and `start`.
+
+        `now` in monotonic seconds; raises QueryFailed.
+        """
+        listing = () if self.slots else self._listing
+        answer = self._oneshot.poll(listing or self._command, now, start=start)
+        if answer is None:
+            return None
+        try:
+            if not listing:
+                return self._readings(answer.data)
+            self.slots = not_empty(pci_addresses(answer.data))
+        except QueryFailed as error:
+            raise QueryFailed(f"{Path(self._command[0]).name} {error}{answer.how}") from None
+        self._oneshot.run_now()
+        return None
+
+    def close(self) -> None:
+        """End the program if it runs."""
+        self._oneshot.close()
+
+    def __str__(self) -> str:
+        """Return the command."""
+        return " ".join(self._command)
+
+    def _readings(self, data: bytes) -> CardReadings:
+        """Return the readings if their PCI addresses are known; raise QueryFailed."""
+        cards = self._parse(data)
+        if not self._listing:
+            self.slots = pci_addresses(data)
+        elif cards.keys() != self.slots.keys():  # a card has gone: the others may have new numbers
+            self.slots = {}
+            raise QueryFailed("reported other GPUs than it listed before")
+        return cards
+
+
+def find_programs(config: AmdCollector.Config, *, listed: bool = False) -> Iterator[Program]:
+    """
+    Yield the programs that are there, best first; an old one may precede ROCm's own in $PATH.
+
+    `listed`: PCI addresses are needed.
+    """
+    where = config.path or os.pathsep.join(["/opt/rocm/bin", os.environ.get("PATH", os.defpath)])
+    if smi := shutil.which("amd-smi", path=where):
+        yield Program(config, [smi, "metric", "--json"], amd_smi, [smi, "list", "--json"] if listed else ())
+    if smi := shutil.which("rocm-smi", path=where):
+        yield Program(config, [smi, "-a", "--showmeminfo", "vram", "--json"], rocm_smi)

@@ -1,0 +1,91 @@
+"""
+The GPU of Apple silicon, read by macmon or, where that is not installed, by a child process of ours; docs/apple.md.
+
+Tested with a fake macmon that prints documented records, and with a fake of macOS's functions: neither has ever run
+on a Mac.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.apple.source import METRICS, READER, Macmon, Reader, Source
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.supervised_process import find_program
+
+GPU: Final = Dimensions(gpu="0")
+"""There is one; the two dies of an Ultra count as one."""
+MACMON: Final = Path("/opt/homebrew/bin/macmon"), Path("/usr/local/bin/macmon")
+
+
+class AppleCollector(Collector):
+    """Reads the GPU of Apple silicon; no power limit is known of any chip, so there is no gpu.power.utilization."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where macmon is, and how often it prints."""
+
+        path: Path | None = None
+        """The program macmon; searched in PATH and Homebrew's folders unless set."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; macmon's means are over this period."""
+
+    metrics = tuple(METRICS.values())
+
+    def __init__(
+        self, config: Config, *, clock: Callable[[], float] = time.monotonic, reader: Sequence[str | Path] | None = None
+    ) -> None:
+        """Take the configuration, a monotonic clock (s), and a command that replaces the hardware reader."""
+        self._config, self._clock, self._reader = config, clock, reader
+        self._source: Source | None = None
+
+    def open(self) -> None:
+        """Start macmon or the reader; raise Unavailable if neither can be used."""
+        self.close()
+        if sys.platform != "darwin" and self._config.path is None and self._reader is None:
+            raise Unavailable(f"no Apple GPU: this is {sys.platform}, not macOS")
+        self._source = self._find()
+        try:
+            self._source.open()
+        except Unavailable:
+            self.close()
+            raise
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the values of the last record."""
+        assert self._source is not None
+        problems: list[str] = []
+        for metric, value in self._source.read(problems).items():
+            yield metric.point(at, value, GPU)
+        if problems:
+            raise PartlyCollected(list(dict.fromkeys(problems)))
+
+    def describe(self) -> str:
+        """Return macmon and its interval, or the sources of the reader."""
+        return self._source.description if self._source else ""
+
+    def close(self) -> None:
+        """End the program."""
+        source, self._source = self._source, None
+        if source:
+            source.close()
+
+    def _find(self) -> Source:
+        config = self._config
+        try:
+            return Macmon(find_program("macmon", config.path, *MACMON), config.interval, self._clock)
+        except Unavailable as absent:
+            if config.path is not None:
+                raise
+            if self._reader is None and platform.machine() != "arm64":
+                raise Unavailable(f"{absent}; and no Apple silicon: this is {platform.machine()}") from None
+        command = [*(self._reader or READER), str(max(1.0, config.interval))]
+        return Reader(command, config.interval, self._clock)

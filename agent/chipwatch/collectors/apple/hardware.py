@@ -1,0 +1,96 @@
+"""
+A program that reads the GPU of Apple silicon from IOReport, the registry of devices and the SMC, and prints records.
+
+It is a process of its own, since a wrong call into these libraries ends the process. Apple documents none of the
+three, and this has never run on a Mac: it follows other open programs, and is tested with a fake of the functions
+that it calls.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from itertools import chain, repeat
+from typing import Final
+
+from chipwatch.collectors.apple.foundation import Foundation, Libraries
+from chipwatch.collectors.apple.registry import Registry
+from chipwatch.collectors.apple.report import STATES, Report
+from chipwatch.collectors.apple.smc import Smc
+from chipwatch.collectors.apple.source import FIRST_PERIOD, Values, valid
+from chipwatch.errors import Unavailable
+from chipwatch.host.gpu_metrics import MEMORY_USED, TEMPERATURE, UTILIZATION
+
+STATISTICS: Final = "Device Utilization %", "In use system memory"
+
+
+class Hardware:
+    """Reads the three sources; a value that none of them has is absent."""
+
+    def __init__(self, libraries: Libraries, clock: Callable[[], float]) -> None:
+        """Take the paths of macOS's libraries and a monotonic clock (s); raise Unavailable if there is no GPU."""
+        self._report: Report | None = None
+        self._smc: Smc | None = None
+        with ExitStack() as undo:
+            foundation = Foundation(libraries)
+            undo.callback(foundation.close)
+            self._registry = Registry(foundation, libraries)
+            if self._registry.in_virtual_machine():
+                raise Unavailable("no Apple GPU: this is a virtual machine")
+            try:
+                self._report = Report(foundation, libraries, self._registry.clocks(), clock)
+                undo.callback(self._report.close)
+            except Unavailable as problem:
+                if self._registry.statistics(*STATISTICS) == [None, None]:
+                    raise Unavailable(f"no Apple GPU: {problem}, and no IOAccelerator has statistics") from problem
+            with suppress(Unavailable):  # there is no temperature
+                self._smc = Smc(self._registry)
+                undo.callback(self._smc.close)
+            self._undo = undo.pop_all()
+
+    def read(self, problems: list[str]) -> Values:
+        """Return the values, means over the time since the last call; add to `problems`."""
+        values = self._report.read(problems) if self._report else {}
+        busy, memory = self._registry.statistics(*STATISTICS)
+        values |= {MEMORY_USED: memory, TEMPERATURE: self._smc.temperature() if self._smc else None}
+        if not self._report or STATES[-1] not in self._report.names:  # never both sources in turn
+            values[UTILIZATION] = busy
+        try:
+            return valid("macOS", values)
+        except ValueError as problem:
+            problems.append(str(problem))
+            return {}
+
+    def close(self) -> None:
+        """Release everything; safe to call twice."""
+        self._undo.close()
+
+    def __str__(self) -> str:
+        """Return which sources there are."""
+        return f"{'IOReport, ' if self._report else ''}IOAccelerator{f', {self._smc}' if self._smc else ''}"
+
+
+def main(*paths: str) -> None:
+    """Print records for the agent; the last argument of the program is the period (s)."""
+    with suppress(OSError):  # the agent no longer reads
+        for record in records(Libraries(*paths), float(sys.argv[-1])):
+            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.flush()
+
+
+def records(libraries: Libraries, period: float) -> Iterator[dict[str, object]]:
+    """Yield a record now, one after half a second, and then one each period (s)."""
+    try:
+        hardware = Hardware(libraries, time.monotonic)
+    except Unavailable as error:
+        yield {"unavailable": str(error)}
+        return
+    with closing(hardware):
+        for pause in chain([0.0, FIRST_PERIOD], repeat(period)):
+            time.sleep(pause)
+            problems: list[str] = []
+            values = {metric.name: value for metric, value in hardware.read(problems).items()}
+            yield {"source": str(hardware), "values": values, "problems": problems}

@@ -1,0 +1,192 @@
+"""CPU and memory of the container or job step that this process runs in, read from its cgroup (Linux)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import cgroup
+from chipwatch.host.cgroup import Cgroup, Limits, Usage
+from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
+from chipwatch.host.procfs import boot_time
+
+CPU_UTILIZATION = gauge(
+    "container.cpu.utilization", "%", "CPU used by the container, of the CPUs that it may use (quotas and CPU set)."
+)
+CPU_THROTTLED = counter(
+    "container.cpu.throttled", "s", "Time for which the CPU quota held the container's threads back.", Level.DETAILED
+)
+MEMORY_USED = gauge(
+    "container.memory.used", "By", "Working set of the container: its memory without the inactive page cache."
+)
+MEMORY_LIMIT = gauge(
+    "container.memory.limit", "By", "Memory that the container may use: the least limit around it, or the machine's."
+)
+MEMORY_UTILIZATION = gauge(
+    "container.memory.utilization", "%", "Working set of the container, of the memory that it may use."
+)
+OOM_KILLS = counter(
+    "container.memory.oom_kills",
+    "{kill}",
+    "Processes of the container killed for lack of memory.",
+    Level.DETAILED,
+)
+
+REFRESH = 60 * 10**9
+"""Interval (ns) between readings of the limits and of the process's cgroup, both of which may change."""
+
+CONTAINER = re.compile(
+    r".*/(?:"
+    r"(?:docker|cri-containerd|crio|libpod|nerdctl)-(?!conmon)[^/]+\.scope"  # named by systemd
+    r"|[^/]+:cri-containerd:[^/]+"
+    r"|(?:docker|libpod_parent|lxc|garden|ecs(?:/[^/]+)?|kubepods(?:/[^/]+)?/pod[^/]+)/[^/]+"  # by the runtime
+    r"|lxc\.payload\.[^/]+"
+    r"|job_\d+"  # Slurm
+    r")(?=/|$)"
+)
+"""A cgroup path up to the innermost container; docker.service and containerd.service do not match."""
+
+
+class ContainerCollector(Collector):
+    """Reads the cgroup of the container that this process runs in."""
+
+    metrics = (CPU_UTILIZATION, CPU_THROTTLED, MEMORY_USED, MEMORY_LIMIT, MEMORY_UTILIZATION, OOM_KILLS)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What to read, and when."""
+
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        root: Path = Path("/")
+        when: Literal["auto", "always", "never"] = "auto"
+        """`auto` reads only inside a container; `always` reads the cgroup of this process in any case."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str] = os.environ) -> None:
+        """Take the environment too: some runtimes set the variable `container` there."""
+        self._config = config
+        self._environ = environ
+        self._marks = config.root / ".dockerenv", config.root / "run/.containerenv"
+        self._clock = time.monotonic_ns
+        self._usage: Usage | None = None
+        self._identity: object = None
+        self._where = ""
+        self._limits = Limits(None, None)
+        self._start_time: int | None = None
+        self._due = 0
+        self._last: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Find the container's cgroup; raise Unavailable if there is none."""
+        if self._config.when == "never":
+            raise Unavailable('collectors.container.when = "never"')
+        around = cgroup.find(self._config.proc, self._config.sys)
+        if not around.places:
+            raise Unavailable(
+                f"no cgroup is mounted: see {self._config.proc}/self/cgroup and {self._config.proc}/self/mountinfo"
+            )
+        if self._container(around) is None:
+            paths = ", ".join(sorted({place.path for place in around.places.values()}))
+            marks = " nor ".join(map(str, self._marks))
+            raise Unavailable(
+                f"not in a container: the cgroup is {paths}, and neither {marks} exists;"
+                ' set collectors.container.when = "always" to read the cgroup anyway'
+            )
+        self._start_time = _started(self._config.proc)
+        self._due, self._last = 0, None
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the usage of the cgroup; CPU utilization from the second reading on."""
+        try:
+            self._refresh()
+            yield from self._read(at)
+        except OSError as error:
+            self._due, self._last = 0, None
+            raise PartlyCollected([f"the cgroup {self._where} is gone: {error.strerror}"]) from None
+
+    def describe(self) -> str:
+        """Return the cgroup and its limits."""
+        cpus, memory = self._limits
+        return f"{self._where}, {cpus or 0:g} CPUs, {(memory or 0) / 2**30:.1f} GiB"
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._usage:
+            self._usage.close()
+        self._usage = self._identity = None
+
+    def _container(self, around: Cgroup) -> Cgroup | None:
+        """Return the cgroups of the container, given those `around` this process; None outside a container."""
+        if self._config.when == "always":
+            return around
+        named = {
+            controller: place.up(place.path.count("/", match.end()))
+            for controller, place in around.places.items()
+            if (match := CONTAINER.match(place.path))
+        }
+        if named:
+            return Cgroup(named)
+        unified = around.places.get("")
+        # The root cgroup of the machine has neither file, so this mount shows the root of a cgroup namespace.
+        if unified and any((unified.chain[-1] / name).exists() for name in ("memory.current", "cgroup.type")):
+            return Cgroup({**around.places, "": unified.up(len(unified.chain))})
+        return around if self._environ.get("container") or any(mark.exists() for mark in self._marks) else None
+
+    def _refresh(self) -> None:
+        """Every REFRESH, read the limits and follow the process if it was moved to another cgroup."""
+        now = self._clock()
+        if now < self._due:
+            return
+        found = self._container(cgroup.find(self._config.proc, self._config.sys))
+        if found:
+            identity = {name: place.chain[0].stat().st_ino for name, place in found.places.items()}
+            if identity != self._identity:
+                self.close()
+                self._usage, self._identity, self._last = Usage(found), identity, None
+                self._where = str(next(iter(found.places.values())).chain[0])
+            # The agent may be pinned to fewer CPUs than the container: use its affinity only without a CPU set.
+            pinned = found.cpuset() is None
+            self._limits = cgroup.effective(self._config.proc, found, pinned=pinned)
+        self._due = now + REFRESH
+
+    def _read(self, at: int) -> Iterator[Datapoint]:
+        usage, limits = self._usage, self._limits
+        if not usage:
+            return
+        now, cpu = self._clock(), usage.cpu()
+        if cpu.used is not None:
+            if self._last and limits.cpus and now > self._last[0] and cpu.used >= self._last[1]:
+                share = (cpu.used - self._last[1]) / (now - self._last[0]) / limits.cpus
+                # A burst of the quota, or a limit that was raised since the last refresh, may exceed 100 %.
+                yield CPU_UTILIZATION.point(at, min(100.0, 100 * share))
+            self._last = now, cpu.used
+        if memory := usage.memory():
+            yield MEMORY_USED.point(at, memory.working_set)
+            if limits.memory:
+                yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * memory.working_set / limits.memory))
+        if limits.memory:
+            yield MEMORY_LIMIT.point(at, limits.memory)
+        if self.level >= Level.DETAILED:
+            if cpu.throttled is not None:
+                yield CPU_THROTTLED.point(at, cpu.throttled / 1e9, start_time=self._start_time)
+            if (kills := usage.oom_kills()) is not None:
+                yield OOM_KILLS.point(at, kills, start_time=self._start_time)
+
+
+def _started(proc: Path) -> int | None:
+    """Return when process 1 started (ns since the epoch), or None; the kernel does not record the start of a cgroup."""
+    # Process 1 is the container's first if it has its own PID namespace, else the machine's.
+    boot = boot_time(proc)
+    try:
+        began = int(parse_stat((proc / "1/stat").read_bytes()).began)
+    except (OSError, ValueError):
+        return boot
+    return boot and boot + began * SECOND // ProcTree.second

@@ -1,0 +1,196 @@
+"""CPU utilization of the machine, by core and by mode, and the load average."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from operator import sub
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.errors import Unavailable
+from chipwatch.host.counters import counting_since
+from chipwatch.host.procfs import FileSource, PsutilSource, open_kept
+
+MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""Columns of /proc/stat; the later `guest` and `guest_nice` are included in user and nice: proc(5)."""
+IDLE: Final = MODES.index("idle")
+IOWAIT: Final = MODES.index("iowait")
+HZ: Final = 100
+"""Clock ticks in a second, as the kernel tells programs: USER_HZ of every architecture that is supported."""
+MIN_TICKS: Final = 5
+"""Fewest clock ticks (1/100 s) for a share; with fewer, an error of one tick is too large."""
+
+UTILIZATION: Final = gauge("cpu.utilization", "%", "Share of the time of all CPUs in which they worked.")
+CORE: Final = gauge("cpu.core.utilization", "%", "Share of time in which a logical CPU worked.", Level.ALL, ("cpu",))
+MODE: Final = gauge(
+    "cpu.mode.utilization", "%", "Share of the time of all CPUs that was spent in a mode.", Level.DETAILED, ("mode",)
+)
+LOAD: Final = gauge(
+    "cpu.load", "1", "Mean number of tasks that ran, were about to, or waited for a disk.", Level.DETAILED, ("window",)
+)
+CORE_TIME: Final = counter(
+    "cpu.core.time", "s", "Time that a logical CPU spent in a mode; sent with the option core_times.", Level.ALL,
+    ("cpu", "mode"),
+)  # fmt: skip
+WINDOWS: Final = tuple(Dimensions(window=window) for window in ("1m", "5m", "15m"))
+
+Times = dict[str, list[int]]
+"""Clock ticks in the order of MODES, by CPU: `cpu` (all), `cpu0` …"""
+
+
+class _Proc(FileSource):
+    """Linux: /proc/stat and /proc/loadavg."""
+
+    def __init__(self, proc: Path) -> None:
+        super().__init__(proc / "stat")
+        self.modes: Sequence[str] = MODES[: IOWAIT + 1]  # as few as any kernel has
+        self.modes = MODES[: len(self.times(cores=False)["cpu"])]
+        self._loadavg = open_kept(proc / "loadavg")
+
+    def times(self, *, cores: bool) -> Times:
+        return self._file.parse(partial(_times, cores=cores, modes=len(self.modes)))
+
+    def load(self) -> Sequence[float]:
+        return self._loadavg.parse(lambda data: [float(word) for word in data.split()[:3]]) if self._loadavg else ()
+
+    def close(self) -> None:
+        super().close()
+        if self._loadavg:
+            self._loadavg.close()
+
+
+def _times(data: bytes, *, cores: bool, modes: int) -> Times:
+    end = data.find(b"\nintr" if cores else b"\n")  # the rest is long and not needed
+    times = {}
+    for line in data[:end].split(b"\n"):
+        fields = line.split(None, 9)
+        times[fields[0].decode()] = ticks = list(map(int, fields[1:9]))
+        if len(ticks) < modes:
+            raise ValueError(line)
+    return times
+
+
+class _Psutil(PsutilSource):
+    """Other systems; on Windows the `interrupt` and `dpc` times are included in the system time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: Sequence[str] = [mode for mode in MODES if hasattr(self._psutil.cpu_times(), mode)]
+
+    def times(self, *, cores: bool) -> Times:
+        times = {"cpu": self._psutil.cpu_times()}
+        if cores:
+            times |= {f"cpu{index}": core for index, core in enumerate(self._psutil.cpu_times(percpu=True))}
+        return {name: [round(100 * getattr(of, mode, 0)) for mode in MODES] for name, of in times.items()}
+
+    def load(self) -> Sequence[float]:
+        return os.getloadavg() if hasattr(os, "getloadavg") else ()
+
+
+@cache
+def _core(name: str) -> Dimensions:
+    return Dimensions(cpu=name.removeprefix("cpu"))
+
+
+@cache
+def _core_mode(name: str, mode: str) -> Dimensions:
+    return _core(name) | {"mode": mode}
+
+
+class CpuCollector(Collector):
+    """
+    Computes shares from the clock ticks that the CPUs spent between two readings.
+
+    All modes but idle and iowait count as busy, also `steal`, as in psutil's `cpu_percent`.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the host's /proc is, and whether the times of each CPU are sent."""
+
+        proc: Path = Path("/proc")
+        core_times: bool = False
+        """Send the seconds of each CPU by mode, eight series for a CPU: what node_exporter's dashboards draw."""
+
+    metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._source: _Proc | _Psutil | None = None
+        self._modes: list[tuple[int, Dimensions]] = []
+        self._last: Times = {}
+        self._start_time: int | None = None
+        self._ticks: dict[Dimensions, int] = {}
+
+    def open(self) -> None:
+        """Open the files and take the first reading; raise Unavailable where there is no /proc/stat."""
+        self.close()
+        try:
+            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+        except (OSError, LookupError) as error:
+            raise Unavailable(f"no CPU times in {self._config.proc / 'stat'}: {error!r}") from error
+        self._start_time, self._ticks = counting_since(self._config.proc), {}
+        self._modes = [(MODES.index(mode), Dimensions(mode=mode)) for mode in self._source.modes if mode != "idle"]
+        self._last = self._source.times(cores=self.level >= Level.ALL)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield shares of the time since the last reading, and the load average."""
+        assert self._source is not None
+        times = self._source.times(cores=self.level >= Level.ALL)
+        if self._config.core_times:
+            yield from self._core_times(times, at)
+        for name, spent, total in self._spent(times):
+            busy = 100 * (total - spent[IDLE] - spent[IOWAIT]) / total
+            if name != "cpu":
+                yield CORE.point(at, busy, _core(name))
+                continue
+            yield UTILIZATION.point(at, busy)
+            if self.level >= Level.DETAILED:
+                for index, dims in self._modes:
+                    yield MODE.point(at, 100 * spent[index] / total, dims)
+        if self.level >= Level.DETAILED:
+            for dims, load in zip(WINDOWS, self._source.load(), strict=False):
+                yield LOAD.point(at, load, dims)
+
+    def describe(self) -> str:
+        """Return the number of CPUs and the source."""
+        count = len(self._source.times(cores=True)) - 1 if self._source else 0
+        return f"{count} CPU{'s' * (count != 1)}, {self._source}" if self._source else ""
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._source:
+            self._source.close()
+            self._source = None
+
+    def _core_times(self, times: Times, at: int) -> Iterator[Datapoint]:
+        assert self._source is not None
+        for name, ticks in times.items():
+            for mode in self._source.modes if name != "cpu" else ():
+                dims = _core_mode(name, mode)
+                # iowait is an estimate and sometimes decreases: proc(5)
+                self._ticks[dims] = most = max(ticks[MODES.index(mode)], self._ticks.get(dims, 0))
+                yield CORE_TIME.point(at, most / HZ, dims, start_time=self._start_time)
+
+    def _spent(self, times: Times) -> Iterator[tuple[str, list[int], int]]:
+        """Yield name, ticks by mode and their sum for each CPU that is in this and in the last reading."""
+        last, self._last = self._last, times
+        for name, now in times.items():
+            if (before := last.get(name)) is None:
+                continue
+            spent = list(map(sub, now, before))
+            total = sum(spent)
+            if total < MIN_TICKS:
+                if total >= 0:
+                    times[name] = before  # the next reading covers this interval too
+                continue
+            if min(spent) < 0:  # iowait is an estimate and sometimes decreases: proc(5)
+                spent = [max(0, ticks) for ticks in spent]
+                total = sum(spent)
+            yield name, spent, total

@@ -1,0 +1,275 @@
+"""Space of file systems, and I/O of the physical disks."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.host.counters import ChangingSum, counting_since
+from chipwatch.host.mounts import MountTable, may_hang
+from chipwatch.host.procfs import FileSource, PsutilSource
+
+SECTOR: Final = 512
+"""Bytes of a sector in /proc/diskstats, for every disk: Documentation/block/stat.rst of Linux."""
+TIMEOUT: Final = 0.2
+"""Seconds to wait for a file system that may hang."""
+
+UTILIZATION: Final = gauge(
+    "disk.utilization", "%", "Share in use of what users can have of a file system, as df shows it.", dims=("path",)
+)
+USED: Final = gauge("disk.used", "By", "Space in use on a file system.", dims=("path",))
+AVAILABLE: Final = gauge("disk.available", "By", "Space that users can still have on a file system.", dims=("path",))
+INODES: Final = gauge(
+    "disk.inodes.utilization", "%", "Share of the inodes of a file system in use.", Level.DETAILED, ("path",)
+)
+READ: Final = counter("disk.read", "By", "Read from all whole physical disks.")
+WRITTEN: Final = counter("disk.written", "By", "Written to all whole physical disks.")
+DEVICE_READ: Final = counter("disk.device.read", "By", "Read from one disk.", Level.ALL, ("device",))
+DEVICE_WRITTEN: Final = counter("disk.device.written", "By", "Written to one disk.", Level.ALL, ("device",))
+_KEYS: Final = ("device", "direction")
+OPERATIONS: Final = counter(
+    "disk.device.operations", "{operation}", "Reads or writes that a disk completed.", Level.ALL, _KEYS
+)
+BUSY: Final = counter(
+    "disk.device.busy", "s", "Time in which a disk had at least one request to serve.", Level.ALL, ("device",)
+)
+
+# The kernel's names of whole disks, used where /sys is not visible: SCSI and ATA, virtio, Xen, NVMe (a namespace or a
+# path to one), MMC, DASD, persistent memory.
+_DISK: Final = re.compile(r"((s|h|v|xv)d[a-z]+|nvme\d+(c\d+)?n\d+|mmcblk\d+|dasd[a-z]+|pmem\d+)")
+_NOT_FIXED: Final = re.compile(r"(sr|fd)\d+")
+_NVME_PATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)")
+
+Statvfs = Callable[[str], os.statvfs_result]
+STATVFS: Final[Statvfs | None] = getattr(os, "statvfs", None)  # None on Windows
+
+
+class _Space(NamedTuple):
+    """Bytes and inodes; 0 inodes if the file system has no fixed number of them (btrfs)."""
+
+    used: int
+    available: int
+    inodes: int = 0
+    inodes_free: int = 0
+
+
+class _Activity(NamedTuple):
+    """Counters of one disk: bytes, operations, seconds; None if the platform does not count."""
+
+    read: int
+    written: int
+    reads: int
+    writes: int
+    busy: float | None
+
+
+_Disk = tuple[int | None, Dimensions, Dimensions, Dimensions]
+"""Start time of the counters of a disk (a new one's: its first reading); dimensions: both directions, read, write."""
+
+
+def whole_disks(names: Iterable[str], block: Path) -> set[str]:
+    """
+    Return those of `names` that are whole physical disks, so that no byte is counted twice.
+
+    /sys/block lists no partitions, and only hardware has a `device` there: loop, ram, zram, dm and md have none. For
+    a multipath NVMe namespace (nvme0n1) the paths (nvme0c0n1 …) are returned: the namespace has no counters before
+    Linux 6.3 and repeats those of the paths since.
+    """
+    if block.is_dir():
+        disks = {name for name in names if os.path.lexists(block / name.replace("/", "!") / "device")}
+    else:
+        disks = {name for name in names if _DISK.fullmatch(name)}
+    heads = {_NVME_PATH.sub(r"\1\2", name) for name in disks if _NVME_PATH.fullmatch(name)}
+    return {name for name in disks - heads if not _NOT_FIXED.fullmatch(name)}
+
+
+class _Proc(FileSource):
+    """Linux: /proc/diskstats; fields in Documentation/admin-guide/iostats.rst."""
+
+    def __init__(self, proc: Path, sys_: Path) -> None:
+        super().__init__(proc / "diskstats")
+        self._block = sys_ / "block"
+        self._seen: dict[bytes, str | None] = {}
+
+    def read(self) -> dict[str, _Activity]:
+        return self._file.parse(self._parse)
+
+    def _parse(self, data: bytes) -> dict[str, _Activity]:
+        lines = [line.split(None, 3) for line in data.splitlines()]
+        if any(raw not in self._seen for _, _, raw, _ in lines):
+            names = {raw: os.fsdecode(raw) for _, _, raw, _ in lines}
+            disks = whole_disks(names.values(), self._block)
+            self._seen = {raw: name if name in disks else None for raw, name in names.items()}
+        activity = {}
+        for _, _, raw, rest in lines:
+            if (name := self._seen[raw]) is not None:
+                f = rest.split(None, 10)
+                read, written = int(f[2]) * SECTOR, int(f[6]) * SECTOR
+                activity[name] = _Activity(read, written, int(f[0]), int(f[4]), int(f[9]) / 1000)
+        return activity
+
+
+class _Psutil(PsutilSource):
+    """Other systems; macOS and Windows list whole disks only."""
+
+    def read(self) -> dict[str, _Activity]:
+        activity = {}
+        for name, c in self._psutil.disk_io_counters(perdisk=True, nowrap=False).items():
+            busy = c.busy_time / 1000 if hasattr(c, "busy_time") else None
+            activity[name] = _Activity(c.read_bytes, c.write_bytes, c.read_count, c.write_count, busy)
+        return activity
+
+
+def _space(statvfs: Statvfs, target: str) -> _Space:
+    found = statvfs(target)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    return _Space(used, found.f_bavail * found.f_frsize, found.f_files, found.f_ffree)
+
+
+def _psutil_space(target: str) -> _Space:
+    import psutil  # noqa: PLC0415  # takes 4 MB that Linux does not need
+
+    usage = psutil.disk_usage(target)
+    return _Space(usage.used, usage.free)
+
+
+class _Path:
+    """A path whose file system is read by `call` or, if that may hang, by `blocking_call` with a timeout."""
+
+    def __init__(self, name: str, root: Path, space: Callable[[str], _Space]) -> None:
+        self.name, self.target, self.dims = name, str(root / name.lstrip("/")), Dimensions(path=name)
+        self.call = partial(space, self.target)
+        self.blocking_call = BlockingCall(self.call, f"statvfs {name}")
+
+
+def _space_points(at: int, space: _Space, dims: Dimensions, level: Level) -> Iterable[Datapoint]:
+    whole = space.used + space.available
+    if whole > 0:  # some file systems, such as proc, have no blocks
+        yield UTILIZATION.point(at, 100 * space.used / whole, dims)
+        yield USED.point(at, space.used, dims)
+        yield AVAILABLE.point(at, space.available, dims)
+    if space.inodes and level >= Level.DETAILED:
+        yield INODES.point(at, 100 * (space.inodes - space.inodes_free) / space.inodes, dims)
+
+
+def _disk_points(at: int, counted: _Activity, disk: _Disk) -> Iterable[Datapoint]:
+    start_time, both, reads, writes = disk
+    yield DEVICE_READ.point(at, counted.read, both, start_time=start_time)
+    yield DEVICE_WRITTEN.point(at, counted.written, both, start_time=start_time)
+    yield OPERATIONS.point(at, counted.reads, reads, start_time=start_time)
+    yield OPERATIONS.point(at, counted.writes, writes, start_time=start_time)
+    if counted.busy is not None:
+        yield BUSY.point(at, counted.busy, both, start_time=start_time)
+
+
+def _disk(device: str, start_time: int | None) -> _Disk:
+    both = Dimensions(device=device)
+    return start_time, both, both | {"direction": "read"}, both | {"direction": "write"}
+
+
+class DiskCollector(Collector):
+    """
+    Reads the space of the file systems at the configured paths, and the counters of the physical disks.
+
+    A file system that hangs loses its own points and delays one reading by TIMEOUT.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What to read, and where the host's file systems are mounted."""
+
+        paths: tuple[str, ...] = ("/",)
+        """Paths on the file systems to read, as the host names them."""
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        root: Path = Path("/")
+
+    metrics = (
+        UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
+    )  # fmt: skip
+
+    def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
+        """Take the configuration, and os.statvfs or a fake."""
+        self._config = config
+        space = partial(_space, statvfs) if statvfs is not None and sys.platform == "linux" else _psutil_space
+        self._paths = [_Path(path, config.root, space) for path in config.paths]
+        self._mounts = MountTable(config.proc)
+        self._io: _Proc | _Psutil | None = None
+        self._start_time: int | None = None
+        self._read, self._written = ChangingSum(), ChangingSum()
+        self._disks: dict[str, _Disk] = {}
+
+    def open(self) -> None:
+        """Open the source of the counters; raise Unavailable if there is no disk and no path can be read."""
+        self.close()
+        problem = ""
+        try:
+            self._io = _Proc(self._config.proc, self._config.sys) if sys.platform == "linux" else _Psutil()
+        except OSError as error:
+            problem = str(error)
+        self._start_time = counting_since(self._config.proc)
+        self._read, self._written = ChangingSum(), ChangingSum()
+        disks = self._activity()
+        self._disks = {name: _disk(name, self._start_time) for name in disks}
+        if not disks and not any(isinstance(self._space_of(path), _Space) for path in self._paths):
+            raise Unavailable(f"no disk ({problem or 'none physical'}), nor a file system at {self._config.paths}")
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the space and the counters; raise PartlyCollected for paths that cannot be read."""
+        problems = []
+        for path in self._paths:
+            space = self._space_of(path)
+            if isinstance(space, _Space):
+                yield from _space_points(at, space, path.dims, self.level)
+            else:
+                problems.append(space)
+        disks = self._activity()
+        if disks:
+            yield READ.point(at, self._read.total, start_time=self._start_time)
+            yield WRITTEN.point(at, self._written.total, start_time=self._start_time)
+        if self.level >= Level.ALL:
+            self._disks = {name: self._disks.get(name) or _disk(name, at) for name in disks}
+            for name, disk in self._disks.items():
+                yield from _disk_points(at, disks[name], disk)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def describe(self) -> str:
+        """Return the number of paths and the names of the disks."""
+        paths, disks = len(self._paths), list(self._activity())
+        named = f" ({', '.join(disks[:8])}{' …' * (len(disks) > 8)})" if disks else ""
+        return f"{paths} path{'s' * (paths != 1)}, {len(disks)} disk{'s' * (len(disks) != 1)}{named}"
+
+    def close(self) -> None:
+        """Close the file and end the threads of blocking calls."""
+        for path in self._paths:
+            path.blocking_call.close()
+        if self._io:
+            self._io.close()
+            self._io = None
+
+    def _activity(self) -> dict[str, _Activity]:
+        disks = self._io.read() if self._io else {}
+        self._read.add({name: disk.read for name, disk in disks.items()})
+        self._written.add({name: disk.written for name, disk in disks.items()})
+        return disks
+
+    def _space_of(self, path: _Path) -> _Space | str:
+        """Return the space at `path`, or a message that says why it is unknown."""
+        mount = self._mounts.find(path.target)
+        try:
+            return path.blocking_call.ask(TIMEOUT) if may_hang(path.target, mount) else path.call()
+        except TimeoutError:
+            return f"statvfs of {path.name} does not return" + (f" ({mount.type} {mount.source})" if mount else "")
+        except OSError as error:
+            return f"statvfs of {path.name}: {error.strerror}"

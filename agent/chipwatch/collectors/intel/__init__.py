@@ -1,0 +1,139 @@
+"""Intel GPUs, driven by i915 or xe, from sysfs, hwmon, fdinfo and xpu-smi; docs/intel.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collectors.intel.card import INTEL, Card, Readings, Share, client
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host import gpu_metrics
+from chipwatch.host.drm import SECOND, Cards, cards, clients
+from chipwatch.host.oneshot import QueryFailed
+from chipwatch.host.open_devices import OpenDevices
+from chipwatch.host.pace import SLOW, Pace
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.intel.xpu_smi import XpuSmi
+
+
+class IntelCollector(Collector):
+    """
+    Reads every Intel card from files that are kept open; does not wake a card that sleeps.
+
+    Values that sysfs lacks come from xpu-smi, where that is installed. `gpu` is the kernel's number of the card
+    (/sys/class/drm/cardN), which no card of another vendor has.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Paths, and how often xpu-smi is run."""
+
+        path: str | None = None
+        """Folders of xpu-smi, separated as in $PATH; $PATH unless set."""
+        tool_interval: float = 15.0
+        """Seconds between two runs of xpu-smi."""
+        tool_timeout: float = 10.0
+        """Seconds that a run may take before it gets SIGTERM."""
+        pid: int | None = None
+        """First process of the tree whose share is reported; filled from --pid."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; filled from --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; filled from --sys."""
+
+    metrics = (
+        gpu_metrics.UTILIZATION,
+        gpu_metrics.MEMORY_UTILIZATION,
+        gpu_metrics.MEMORY_USED,
+        gpu_metrics.TEMPERATURE,
+        gpu_metrics.MEMORY_TEMPERATURE,
+        gpu_metrics.POWER,
+        gpu_metrics.POWER_UTILIZATION,
+        gpu_metrics.POWER_LIMIT,
+        gpu_metrics.ENERGY,
+        gpu_metrics.CLOCK_GRAPHICS,
+        gpu_metrics.PROCESS_MEMORY_USED,
+        gpu_metrics.PROCESS_UTILIZATION,
+    )
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config, self._clock = config, time.monotonic_ns
+        self._cards = Cards(lambda: cards(config.sys, INTEL), Card)
+        self._xpu: XpuSmi | None = None
+        self._share: Share | None = None
+        self._slow = Pace(SLOW)
+        self._open: OpenDevices | None = None
+
+    def open(self) -> None:
+        """Find the cards; raise Unavailable if there is none."""
+        self.close()
+        config, self._slow = self._config, Pace(SLOW)
+        self._cards.search(self._clock(), force=True)
+        if not self._cards:
+            raise Unavailable(f"no Intel card with sensors in {config.sys / 'class/drm'}")
+        from shutil import which  # noqa: PLC0415  # 0.6 MB, only where there is a card
+
+        if program := which("xpu-smi", path=config.path):
+            from chipwatch.collectors.intel.xpu_smi import XpuSmi  # noqa: PLC0415  only where it is installed
+
+            self._xpu = XpuSmi(program, config.tool_interval, config.tool_timeout)
+        if config.pid is not None:
+            from chipwatch.host.process_tree import ProcTree  # noqa: PLC0415  only if a process tree is watched
+
+            with suppress(ProcessLookupError):  # it has ended; the process collector reports that
+                self._share = Share(config.proc, ProcTree(config, config.pid, detailed=False), client)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the current values; rates from the second reading on, the share of the tree every ten seconds."""
+        now = self._clock()
+        self._cards.search(now)
+        awake = [card for card in self._cards.values() if card.begin()]
+        problems: list[str] = []
+        from_tool: Mapping[str, Readings] = {}
+        if self._xpu:
+            try:
+                from_tool = self._xpu.poll(now / SECOND, start=len(awake) == len(self._cards))
+            except QueryFailed as error:
+                problems.append(str(error))
+        for card in awake:
+            # A counter comes from one source only: another one may have begun at another moment.
+            readings = card.complete(card.read(self._clock()), from_tool.get(card.slot, {}))
+            yield from (point for point in card.points(at, readings) if point.metric.level <= self.level)
+            problems += card.problems.values()
+        if self._share and self._slow.is_due(now / SECOND):
+            yield from self._share.points(at, self._cards.values())
+        if problems:
+            raise PartlyCollected(problems)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that have a card open, with their memory; None without the right to see them."""
+        self._open = self._open or OpenDevices(self._config.proc, r"/dev/dri/(card|renderD)\d+")
+        if not self._cards or (pids := self._open.by_process()) is None:
+            return None
+        dims = {card.slot: card.dims for card in self._cards.values()}
+        found = clients(self._config.proc, pids, client)
+        return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each card by its PCI address, its file and its place among the cards."""
+        cards = enumerate(self._cards.values())
+        return {name: card.dims for n, card in cards for name in (card.slot, f"card{card.index}", str(n))}
+
+    def describe(self) -> str:
+        """Return the number of cards, and the tool in use."""
+        return f"{len(self._cards)} GPUs, {self._config.sys}{', xpu-smi' if self._xpu else ''}"
+
+    def close(self) -> None:
+        """Close the files, and end xpu-smi."""
+        self._cards.close()
+        if self._xpu:
+            self._xpu.close()
+        self._xpu = self._share = None

@@ -1,0 +1,130 @@
+"""An Intel GPU: its files in sysfs, by i915 or xe, and its use by processes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.host import gpu_metrics
+from chipwatch.host.drm import SECOND, CardFiles, Client, Engine, TreeClients, size
+from chipwatch.host.procfs import KeptFile, text
+
+INTEL: Final = "0x8086"
+MIN_ELAPSED: Final = SECOND // 2
+"""Shortest time (ns) for computing a rate from counters, which increase in steps."""
+CLOCKS: Final = ("gt/gt0/rps_act_freq_mhz", "gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
+"""i915, an older i915, xe: the actual frequency of the chip; 0 while it sleeps."""
+ROUNDING: Final = 5
+"""Percent below 0 that count as 0: the idle time increases in steps, and is not read exactly at `now`."""
+ENGINES: Final = re.compile(r"drm-(engine|cycles)-(render|compute|rcs|ccs)")
+RESIDENT: Final = re.compile(r"drm-resident-(vram|local)\d+")
+
+Readings = dict[Metric, float]
+"""What was read of one card, in the metrics' units."""
+
+
+class Card(CardFiles):
+    """One card."""
+
+    def __init__(self, index: str, folder: Path) -> None:
+        """Open the files; raise LookupError if there is none."""
+        super().__init__(index, device := folder / "device")
+        chip = self.temperatures.get("pkg") or ("temp1_input" if not self.temperatures else "none")
+        engines = sorted(path for path in device.glob("tile*/gt*/gtidle/name") if text(path).endswith("-rc"))
+        self._energy = self._first(self.hwmon, "energy1_input")
+        self._files = (
+            (gpu_metrics.CLOCK_GRAPHICS, self._first(folder, *CLOCKS), 1.0),
+            (gpu_metrics.ENERGY, self._energy, 1e-6),
+            (gpu_metrics.POWER_LIMIT, self._first(self.hwmon, "power1_max", "power1_cap"), 1e-6),
+            (gpu_metrics.TEMPERATURE, self._first(self.hwmon, chip), 1e-3),
+            (gpu_metrics.MEMORY_TEMPERATURE, self._first(self.hwmon, self.temperatures.get("vram", "none")), 1e-3),
+        )
+        self._idle = [file for path in engines if (file := self.kept(path.parent / "idle_residency_ms"))]
+        self._last: dict[KeptFile, tuple[int, float]] = {}
+        self._start_time, self._joules = 0, math.inf
+        if self.is_empty:
+            self.close()
+            raise LookupError(folder)
+
+    def read(self, now: int) -> Readings:
+        """Return the readings at `now` (monotonic ns), after `begin`; rates over the time since the last call."""
+        readings: Readings = {}
+        for metric, file, factor in self._files:
+            value = self.number(file)
+            if value is None or (value == 0 and metric is gpu_metrics.POWER_LIMIT):
+                continue
+            if gpu_metrics.possible(metric, value * factor):
+                readings[metric] = value * factor
+        if self._energy and (watts := self._rate(self._energy, readings.get(gpu_metrics.ENERGY), now)) is not None:
+            readings[gpu_metrics.POWER] = watts
+        idle = [self._rate(file, self.number(file), now) for file in self._idle]  # idle ms per second
+        shares = [100 - rate / 10 for rate in idle if rate is not None]
+        if shares and max(shares) >= -ROUNDING:
+            readings[gpu_metrics.UTILIZATION] = max(0.0, *shares)
+        return readings
+
+    def complete(self, readings: Readings, from_tool: Readings) -> Readings:
+        """Return the readings, and those of a tool for which sysfs has no file."""
+        own = {gpu_metrics.ENERGY, gpu_metrics.POWER} if self._energy else set()
+        own |= {gpu_metrics.UTILIZATION} if self._idle else set()
+        return {metric: value for metric, value in from_tool.items() if metric not in own} | readings
+
+    def points(self, at: int, readings: Readings) -> Iterator[Datapoint]:
+        """Yield the possible readings, and the share of the power limit."""
+        gpu_metrics.add_shares(readings)
+        for metric, value in readings.items():
+            if not gpu_metrics.possible(metric, value):
+                continue
+            start_time = None
+            if metric is gpu_metrics.ENERGY:
+                if value < self._joules:  # the first reading, or the driver or the card was reset
+                    self._start_time = at
+                start_time, self._joules = self._start_time, value
+            yield Datapoint(metric, value, self.dims, at, start_time)
+
+    def _first(self, folder: Path, *names: str) -> KeptFile | None:
+        """Return the first file that exists."""
+        return next(filter(None, (self.kept(folder / name) for name in names)), None)
+
+    def _rate(self, file: KeptFile, value: float | None, now: int) -> float | None:
+        """Return the increase of a counter per second, None if it fell or has no earlier reading."""
+        then = self._last.get(file)
+        if value is None or (then and now - then[0] < MIN_ELAPSED and value >= then[1]):
+            return None
+        self._last[file] = now, value
+        return (value - then[1]) * SECOND / (now - then[0]) if then and value >= then[1] else None
+
+
+def client(pid: int, fields: dict[str, str]) -> Client:
+    """Parse an fdinfo of i915 (busy ns) or xe (busy and all cycles); raise KeyError, ValueError if it is neither."""
+    if fields["drm-driver"] not in {"i915", "xe"}:
+        raise KeyError("drm-driver")
+    sizes = [size(value) for name, value in fields.items() if RESIDENT.fullmatch(name)]
+    engines = {}
+    for name, value in fields.items():
+        if found := ENGINES.fullmatch(name):
+            kind, engine = found.groups()
+            total = int(fields[f"drm-total-cycles-{engine}"]) if kind == "cycles" else None
+            engines[engine] = Engine(
+                int(value.split()[0]), total, int(fields.get(f"drm-engine-capacity-{engine}", "1"))
+            )
+    memory = sum(sizes) if sizes else None
+    return Client(pid, fields["drm-pdev"].lower(), int(fields["drm-client-id"]), memory, 0, engines)
+
+
+class Share(TreeClients):
+    """The watched process tree's share of each card: https://docs.kernel.org/gpu/drm-usage-stats.html ."""
+
+    def points(self, at: int, cards: Iterable[Card]) -> Iterator[Datapoint]:
+        """Yield the share of each card that the tree uses; utilization from the second reading on."""
+        self.read()
+        for card in cards:
+            memory = [one.memory for one in self.of(card.slot) if one.memory is not None]
+            if memory:
+                yield gpu_metrics.PROCESS_MEMORY_USED.point(at, sum(memory), card.dims)
+            if (share := self.utilization(card.slot)) is not None:
+                yield gpu_metrics.PROCESS_UTILIZATION.point(at, share, card.dims)

@@ -1,0 +1,207 @@
+"""Who uses this machine: the jobs of Slurm and the owners of processes on accelerators; docs/jobs.md."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.jobs.group import Group
+from chipwatch.collectors.jobs.slurm import SlurmJobs
+from chipwatch.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.errors import Unavailable
+from chipwatch.host import cgroup
+from chipwatch.host.allocations import Allocations
+from chipwatch.host.owners import Owners, Process, read
+from chipwatch.host.process_tree import ProcTree, parse_stat
+from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
+
+CPU_TIME: Final = counter("job.cpu.time", "s", "CPU time of the job on this machine.", Level.DETAILED, ("job",))
+MEMORY_MAX: Final = gauge(
+    "job.memory.max", "By", "The most memory that the job had on this machine.", Level.DETAILED, ("job",)
+)
+OOM_KILLS: Final = counter(
+    "job.oom_kills", "{kill}", "Processes of the job killed for lack of memory.", Level.DETAILED, ("job",)
+)
+
+PROCESSES: Final = 4
+"""Processes of a job whose state is read in each tick."""
+MAX_OTHERS: Final = 256
+"""Processes without a cgroup of their own whose CPU time is read in each tick."""
+BLOCKED: Final = "D"
+"""State of a process in an uninterruptible wait."""
+
+
+class JobsCollector(Collector):
+    """
+    Finds jobs and reads their cgroups.
+
+    Slurm's jobs are found by their cgroups, all others by the processes that accelerators' drivers list. What sinks
+    do not need goes to processors as `facts`: owners, allocations, and what a cgroup waited for.
+    """
+
+    metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
+    follows = True
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where jobs are found, and how they are shown."""
+
+        dimensions: tuple[Literal["user"], ...] = ()
+        """Dimensions of each point in addition to job, partition and namespace: user."""
+        max_jobs: int = 64
+        """The most jobs that are read."""
+        mapping: Path | None = None
+        """Folder in which Slurm's prolog writes who has which GPU; those that are known from others unless set."""
+        kubelet: Path | None = None
+        """The kubelet's socket; var/lib/kubelet/pod-resources/kubelet.sock below `root` unless set."""
+        logs: Path | None = None
+        """The host's /var/log, which names pods; var/log below `root` unless set."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; filled from --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; filled from --sys."""
+        root: Path = Path("/")
+        """Where the host's / is mounted; filled from --root."""
+
+    def __init__(self, config: Config) -> None:
+        """Take the configuration."""
+        self._config, self._clock = config, time.monotonic_ns
+        self._pids: tuple[int, ...] = ()
+        self._groups: dict[str, Group] = {}
+        """By the cgroup's path."""
+        self._left_out = 0
+        self._owners: Owners | None = None
+        self._slurm: SlurmJobs | None = None
+        self._allocations: Allocations | None = None
+        self._facts: JobFacts | None = None
+
+    def open(self) -> None:
+        """Find what names jobs; raise Unavailable on systems without /proc."""
+        self.close()
+        config = self._config
+        if not (config.proc / "self/cgroup").exists():
+            raise Unavailable(f"{config.proc}/self/cgroup is absent: jobs are found on Linux only")
+        self._owners = Owners(config.proc, config.root, config.logs or config.root / "var/log")
+        self._slurm = SlurmJobs(config.proc, config.sys, self._owners)
+        self._allocations = Allocations(config.root, config.mapping, config.kubelet)
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Take the pids that accelerators' drivers list."""
+        self._pids = tuple(pids)
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the usage of each job's cgroup."""
+        owners, allocations = self._owners, self._allocations
+        assert owners is not None
+        assert allocations is not None
+        processes = owners.of_drivers(self._pids)
+        found = {pid: process.owner for pid, process in processes.items()}
+        self._find_groups(found.values(), at)
+        granted = allocations.read()
+        if not granted and not allocations.source:
+            granted = self._by_environment(processes.values())
+        missing = owners.missing | allocations.missing
+        plain = [one for one in granted if one.source == "kubelet" or not one.device.isdecimal()]
+        if len(plain) < len(granted) and self._is_sliced():
+            granted = plain
+            missing["numbers"] = "with MIG, Slurm's numbers are not those of the GPUs: jobs have what they use"
+        known = {group.owner.key: group.owner for group in self._groups.values()}
+        granted = [
+            one._replace(owner=known[key]._replace(container=one.owner.container or known[key].container))
+            if (key := one.owner.key) in known else one
+            for one in granted
+        ]  # fmt: skip
+        cpu, blocked, waiting = self._states(found)
+        uses = [use for path in [*self._groups] if (use := self._use(path, waiting))]
+        if self._left_out:
+            missing["jobs"] = f"{self._left_out} jobs are left out: max_jobs is {self._config.max_jobs}"
+        self._facts = JobFacts(self._clock(), found, granted, uses, cpu, blocked, missing)
+        for use in {use.owner.key: use for use in uses}.values():  # of a pod with several cgroups the last one
+            dims = use.owner.dims(user="user" in self._config.dimensions)
+            if use.cpu is not None:
+                yield CPU_TIME.point(at, use.cpu, dims, start_time=use.since)
+            if use.memory_max is not None:
+                yield MEMORY_MAX.point(at, use.memory_max, dims)
+            if use.oom_kills is not None:
+                yield OOM_KILLS.point(at, use.oom_kills, dims, start_time=use.since)
+
+    def facts(self) -> Iterable[JobFacts]:
+        """Return what the last reading found."""
+        return (self._facts,) if self._facts else ()
+
+    def describe(self) -> str:
+        """Return how many jobs there are, who says which devices they have, and what could not be known."""
+        if not self._facts or not self._allocations:
+            return ""
+        by_environment = "their environment" if self._facts.allocations else "processes only"
+        found = f"jobs found: {len(self._groups)}, devices by {self._allocations.source or by_environment}"
+        return "; ".join((found, *self._facts.missing.values()))
+
+    def close(self) -> None:
+        """Close the files."""
+        for group in self._groups.values():
+            group.close()
+        if self._allocations:
+            self._allocations.close()
+        self._groups, self._owners, self._slurm, self._allocations, self._facts = {}, None, None, None, None
+
+    def _find_groups(self, followed: Collection[Owner], at: int) -> None:
+        """Open the cgroups of new jobs, at most `max_jobs`."""
+        assert self._slurm is not None
+        new = {owner.cgroup: owner for owner in followed if owner.cgroup and owner.cgroup not in self._groups}
+        room = self._config.max_jobs - len(self._groups)
+        new = {**new, **self._slurm.find(self._clock(), self._groups.keys(), room), **new}  # those on devices first
+        self._left_out = 0
+        for path, owner in new.items():
+            if len(self._groups) >= self._config.max_jobs:
+                self._left_out += 1
+            elif (found := cgroup.at(self._config.proc, self._config.sys, path)).places:
+                self._groups[path] = Group(owner, found, at)
+
+    def _by_environment(self, processes: Iterable[Process]) -> list[Allocation]:
+        """Return the devices that the environment of jobs' processes names."""
+        assert self._slurm is not None
+        of_steps = self._slurm.devices
+        granted = {path: (group.owner, {*of_steps.get(path, ())}) for path, group in self._groups.items()}
+        for process in processes:
+            if process.devices and process.owner.cgroup in granted:
+                granted[process.owner.cgroup][1].update(process.devices)
+        named = ((device, owner) for owner, devices in granted.values() for device in sorted(devices))
+        return [Allocation(device, owner, "environment") for device, owner in named]
+
+    def _is_sliced(self) -> bool:
+        """Return whether a GPU is cut into instances: Slurm numbers those of all GPUs of the machine."""
+        return any((self._config.proc / "driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
+
+    def _states(self, found: Mapping[int, Owner]) -> tuple[dict[int, float], frozenset[int], set[str]]:
+        """Return the CPU seconds and the waits of processes without a cgroup, and cgroups with a process that waits."""
+        proc, cpu = str(self._config.proc), dict[int, float]()
+        blocked, waiting, count = set[int](), set[str](), Counter[str]()
+        for pid, owner in found.items():
+            own = owner.cgroup if owner.cgroup in self._groups else ""
+            count[own] += 1
+            if count[own] > (PROCESSES if own else MAX_OTHERS):
+                continue
+            try:
+                stat = parse_stat(read(f"{proc}/{pid}/stat"))
+            except ValueError:
+                continue  # it has ended
+            if not own:
+                cpu[pid] = stat.own / ProcTree.second
+            if stat.state == BLOCKED:
+                waiting.add(own)
+                blocked |= set() if own else {pid}
+        return cpu, frozenset(blocked), waiting
+
+    def _use(self, path: str, waiting: Collection[str]) -> GroupUse | None:
+        """Return the usage of a cgroup; forget it once it is gone."""
+        try:
+            return self._groups[path].read(self._clock(), blocked=path in waiting)
+        except OSError:
+            self._groups.pop(path).close()
+            return None

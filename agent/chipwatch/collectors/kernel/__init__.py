@@ -1,0 +1,147 @@
+"""Trouble that the kernel logs, counted by kind; details are in docs/node-health.md."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.kernel.log import KernelLog
+from chipwatch.collectors.kernel.patterns import KINDS, kind_of
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.errors import Unavailable
+from chipwatch.host.procfs import boot_time, text
+
+EVENTS: Final = counter("kernel.events", "{event}", "Messages of the kernel that tell of trouble.", dims=("kind",))
+LOST: Final = counter(
+    "kernel.log.lost", "{message}", "Messages of the kernel that were overwritten before they were read.",
+    Level.DETAILED)  # fmt: skip
+RESTRICTED: Final = (
+    "{path}: {why}: with kernel.dmesg_restrict = 1 a reader needs CAP_SYSLOG (a unit: AmbientCapabilities=CAP_SYSLOG;"
+    " Kubernetes: privileged)"
+)
+STATE: Final = "kernel.json"
+"""File in the state folder."""
+MAX_STATE: Final = 1 << 16
+"""Bytes of that file."""
+SAVE: Final = 60.0
+"""Most seconds until what was read is saved, where nothing was counted; else it is saved at once."""
+MAX_MESSAGE: Final = 300
+"""Characters of a message that is shown as evidence."""
+
+
+class KernelCollector(Collector):
+    """
+    Counts the kernel's messages since the boot, each once, also over a restart of the agent.
+
+    The state folder keeps the counts and the number of the next message, with the boot that both belong to.
+    """
+
+    metrics = (EVENTS, LOST)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the log is."""
+
+        path: Path = Path("/dev/kmsg")
+        """The kernel's log, record by record."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; set by --proc."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._log: KernelLog | None = None
+        self._boot = ""
+        self._counts: Counter[str] = Counter()
+        self._lost, self._since = 0, 0
+        self._evidence: dict[Dimensions, tuple[int, str]] = {}
+        self._saved = 0.0
+        self._dims = {kind: Dimensions(kind=kind) for kind in KINDS}
+
+    def open(self) -> None:
+        """Open the log; raise Unavailable."""
+        path = self._config.path
+        try:
+            log = KernelLog(path)
+        except OSError as problem:
+            denied = problem.errno in (errno.EPERM, errno.EACCES)
+            form = RESTRICTED if denied else "{path}: {why}; in a container mount the host's /dev/kmsg there"
+            raise Unavailable(form.format(path=path, why=problem.strerror)) from problem
+        self._boot = text(self._config.proc / "sys/kernel/random/boot_id")
+        self._log, self._counts, self._lost, self._since = log, Counter(), 0, 0
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no state, or none of this boot
+            self._load(log)
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield a counter for each kind, also at 0: an increase is known from the first event on."""
+        assert self._log is not None
+        log, lost = self._log, self._log.lost
+        born, changed = at - time.monotonic_ns(), False
+        for microseconds, message in log.read():
+            if kind := kind_of(message):
+                self._counts[kind] += 1
+                changed = True
+                shown = message.partition(b"\n")[0][:MAX_MESSAGE].decode(errors="replace")
+                self._evidence[self._dims[kind]] = min(at, born + 1000 * microseconds), shown
+        if not log.is_drained:
+            return
+        if not self._since:
+            # The boot if its first message is still there, else now.
+            boot = boot_time(self._config.proc) if log.first == 0 else None
+            self._since = min(at, boot or at)
+        for kind in KINDS:
+            yield EVENTS.point(at, self._counts[kind], self._dims[kind], start_time=self._since)
+        yield LOST.point(at, self._lost + log.lost, start_time=self._since)
+        if changed or log.lost > lost or time.monotonic() - self._saved >= SAVE:
+            self._save(log)
+
+    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
+        """Return time and text of the last message of each kind."""
+        return self._evidence.copy()
+
+    def describe(self) -> str:
+        """Return how much was read."""
+        return f"{self._log.next or 0} messages since the boot, {self._lost + self._log.lost} lost" if self._log else ""
+
+    def close(self) -> None:
+        """Close the log; keep the counts."""
+        if self._log:
+            self._save(self._log)
+            self._log.close()
+            self._log = None
+
+    def _load(self, log: KernelLog) -> None:
+        """Take the counts of an earlier process of this boot; raise OSError and what a wrong file may raise."""
+        if self.state is None or not self._boot:
+            return
+        with (self.state / STATE).open("rb") as file:
+            kept = json.loads(file.read(MAX_STATE))
+        if kept["boot"] == self._boot:
+            counts = Counter({kind: int(kept["counts"].get(kind, 0)) for kind in KINDS})
+            next_, lost, since = int(kept["next"]), int(kept["lost"]), int(kept["since"])
+            shown = {self._dims[kind]: (int(when), str(text)) for kind, (when, text) in kept["evidence"].items()}
+            self._counts, log.next, self._lost, self._since = counts, next_, lost, since
+            self._evidence = shown | self._evidence
+
+    def _save(self, log: KernelLog) -> None:
+        """Keep the counts in the state folder, if that is there and this user's, as it is where a spool is kept."""
+        self._saved = time.monotonic()
+        folder = self.state
+        if folder is None or log.next is None or not self._since:
+            return
+        shown = {dims["kind"]: of for dims, of in self._evidence.items()}
+        kept = {"boot": self._boot, "next": log.next, "lost": self._lost + log.lost, "since": self._since}
+        with suppress(OSError):
+            if folder.stat().st_uid == os.geteuid():
+                new = folder / f"{STATE}.new"
+                new.write_text(json.dumps({**kept, "counts": self._counts, "evidence": shown}), encoding="utf-8")
+                new.chmod(0o600)
+                new.replace(folder / STATE)

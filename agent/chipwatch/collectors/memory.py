@@ -1,0 +1,113 @@
+"""Memory and swap of the machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Level, gauge
+from chipwatch.errors import Unavailable
+from chipwatch.host.procfs import FileSource, PsutilSource
+
+UTILIZATION: Final = gauge("memory.utilization", "%", "Share of memory that programs could not get without swapping.")
+USED: Final = gauge("memory.used", "By", "Memory that programs could not get without swapping: total less available.")
+AVAILABLE: Final = gauge("memory.available", "By", "Memory that programs could get without swapping.")
+TOTAL: Final = gauge("memory.total", "By", "Memory of the machine.", Level.DETAILED)
+SWAP_USED: Final = gauge("swap.used", "By", "Swap space in use.", Level.DETAILED)
+SWAP_UTILIZATION: Final = gauge("swap.utilization", "%", "Share of the swap space in use.", Level.DETAILED)
+
+
+class _Memory(NamedTuple):
+    """Bytes; `available` is None if unknown."""
+
+    total: int
+    available: int | None
+    swap_total: int
+    swap_used: int
+
+
+class _Proc(FileSource):
+    """Linux: /proc/meminfo, whose kB are KiB."""
+
+    def __init__(self, proc: Path) -> None:
+        super().__init__(proc / "meminfo")
+        self.read()
+
+    def read(self) -> _Memory:
+        return self._file.parse(_memory)
+
+
+def _memory(data: bytes) -> _Memory:
+    total = _bytes(data, b"MemTotal:")
+    if total is None:
+        raise LookupError("no MemTotal")
+    swap = _bytes(data, b"SwapTotal:") or 0
+    # Linux before 3.14 has no MemAvailable; free + buffers + cached is another quantity: it includes shared memory.
+    return _Memory(total, _bytes(data, b"MemAvailable:"), swap, swap - (_bytes(data, b"SwapFree:") or 0))
+
+
+def _bytes(data: bytes, key: bytes) -> int | None:
+    start = data.find(key)
+    return None if start < 0 else int(data[start + len(key) : data.index(b"kB", start)]) << 10
+
+
+class _Psutil(PsutilSource):
+    """Other systems."""
+
+    def read(self) -> _Memory:
+        memory, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
+        return _Memory(memory.total, memory.available, swap.total, swap.used)
+
+
+class MemoryCollector(Collector):
+    """Reads memory and swap; used is total minus available, as in psutil 7.2."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the host's /proc is."""
+
+        proc: Path = Path("/proc")
+
+    metrics = (UTILIZATION, USED, AVAILABLE, TOTAL, SWAP_USED, SWAP_UTILIZATION)
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._source: _Proc | _Psutil | None = None
+
+    def open(self) -> None:
+        """Open the file; raise Unavailable if there is no /proc/meminfo or no MemTotal in it."""
+        self.close()
+        try:
+            self._source = _Proc(self._config.proc) if sys.platform == "linux" else _Psutil()
+        except OSError as error:
+            raise Unavailable(f"no memory in {self._config.proc / 'meminfo'}: {error!r}") from error
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield what is in use now; nothing about swap on a machine without swap."""
+        assert self._source is not None
+        total, available, swap_total, swap_used = self._source.read()
+        # Some containers mix their own numbers with the host's; then more is available than there is.
+        if available is not None and 0 <= available <= total != 0:
+            yield UTILIZATION.point(at, 100 * (total - available) / total)
+            yield USED.point(at, total - available)
+            yield AVAILABLE.point(at, available)
+        if self.level < Level.DETAILED:
+            return
+        yield TOTAL.point(at, total)
+        if 0 <= swap_used <= swap_total != 0:
+            yield SWAP_USED.point(at, swap_used)
+            yield SWAP_UTILIZATION.point(at, 100 * swap_used / swap_total)
+
+    def describe(self) -> str:
+        """Return the total memory and the source."""
+        return f"{self._source.read().total / 2**30:.1f} GiB, {self._source}" if self._source else ""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._source:
+            self._source.close()
+            self._source = None

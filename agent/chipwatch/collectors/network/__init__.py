@@ -1,0 +1,205 @@
+"""Traffic, errors and drops of the network interfaces; what TCP sent again, and what the cloud held back."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.network import allowance, tcp
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter
+from chipwatch.errors import Unavailable
+from chipwatch.host.counters import ChangingSum, counting_since
+from chipwatch.host.pace import Pace
+from chipwatch.host.procfs import FileSource, PsutilSource
+
+SENT: Final = counter("network.sent", "By", "Sent by all interfaces.")
+RECEIVED: Final = counter("network.received", "By", "Received by all interfaces.")
+INTERFACE_SENT: Final = counter("network.interface.sent", "By", "Sent by one interface.", Level.ALL, ("interface",))
+INTERFACE_RECEIVED: Final = counter(
+    "network.interface.received", "By", "Received by one interface.", Level.ALL, ("interface",)
+)
+_KEYS: Final = ("interface", "direction")
+ERRORS: Final = counter(
+    "network.interface.errors", "{packet}", "Packets that an interface could not send or receive due to errors.",
+    Level.DETAILED, _KEYS)  # fmt: skip
+DROPS: Final = counter(
+    "network.interface.drops", "{packet}", "Packets that an interface discarded, for lack of a buffer or a receiver.",
+    Level.DETAILED, _KEYS)  # fmt: skip
+
+
+ALLOWANCES_EVERY: Final = 15.0
+"""Seconds between two readings of the allowances; each one costs a command to the network card."""
+
+
+class _Traffic(NamedTuple):
+    """Counters of one interface, in bytes and packets; None if the platform does not count."""
+
+    sent: int
+    received: int
+    errors_sent: int
+    errors_received: int
+    drops_sent: int | None
+    drops_received: int
+
+
+_COLUMNS: Final = itemgetter(8, 0, 10, 2, 11, 3)
+"""Columns of /proc/net/dev for the fields of _Traffic."""
+
+
+class _Proc(FileSource):
+    """Linux: /proc/net/dev, which covers one network namespace."""
+
+    loopback: Final = re.compile("lo")
+
+    def __init__(self, proc: Path) -> None:
+        # `net` is `self/net`, the reader's own namespace, also in a host's /proc that is mounted elsewhere.
+        try:
+            super().__init__(proc / ("net/dev" if proc == Path("/proc") else "1/net/dev"))
+        except OSError:
+            super().__init__(proc / "net/dev")
+        self.folder = self._file.path.parent
+
+    def read(self) -> dict[str, _Traffic]:
+        return self._file.parse(_traffic)
+
+
+def _traffic(data: bytes) -> dict[str, _Traffic]:
+    traffic = {}
+    for line in data.split(b"\n")[2:]:
+        # The name of an alias may hold colons; old kernels write no space after the last colon.
+        name, colon, fields = line.rpartition(b":")
+        if colon:
+            traffic[name.strip().decode()] = _Traffic._make(map(int, _COLUMNS(fields.split())))
+    return traffic
+
+
+class _Psutil(PsutilSource):
+    """Other systems; on macOS and BSD the number of dropped outgoing packets is always 0."""
+
+    loopback: Final = re.compile(r"lo\d*|Loopback .*")
+
+    def read(self) -> dict[str, _Traffic]:
+        counts_drops = sys.platform in {"linux", "win32"}
+        return {
+            name: _Traffic(c.bytes_sent, c.bytes_recv, c.errout, c.errin, c.dropout if counts_drops else None, c.dropin)
+            for name, c in self._psutil.net_io_counters(pernic=True, nowrap=False).items()
+        }
+
+
+_Interface = tuple[int | None, Dimensions, Dimensions, Dimensions]
+"""
+Start time of the counters of an interface, and the dimensions for both directions, sent, received.
+
+A later interface starts at its first reading: it may have counted in another namespace before.
+"""
+
+
+class NetworkCollector(Collector):
+    """
+    Reads the counters of the interfaces.
+
+    The sums include all interfaces but the loopback; a bond or a bridge repeats the traffic of its members.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What to count."""
+
+        proc: Path = Path("/proc")
+        loopback: bool = False
+        """Count the loopback interface too."""
+
+    metrics = (
+        SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
+        allowance.CONNECTIONS,
+    )  # fmt: skip
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._source: _Proc | _Psutil | None = None
+        self._tcp: tcp.Tcp | None = None
+        self._allowances = allowance.Allowances()
+        self._pace = Pace(ALLOWANCES_EVERY)
+        self._start_time: int | None = None
+        self._sent, self._received = ChangingSum(), ChangingSum()
+        self._interfaces: dict[str, _Interface] = {}
+
+    def open(self) -> None:
+        """Open the file and take the first reading; raise Unavailable if there is no interface to count."""
+        self.close()
+        try:
+            if sys.platform == "linux":
+                self._source = _Proc(self._config.proc)
+                self._tcp = tcp.Tcp(self._source.folder)
+            else:
+                self._source = _Psutil()
+        except OSError as error:
+            raise Unavailable(f"no network interfaces: {error}") from error
+        self._start_time = counting_since(self._config.proc)
+        traffic = self._read(self._source)
+        if not traffic:
+            raise Unavailable(f"no network interface but the loopback in {self._source}")
+        self._sent, self._received = ChangingSum(), ChangingSum()
+        self._add(traffic)
+        self._interfaces = {name: _interface(name, self._start_time) for name in traffic}
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the counters and their sums."""
+        assert self._source is not None
+        traffic = self._read(self._source)
+        sent, received = self._add(traffic)
+        if traffic:
+            yield SENT.point(at, sent, start_time=self._start_time)
+            yield RECEIVED.point(at, received, start_time=self._start_time)
+        if self.level >= Level.DETAILED:
+            yield from self._interface_points(at, traffic)
+        if self._tcp:
+            if self._pace.is_due():
+                yield from self._allowances.points(at, traffic)
+            yield from self._tcp.points(at, self._start_time)
+
+    def _interface_points(self, at: int, traffic: dict[str, _Traffic]) -> Iterable[Datapoint]:
+        self._interfaces = {name: self._interfaces.get(name) or _interface(name, at) for name in traffic}
+        for name, (start_time, both, out, into) in self._interfaces.items():
+            counted = traffic[name]
+            if self.level >= Level.ALL:
+                yield INTERFACE_SENT.point(at, counted.sent, both, start_time=start_time)
+                yield INTERFACE_RECEIVED.point(at, counted.received, both, start_time=start_time)
+            yield ERRORS.point(at, counted.errors_sent, out, start_time=start_time)
+            yield ERRORS.point(at, counted.errors_received, into, start_time=start_time)
+            if counted.drops_sent is not None:
+                yield DROPS.point(at, counted.drops_sent, out, start_time=start_time)
+            yield DROPS.point(at, counted.drops_received, into, start_time=start_time)
+
+    def describe(self) -> str:
+        """Return the names of the interfaces."""
+        names = list(self._read(self._source)) if self._source else []
+        return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:7])} and {len(names) - 7} more"
+
+    def close(self) -> None:
+        """Close the files."""
+        for source in (self._source, self._tcp):
+            if source:
+                source.close()
+        self._source = self._tcp = None
+
+    def _read(self, source: _Proc | _Psutil) -> dict[str, _Traffic]:
+        counts_all, traffic = self._config.loopback, source.read()
+        return {name: of for name, of in traffic.items() if counts_all or not source.loopback.fullmatch(name)}
+
+    def _add(self, traffic: dict[str, _Traffic]) -> tuple[int, int]:
+        return (
+            self._sent.add({name: counted.sent for name, counted in traffic.items()}),
+            self._received.add({name: counted.received for name, counted in traffic.items()}),
+        )
+
+
+def _interface(name: str, start_time: int | None) -> _Interface:
+    both = Dimensions(interface=name)
+    return start_time, both, both | {"direction": "sent"}, both | {"direction": "received"}

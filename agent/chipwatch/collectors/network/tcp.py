@@ -1,0 +1,52 @@
+"""What TCP of this network namespace had to repeat or refuse: /proc/net/snmp and /proc/net/netstat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Level, counter
+from chipwatch.host.procfs import open_kept
+
+RETRANSMITS: Final = counter("network.tcp.retransmits", "{segment}", "Segments that TCP sent again.")
+TIMEOUTS: Final = counter(
+    "network.tcp.timeouts", "{timeout}", "How often TCP waited in vain for an acknowledgement.", Level.DETAILED
+)
+LISTEN_DROPS: Final = counter(
+    "network.tcp.listen.drops", "{connection}", "Connections that were refused since a queue was full.", Level.DETAILED
+)
+COLUMNS: Final = {
+    (b"Tcp:", b"RetransSegs"): RETRANSMITS,
+    (b"TcpExt:", b"TCPTimeouts"): TIMEOUTS,
+    (b"TcpExt:", b"ListenDrops"): LISTEN_DROPS,
+}
+
+
+class Tcp:
+    """The counters; none where the files are absent."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder `net` of a process in the namespace."""
+        self._files = [file for name in ("snmp", "netstat") if (file := open_kept(folder / name))]
+
+    def points(self, at: int, start_time: int | None) -> Iterator[Datapoint]:
+        """Yield the counters, which were zero at `start_time`; raise OSError."""
+        for file in self._files:
+            yield from file.parse(lambda data: list(_points(data, at, start_time)))
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def _points(data: bytes, at: int, start_time: int | None) -> Iterator[Datapoint]:
+    """Yield the points of pairs of lines: names, then values."""
+    lines = data.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        protocol, *keys = names.split()
+        numbers = values.split()[1:]
+        for key, value in zip(keys, numbers, strict=True):
+            if metric := COLUMNS.get((protocol, key)):
+                yield metric.point(at, int(value), start_time=start_time)

@@ -1,0 +1,146 @@
+"""AWS Trainium and Inferentia, from the records of neuron-monitor and from sysfs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collectors.neuron import metrics
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.host.procfs import boot_time
+from chipwatch.host.supervised_process import find_program
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.neuron.monitor import Input, Monitor
+    from chipwatch.collectors.neuron.records import Records
+    from chipwatch.collectors.neuron.sysfs import Devices
+
+MOMENT: Final = 1000
+"""Nanoseconds before the first tick when all counts were zero, so that the first record also counts."""
+PROGRAM: Final = "neuron-monitor"
+INSTALLED: Final = Path("/opt/aws/neuron/bin") / PROGRAM
+"""Where the package aws-neuronx-tools puts it; only a login shell of the Deep Learning AMI has it in PATH."""
+
+
+class NeuronCollector(Collector):
+    """
+    Runs neuron-monitor and reads its records, or reads them from standard input.
+
+    Counts are added up, over runtimes and restarts of the monitor. Everything else is as of the last record, and
+    absent once that is three periods old.
+    """
+
+    metrics = metrics.declared(tagged=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """The options of [collectors.neuron]."""
+
+        path: Path | None = None
+        """The program neuron-monitor; unless set, the first one in PATH and /opt/aws/neuron/bin."""
+        ecc: Literal["cumulative", "per_period"] = "cumulative"
+        """Whether the monitor's ECC counts are cumulative since the driver was loaded, as in sysfs, or per period."""
+        neuron_runtime_tag: bool = False
+        """Separate series of runtimes by tag (NEURON_PROCESS_TAG); filled from --common-dims."""
+        interval: float = 5.0
+        """Seconds between two ticks, from --interval; the monitor's period is the same in whole seconds."""
+        stdin: bool = False
+        """Read records from standard input, from --stdin neuron, instead of running the monitor."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+
+    def __init__(self, config: Config, *, stdin: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the file descriptor of standard input, and a monotonic clock (s)."""
+        self._config, self._stdin, self._clock = config, stdin, clock
+        if config.neuron_runtime_tag:
+            self.metrics = metrics.declared(tagged=True)  # the dimensions depend on the Config
+        self._source: Monitor | Input | None = None
+        self._records: Records | None = None
+        self._devices: Devices | None = None
+        self._last: int | None = None
+        self._end: InputEnded | None = None
+
+    def open(self) -> None:
+        """Start the monitor, or take standard input; raise Unavailable."""
+        self.close()
+        if sys.platform == "win32":
+            raise Unavailable("neuron-monitor runs on Linux only")
+        config, clock = self._config, self._clock
+        path = None if config.stdin else _find(config.path)
+        from chipwatch.collectors.neuron.monitor import Input, Monitor  # noqa: PLC0415  # 0.5 MB, only where there is Neuron
+        from chipwatch.collectors.neuron.records import Records  # noqa: PLC0415
+        from chipwatch.collectors.neuron.sysfs import Devices  # noqa: PLC0415
+
+        boot = boot_time(config.proc)
+        self._records, self._last, self._end = Records(config, self.level, boot), None, None
+        report = self._records.reader.report
+        if path is None:
+            self._source = Input(self._stdin, report)
+        else:
+            self._source = Monitor(path, max(1, int(config.interval)))
+            self._source.open(clock())
+        self._devices = Devices(config.sys, boot, report) if self.level >= Level.DETAILED else None
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the values as of the last record; raise InputEnded once standard input has ended."""
+        if self._end:
+            raise self._end
+        source, records = self._source, self._records
+        if source is None or records is None:
+            return
+        now = self._clock()
+        start_time, self._last = at - MOMENT if self._last is None else self._last, at
+        valid = [records.take(line, now, at, start_time) for line in source.read(now)]
+        yield from records.points(at, now)
+        if self._devices:
+            yield from self._devices.points(at)
+        try:
+            problems = source.finish(now, valid)
+        except InputEnded as end:
+            records.report_left_out()
+            self._end, end.problems = end, records.reader.take_problems()
+            raise
+        if problems := [*records.reader.take_problems(), *problems]:
+            raise PartlyCollected(problems)
+
+    def identity(self) -> Mapping[str, str]:
+        """Return this instance's dimensions from the records; later records may add some."""
+        return self._records.machine.identity if self._records else {}
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the runtimes on each core, as of the last record; None without a recent one."""
+        return self._records.processes(self._clock()) if self._records else None
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each core that a runtime uses, by the name that schedulers use."""
+        return {f"core{one.dims['neuron_core']}": one.dims for one in self.processes() or ()}
+
+    def describe(self) -> str:
+        """Return where the records come from, and the number of devices."""
+        devices = self._records.machine.devices if self._records else None
+        source = self._source.describe() if self._source else ""
+        return f"{source}, {'no record yet' if devices is None else f'{devices} devices'}"
+
+    def close(self) -> None:
+        """End the monitor and close the files."""
+        if self._source:
+            self._source.close()
+        if self._devices:
+            self._devices.close()
+        self._source = self._devices = None
+
+
+def _find(path: Path | None) -> Path:
+    try:
+        return find_program(PROGRAM, path, INSTALLED)
+    except Unavailable as error:
+        advice = "correct collectors.neuron.path" if path else "install the package aws-neuronx-tools"
+        raise Unavailable(f"{error}; {advice}") from None

@@ -1,0 +1,124 @@
+"""The machine in a record: devices and their ECC counters, the instance, the pods that use its cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from chipwatch.collectors.neuron import metrics
+from chipwatch.collectors.neuron.schema import LARGEST_TOTAL, Reader, Record
+from chipwatch.collectors.neuron.series import Row, Series
+from chipwatch.host.counters import Life
+from chipwatch.host.supervised_process import quoted
+
+HARDWARE: Final = "neuron_hw_counters"
+OF_HOST: Final = frozenset({"vcpu_usage", "memory_info"})
+"""Groups of host metrics, which other collectors read."""
+ECC: Final = tuple(
+    (f"{memory}_ecc_{kind}", memory, corrected, metric)
+    for memory in ("mem", "sram")
+    for kind, corrected, metric in (("corrected", "yes", metrics.ECC), ("uncorrected", "no", metrics.ECC_UNCORRECTED))
+)
+IDENTITY: Final = {
+    "instance_id": "instance_id",
+    "instance_type": "instance_type",
+    "ami_id": "ami_id",
+    "instance_region": "region",
+    "instance_availability_zone": "availability_zone",
+    "ultraserver_id": "ultraserver_id",
+}
+"""Our dimension names by the keys of `instance_info`."""
+MAX_DEVICES: Final = 1024
+
+
+class Machine:
+    """Keeps the state of the machine over records."""
+
+    def __init__(self, series: Series, reader: Reader, *, ecc_per_period: bool, boot: int | None) -> None:
+        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+        self._series, self._reader = series, reader
+        self._ecc_per_period, self._boot = ecc_per_period, boot
+        self._ecc: dict[tuple[str, ...], Life] = {}
+        self._pods_until = 0.0
+        self.identity: Mapping[str, str] = {}
+        """Dimension names and values of this instance; a later record may add some."""
+        self.devices: int | None = None
+
+    def take(
+        self, record: Record, now: float, until: float, at: int, start_time: int
+    ) -> Iterator[tuple[str, Iterator[Row]]]:
+        """Yield each group with its new rows, which are kept `until` (monotonic s, as `now`)."""
+        self._take_instance(record.instance_info)
+        self._take_pods(record.neuron_k8s_info, now, until)
+        yield "neuron_hardware_info", self._hardware(record.neuron_hardware_info)
+        for name, group in self._reader.mapping(record.system_data, "system_data").items():
+            if name == HARDWARE:
+                counters = self._reader.group(group, name)
+                yield name, self._ecc_rows(counters.neuron_devices if counters else None, at, start_time)
+            elif name not in OF_HOST:
+                self._reader.report_once(f"the group {quoted(name)} of the system is unknown")
+
+    def _hardware(self, info: Any) -> Iterator[Row]:
+        number, info = self._reader.number, self._reader.mapping(info, "neuron_hardware_info")
+        self._reader.failed("neuron_hardware_info", info.get("error"))
+        if cores := number(info.get("neuroncore_per_device_count"), "neuroncore_per_device_count"):
+            self._series.set_cores_per_device(int(cores))
+        devices = number(info.get("neuron_device_count"), "neuron_device_count")
+        size = number(info.get("neuron_device_memory_size"), "neuron_device_memory_size")
+        if devices is not None:
+            self.devices = int(devices)
+        if devices and size:
+            yield from self._series.rows(metrics.DEVICE_MEMORY_TOTAL, {("",): devices * size})
+
+    def _ecc_rows(self, listed: Any, at: int, start_time: int) -> Iterator[Row]:
+        for device, counters in self._devices(listed).items():
+            for key, memory, corrected, metric in ECC:
+                count = self._reader.number(counters.get(key), key) if metric.level <= self._series.level else None
+                if count is None:
+                    continue
+                series = "", device, memory, corrected
+                if series not in self._ecc:
+                    self._ecc[series] = Life(start_time if self._ecc_per_period else self._boot or start_time)
+                life = self._ecc[series]
+                life.take(min(life.value + int(count), LARGEST_TOTAL) if self._ecc_per_period else int(count), at)
+                yield from self._series.rows(metric, {series: life.value}, life.start_time)
+
+    def _devices(self, listed: Any) -> dict[str, Mapping[str, Any]]:
+        """Return the devices of a list by index."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for device in self._reader.expect(listed, list, "neuron_devices") or []:
+            index = device.get("neuron_device_index") if isinstance(device, dict) else None
+            if type(index) is int and 0 <= index < MAX_DEVICES:
+                found[str(index)] = device
+            else:
+                self._reader.report("neuron_devices: a device has no index")
+        return found
+
+    def _take_instance(self, info: Any) -> None:
+        info = self._reader.mapping(info, "instance_info")
+        self._reader.failed("instance_info", info.get("error"))
+        known = {word: self._reader.text(info.get(key), key) for key, word in IDENTITY.items()}
+        # A new mapping, since another thread may be reading the old one.
+        self.identity = {**self.identity, **{word: text for word, text in known.items() if text}}
+
+    def _take_pods(self, info: Any, now: float, until: float) -> None:
+        if info is None:
+            if now > self._pods_until:
+                self._series.set_pods({})
+            return
+        info = self._reader.mapping(info, "neuron_k8s_info")
+        failed = self._reader.failed("neuron_k8s_info", info.get("error"))
+        cores = self._reader.mapping(None if failed else info.get("neuroncores_k8s_info"), "neuroncores_k8s_info")
+        self._pods_until = until
+        self._series.set_pods({core: self._pod(info) for core, info in cores.items()})
+
+    def _pod(self, info: Any) -> dict[str, str]:
+        pod = self._reader.mapping(info, "a core's pod")
+        containers = pod.get("container_name")
+        names = containers if isinstance(containers, list) else [containers]
+        words = {
+            "k8s_pod": self._reader.text(pod.get("pod_name"), "pod_name"),
+            "k8s_namespace": self._reader.text(pod.get("namespace"), "namespace"),
+            "k8s_container": ",".join(sorted(self._reader.text(name, "container_name") for name in names))[:255],
+        }
+        return {word: text for word, text in words.items() if text.strip(",")}

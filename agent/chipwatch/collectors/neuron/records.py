@@ -1,0 +1,245 @@
+"""Turns records of neuron-monitor into datapoints: adds up counts, keeps gauges while they are recent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from chipwatch.collector import DeviceProcess
+from chipwatch.collectors.neuron import metrics, schema
+from chipwatch.collectors.neuron.groups import Entry, Groups
+from chipwatch.collectors.neuron.machine import Machine
+from chipwatch.collectors.neuron.schema import (
+    INDEX,
+    LARGEST,
+    LARGEST_TOTAL,
+    MAX_NAMES,
+    Core,
+    Group,
+    Reader,
+    Record,
+    Runtime,
+)
+from chipwatch.collectors.neuron.series import Row, Series, Values
+from chipwatch.datapoint import Datapoint, Level
+from chipwatch.host.supervised_process import quoted
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.neuron import NeuronCollector
+
+PERIODS: Final = 3
+"""Periods after which a gauge that was not repeated is no longer reported."""
+MAX_PERIOD: Final = 3600.0
+"""Seconds; a longer period in a record is not believed."""
+SHORT: Final = 0.5
+"""Seconds; utilization over less time is noise, as in the first reading of a runtime."""
+TOLERATED: Final = 2
+"""Consecutive records that may lack utilization without a message: runtimes do not all start at once."""
+MAX_SHORT: Final = 10_000
+MAX_TAGS: Final = 256
+UNTAGGED: Final = "untagged"
+"""The tag of runtimes without one: the default tag is a pid, and each pid would be a new series."""
+COUNTED: Final = "execution_stats"
+OLD_NAMES: Final = {"inference_stats": COUNTED}
+"""Names of groups before October 2022."""
+RATES: Final = frozenset({"neuroncore_counters", "neuron_runtime_vcpu_usage"})
+
+
+class Tally(NamedTuple):
+    """Counts of the runtimes with one tag, over all records and restarts of the monitor."""
+
+    start_time: int
+    """When the counts were zero (ns since the epoch)."""
+    outcomes: Values
+    errors: Values
+
+
+class Records:
+    """Keeps the values of all records so far: call `take` for each line, then `points`."""
+
+    def __init__(self, config: NeuronCollector.Config, level: Level, boot: int | None) -> None:
+        """Take when the devices' counters were zero: `boot` (ns since the epoch); None: when they are first seen."""
+        self.reader = Reader()
+        """Collects the problems of the input."""
+        self._interval, self._tagged = max(1.0, config.interval), config.neuron_runtime_tag
+        self._series = Series(self.reader, level)
+        self.machine = Machine(self._series, self.reader, ecc_per_period=config.ecc == "per_period", boot=boot)
+        groups = Groups(self._series, self.reader, level)
+        self._merge: dict[str, Callable[[Sequence[Entry]], Iterator[Row]]] = {
+            "neuroncore_counters": groups.cores,
+            "memory_used": groups.memory,
+            COUNTED: groups.latency,
+            "neuron_runtime_vcpu_usage": groups.vcpu,
+        }
+        self._kept: dict[str, tuple[float, list[Row]]] = {}
+        """The last rows of each group, and until when (monotonic s) they are reported."""
+        self._until = 0.0
+        self._processes: tuple[float, list[DeviceProcess] | None] = 0.0, None
+        """Until when (monotonic s) the runtimes on each core are known, and these."""
+        self._tallies: dict[str, Tally] = {}
+        """By tag; the least recently used first."""
+        self._counted: tuple[float, set[str]] = 0.0, set()
+        """Until when (monotonic s) the counts of which tags are reported."""
+        self._pending: set[str] = set()
+        """Tags whose counts have changed since the last tick."""
+        self._short: set[tuple[str, int | None]] = set()
+        """Groups and pids of the last readings over a short time."""
+        self._left_out, self._left_out_in_a_row = False, 0
+
+    def take(self, line: bytes, now: float, at: int, start_time: int) -> bool:
+        """
+        Take one line, read at `now` (monotonic s) in the tick `at`; return whether it was a record.
+
+        A new count was zero at `start_time`, the previous tick (both in ns since the epoch).
+        """
+        try:
+            record = schema.decode(line)
+        except (ValueError, RecursionError):
+            text = line[:500].decode(errors="replace")
+            is_record = text.lstrip().startswith("{")
+            message = "a record was cut, or is not JSON" if is_record else f"neuron-monitor printed: {quoted(text)}"
+            self.reader.report(message)
+            return False
+        if record is None:
+            self.reader.report("a line is JSON, but not a record")
+            return False
+        self._until = now + PERIODS * max(self._period(record), self._interval)
+        for name, rows in self.machine.take(record, now, self._until, at, start_time):
+            self._keep(name, rows)
+        self._left_out = False
+        self._take_runtimes(record.neuron_runtime_data, start_time)
+        self._left_out_in_a_row = self._left_out_in_a_row + 1 if self._left_out else 0
+        if self._left_out_in_a_row > TOLERATED:
+            self.report_left_out()
+        return True
+
+    def report_left_out(self) -> None:
+        """Report, only once, that utilization was left out of the last record."""
+        if self._left_out:
+            self.reader.report_once(
+                f"utilization is left out of records of less than {SHORT:g} s, unless the one before was as short"
+            )
+
+    def points(self, at: int, now: float) -> Iterator[Datapoint]:
+        """Yield recent gauges, and counts; also new counts of runtimes that have ended."""
+        rows = [row for until, kept in self._kept.values() if now <= until for row in kept]
+        until, tags = self._counted
+        pending, self._pending = self._pending, set()
+        for tag in pending | tags if now <= until else pending:
+            tally = self._tally(tag, at)
+            rows += self._series.rows(metrics.OUTCOMES, tally.outcomes, tally.start_time)
+            rows += self._series.rows(metrics.ERRORS, tally.errors, tally.start_time)
+        for metric, value, dims, start_time in rows:
+            yield Datapoint(metric, value, dims, at, start_time)
+
+    def processes(self, now: float) -> list[DeviceProcess] | None:
+        """Return the runtimes on each core while the last record is recent (`now`: monotonic s), else None."""
+        until, found = self._processes
+        return found if now <= until else None
+
+    def _take_runtimes(self, listed: Any, start_time: int) -> None:
+        given = self.reader.expect(listed, list, "neuron_runtime_data")
+        if given is None:
+            return  # the list is empty, not null or missing, if nothing runs
+        runtimes = [runtime for runtime in given if isinstance(runtime, Runtime)]
+        if len(runtimes) < len(given):
+            self.reader.report("neuron_runtime_data: a runtime is not an object")
+        self._keep("runtimes", self._series.rows(metrics.RUNTIMES, {("",): len(runtimes)}))
+        reports = [
+            (runtime, self.reader.mapping(runtime.report, "report"))
+            for runtime in runtimes
+            if not self.reader.failed("a runtime", runtime.error) and runtime.report is not None
+        ]
+        pids = ((runtime.pid, report) for runtime, report in reports if isinstance(runtime.pid, int))
+        on_cores = [(core, pid, used) for pid, report in pids for core, used in cores_of(report)]
+        found_on = [(self._series.core(core), pid, used) for core, pid, used in on_cores]
+        self._processes = self._until, [DeviceProcess(dims, pid, used) for dims, pid, used in found_on if dims]
+        found: dict[str, list[Entry]] = {}
+        for runtime, report in reports:
+            tag = self._tag(runtime.neuron_runtime_tag)
+            for key, content in report.items():
+                name = OLD_NAMES.get(key, key)
+                if name not in self._merge:
+                    self.reader.report_once(f"the group {quoted(key)} of a runtime is unknown")
+                    continue
+                entries, group = found.setdefault(name, []), self.reader.group(content, name)
+                if group and not self._is_noise(name, runtime.pid, group):
+                    entries.append((tag, group))
+        # A group with its own period is not in each record: its rows are kept as long as any runtime reports.
+        for name in found if reports else self._merge:
+            entries = found.get(name, [])
+            self._keep(name, self._merge[name](entries))
+            if name == COUNTED:
+                self._count(entries, start_time)
+
+    def _count(self, entries: Sequence[Entry], start_time: int) -> None:
+        """Add the counts of one record."""
+        self._counted = self._until, {tag for tag, _ in entries}
+        for tag, group in entries:
+            tally = self._tally(tag, start_time)
+            self._pending.add(tag)
+            ended = group.inference_summary if group.execution_summary is None else group.execution_summary
+            failed = group.error_summary
+            for kind, summary, counts in ("outcome", ended, tally.outcomes), ("error", failed, tally.errors):
+                for name, count in self.reader.named(summary, f"summary by {kind}"):
+                    if (tag, name) in counts or len(counts) < MAX_NAMES:
+                        counts[tag, name] = min(counts.get((tag, name), 0) + int(count), LARGEST_TOTAL)
+
+    def _tally(self, tag: str, start_time: int) -> Tally:
+        """Return the tally of a tag; at most 256 are kept, and a new one is zero at `start_time`."""
+        tally = self._tallies.pop(tag, None) or Tally(start_time, {}, {})
+        if len(self._tallies) >= MAX_TAGS:
+            del self._tallies[next(iter(self._tallies))]
+        self._tallies[tag] = tally
+        return tally
+
+    def _is_noise(self, name: str, pid: Any, group: Group) -> bool:
+        """Return whether this is utilization over a very short time that is not the configured period."""
+        if name not in RATES:
+            return False
+        period = self.reader.number(group.period, "period")
+        runtime = name, pid if isinstance(pid, int) else None
+        if period is None or period >= SHORT:
+            self._short.discard(runtime)
+            return False
+        if runtime in self._short:
+            return False
+        if len(self._short) < MAX_SHORT:
+            self._short.add(runtime)
+        self._left_out = True
+        return True
+
+    def _tag(self, given: Any) -> str:
+        if not self._tagged:
+            return ""
+        tag = self.reader.text(given, "neuron_runtime_tag")
+        return UNTAGGED if not tag or tag.isdecimal() else tag
+
+    def _period(self, record: Record) -> float:
+        """Return the longest period that any group of a record has (s)."""
+        runtimes = record.neuron_runtime_data if isinstance(record.neuron_runtime_data, list) else []
+        reports = [record.system_data, *(runtime.report for runtime in runtimes if isinstance(runtime, Runtime))]
+        groups = [group for report in reports if isinstance(report, dict) for group in report.values()]
+        periods = [self.reader.number(group.period, "period") or 0.0 for group in groups if isinstance(group, Group)]
+        return min(max(periods, default=0.0), MAX_PERIOD)
+
+    def _keep(self, name: str, rows: Iterable[Row]) -> None:
+        self._kept[name] = self._until, list(rows)
+
+
+def cores_of(report: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield each core on which a runtime has memory or works, and the bytes: it lists those of others with zeros."""
+    counters, memory = report.get("neuroncore_counters"), report.get("memory_used")
+    cores = counters.neuroncores_in_use if isinstance(counters, Group) else None
+    used = memory.neuron_runtime_used_bytes if isinstance(memory, Group) else None
+    parts = used.get("usage_breakdown") if isinstance(used, dict) else None
+    sizes = parts.get("neuroncore_memory_usage") if isinstance(parts, dict) else None
+    cores, sizes = ((found if isinstance(found, dict) else {}) for found in (cores, sizes))
+    for key in sorted(cores.keys() | sizes.keys()):
+        core, size = cores.get(key), sizes.get(key)
+        values = size.values() if isinstance(size, dict) else ()
+        numbers = [value for value in values if isinstance(value, int | float) and 0 <= value <= LARGEST]
+        share = core.neuroncore_utilization if isinstance(core, Core) else None
+        works = isinstance(share, int | float) and share > 0
+        if INDEX.fullmatch(key) and (works or sum(numbers) > 0):
+            yield key, float(sum(numbers)) if numbers else None

@@ -1,0 +1,100 @@
+"""
+Reads from sysfs what neuron-monitor lacks: power, and repairable ECC errors.
+
+https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-sysfs-user-guide.html
+Writing to a counter there clears it; the files are opened read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collectors.neuron import metrics
+from chipwatch.collectors.neuron.schema import INDEX, LARGEST
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.host.counters import Life
+from chipwatch.host.procfs import open_kept
+from chipwatch.host.supervised_process import quoted
+
+DEVICES: Final = "devices/virtual/neuron_device"
+POWER: Final = "stats/power/utilization"
+REPAIRABLE: Final = "stats/hardware/mem_ecc_repairable_uncorrected"
+VALID: Final = b"POWER_STATUS_VALID"
+NO_DATA: Final = b"POWER_STATUS_NO_DATA"
+STALE: Final = 180
+"""Seconds after which a mean is too old; the driver computes one each minute."""
+
+
+class _Device:
+    def __init__(self, folder: Path, index: str, boot: int | None) -> None:
+        self._dims = Dimensions(neuron_device=index)
+        self._power, self._repairable = open_kept(folder / POWER), open_kept(folder / REPAIRABLE)
+        self._errors = Life(boot)
+
+    def points(self, at: int, report: Callable[[str], None]) -> Iterator[Datapoint]:
+        """Yield the readings; raise OSError if the device is gone."""
+        if self._power and (share := _power(self._power.read(), at, report)) is not None:
+            yield metrics.POWER.point(at, share, self._dims)
+        if self._repairable:
+            text = self._repairable.read().strip()
+            if text.isdigit() and len(text) < 20 and int(text) < LARGEST:
+                errors = self._errors
+                errors.take(int(text), at)
+                yield metrics.ECC_REPAIRABLE.point(at, errors.value, self._dims, start_time=errors.start_time)
+            else:
+                report(f"{REPAIRABLE}: not a count")
+
+    def close(self) -> None:
+        for file in (self._power, self._repairable):
+            if file:
+                file.close()
+
+
+class Devices:
+    """The devices in sysfs; there may be none."""
+
+    def __init__(self, sys: Path, boot: int | None, report: Callable[[str], None]) -> None:
+        """Look under `sys`; the counters were zero at `boot` (ns since the epoch; None: when they are first read)."""
+        self._folder, self._boot, self._report = sys / DEVICES, boot, report
+        self._devices: list[_Device] = []
+
+    def points(self, at: int) -> Iterator[Datapoint]:
+        """Yield the readings of all devices."""
+        if not self._devices:
+            indices = {folder: folder.name.removeprefix("neuron") for folder in sorted(self._folder.glob("neuron*"))}
+            self._devices = [
+                _Device(path, index, self._boot) for path, index in indices.items() if INDEX.fullmatch(index)
+            ]
+        lost = False
+        for device in self._devices:
+            try:
+                yield from device.points(at, self._report)
+            except OSError as problem:
+                self._report(f"a device in {self._folder} cannot be read: {problem.strerror}")
+                lost = True
+        if lost:  # the driver may have been reloaded
+            self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        for device in self._devices:
+            device.close()
+        self._devices = []
+
+
+def _power(text: bytes, at: int, report: Callable[[str], None]) -> float | None:
+    """Return the mean (%) of `STATUS,epoch,minimum,maximum,mean`; compare the whole status: INVALID ends in VALID."""
+    status, *fields = text.strip().split(b",")
+    if status == NO_DATA:
+        return None
+    if status != VALID:
+        report(f"{POWER}: {quoted(status)}")
+        return None
+    try:
+        when, _, _, mean = (float(field) for field in fields)
+    except ValueError:
+        report(f"{POWER}: expected STATUS,epoch,minimum,maximum,mean")
+        return None
+    return mean if 0 <= mean <= 100 and at / 1e9 - when <= STALE else None

@@ -1,0 +1,103 @@
+"""NVIDIA GPUs, read through NVML; details are in docs/nvidia.md."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from chipwatch.collector import Collector, DeviceActivity, DeviceProcess
+from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
+from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.errors import Unavailable
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.nvidia.gpus import Gpus
+
+
+class NvidiaCollector(Collector):
+    """
+    Reads every GPU that the driver lists, and its MIG instances.
+
+    A call that hangs in the driver blocks only this collector's daemon thread.
+    """
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Which GPUs to read, and with which dimensions."""
+
+        devices: tuple[int | str, ...] = ()
+        """Indexes or UUIDs of the GPUs to read; all unless set. The UUID of a MIG instance selects its GPU."""
+        cuda_visible_devices: bool = False
+        """Read only the GPUs in the variable CUDA_VISIBLE_DEVICES, unless `devices` is set."""
+        dimensions: tuple[Literal["uuid", "model", "driver"], ...] = ()
+        """Dimensions of each point in addition to the index: uuid, model, driver (its version)."""
+        pid: int | None = None
+        """First process of the tree whose usage is read; set by --pid."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted; set by --proc."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted; set by --sys."""
+        root: Path = Path("/")
+        """Where the host's / is mounted; set by --root."""
+
+    metrics = (*of_gpu(), *of_instance())
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clock = time.monotonic_ns
+        self._gpus: Gpus | None = None
+        if config.dimensions:
+            self.metrics = (*of_gpu(*config.dimensions), *of_instance(*config.dimensions))
+
+    def open(self) -> None:
+        """Find the GPUs; raise Unavailable if there is none. Without a driver, pynvml (3 MB) is not loaded."""
+        self.close()
+        if sys.platform != "win32":  # looking for the driver's files takes microseconds and cannot hang
+            root = self._config.root
+            files = self._config.proc / "driver/nvidia/version", root / "dev/nvidiactl", root / "dev/dxg"
+            if not any(file.exists() for file in files):
+                where = ", ".join(map(str, files))
+                raise Unavailable(f"no NVIDIA driver: {where} are absent; install it, or give the container its GPUs")
+        try:
+            from chipwatch.collectors.nvidia.gpus import Gpus  # noqa: PLC0415  # loads pynvml
+        except ModuleNotFoundError as problem:
+            raise Unavailable(f"{problem}; run `pip install nvidia-ml-py`") from problem
+        self._gpus = Gpus(self._config, self.level, self._clock)
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield all readings; those of the slow path about every ten seconds."""
+        assert self._gpus is not None
+        if self._gpus.process != os.getpid():  # NVML does not survive a fork
+            self.open()
+        return self._gpus.read(at)
+
+    def models(self) -> Mapping[Dimensions, str]:
+        """Return the model of each GPU."""
+        return self._gpus.models() if self._gpus else {}
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes on all GPUs."""
+        return self._gpus.processes() if self._gpus else None
+
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Return what all GPUs did since the last call."""
+        return self._gpus.activity() if self._gpus else ()
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each GPU and instance by the names that schedulers use."""
+        return self._gpus.names() if self._gpus else {}
+
+    def describe(self) -> str:
+        """Return the GPU models, the driver version, and how the process tree was found."""
+        return self._gpus.describe() if self._gpus else ""
+
+    def close(self) -> None:
+        """Close NVML."""
+        if self._gpus:
+            self._gpus.close()
+            self._gpus = None

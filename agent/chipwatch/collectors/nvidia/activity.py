@@ -1,0 +1,137 @@
+"""How much a GPU or a MIG instance worked since the last reading, for processors: they need all of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any, Final
+
+import pynvml
+
+from chipwatch.collector import DeviceActivity
+from chipwatch.collectors.nvidia.device import Gpu, Instance, Part
+from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
+from chipwatch.collectors.nvidia.query import MEMBERS, SECOND
+
+THERMAL: Final = 75
+"""NVML_FI_DEV_PERF_POLICY_THERMAL, in ns. POWER (74) is left out: it also counts the software power cap."""
+POWER_BRAKE: Final = 0x80
+SLOWDOWNS: Final = 0x08 | 0x20 | 0x40 | POWER_BRAKE
+"""Reasons of low clocks that are a throttle: hardware, heat (software, hardware), power brake; from nvml.h."""
+SAMPLES, COUNTER, POINT = "driver samples", "GPM", "point value"
+
+
+class Activity:
+    """What a GPU and its instances did between two readings; used by the collector's thread."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        """Take the GPU."""
+        self._gpu = gpu
+        self._last: int | None = None
+        self._sampled_until = 0
+        """Time of the driver's last sample (microseconds)."""
+        self._thermal = self._joules = 0.0
+        self._gpm: Gpm | None = None
+        self.basis = ""
+        """How the utilization was measured."""
+
+    def read(self, now: int) -> Iterator[DeviceActivity]:
+        """Yield what each part did since the last call, at `now` (monotonic ns); raise Lost."""
+        gpu = self._gpu
+        if gpu.lost or gpu.handle is None:
+            self._last, self._sampled_until = None, 0
+            for part in gpu.parts:
+                slices = (part.slices or 1 / len(gpu.parts)) if isinstance(part, Instance) else 1.0
+                yield DeviceActivity(part.dims, lost=True, slices=slices)
+            return
+        elapsed, self._last = now - self._last if self._last is not None else 0, now
+        throttled, energy = self._throttled(elapsed), self._energy(elapsed)
+        for part in gpu.parts:
+            active, idle = self._active(part, now)
+            slices = self._share(part) if isinstance(part, Instance) else 1.0
+            joules = None if energy is None else energy * slices
+            yield DeviceActivity(part.dims, active, self.basis, idle, throttled, joules, slices)
+
+    def close(self) -> None:
+        """Free the driver's resources."""
+        if self._gpm:
+            self._gpm.close()
+
+    def _active(self, part: Part, now: int) -> tuple[float | None, float | None]:
+        """Return the share of time with work, and how many seconds ago the last of it was, where known."""
+        point = None if part.busy is None else part.busy / 100
+        if isinstance(part, Instance):  # NVML has neither samples nor a utilization of it
+            self.basis = COUNTER
+            return point, None
+        if (samples := part.query.ask("samples", _samples, part.handle, self._sampled_until)) is not None:
+            before = self._sampled_until
+            if not samples and before:
+                samples = part.query.ask("samples", _samples, part.handle, 0) or []
+                samples = samples if samples and samples[-1][0] < before else []  # the clock was set back
+                before = 0
+            self._sampled_until = samples[-1][0] if samples else self._sampled_until
+            self.basis = SAMPLES if samples else POINT
+            return _integrated(samples, before) if samples and before else (point, None)
+        self._gpm = self._gpm or Gpm(part.query, [GRAPHICS])
+        if (share := self._gpm.read(part.handle, now).get(GRAPHICS)) is not None:
+            self.basis = COUNTER
+            return min(1.0, share / 100), None
+        self.basis = POINT
+        return point, None
+
+    def _throttled(self, elapsed: int) -> float:
+        """Return the share of the time in which heat, a power brake or other hardware slowed the GPU down."""
+        query, handle = self._gpu.query, self._gpu.handle
+        counted = query.fields(handle, {(THERMAL, 0): "throttled"}).get(THERMAL)
+        now = query.ask("throttle.reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+        if counted is None:
+            return float(bool(now & SLOWDOWNS))
+        before, self._thermal = self._thermal, counted
+        hot = min(1.0, max(0.0, counted - before) / elapsed) if elapsed else 0.0
+        return 1.0 if now & POWER_BRAKE else hot
+
+    def _energy(self, elapsed: int) -> float | None:
+        """Return the joules since the last reading, by the GPU's counter, else by its power; None if unknown."""
+        joules, watts = self._gpu.joules, self._gpu.watts
+        before, self._joules = self._joules, joules or 0.0
+        if joules is not None and elapsed and 0 < before <= joules:
+            return joules - before
+        return None if watts is None else watts * elapsed / SECOND
+
+    def _share(self, instance: Instance) -> float:
+        """Return the share of the GPU's compute slices that an instance has."""
+        if instance.slices is None:
+            query, gpu = instance.query, self._gpu
+            attributes = query.ask("attributes", pynvml.nvmlDeviceGetAttributes_v2, instance.handle)
+            count = query.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
+            known = attributes and count
+            instance.slices = min(1.0, attributes.computeInstanceSliceCount / count) if known else 1 / len(gpu.parts)
+        return instance.slices
+
+
+def _samples(handle: Any, since: int) -> list[tuple[int, float]]:
+    """Return time (microseconds) and percent of the driver's samples that are newer than `since`, oldest first."""
+    try:
+        kind, found = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, since)
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+            return []  # none is newer
+        raise
+    member = MEMBERS[kind]
+    known: dict[int, list[float]] = {}
+    for one in found:
+        at, percent = int(one.timeStamp), float(getattr(one.sampleValue, member))
+        if at > since and percent <= 100:
+            known.setdefault(at, []).append(percent)
+    return [(at, fmean(same)) for at, same in sorted(known.items())]
+
+
+def _integrated(samples: list[tuple[int, float]], since: int) -> tuple[float, float | None]:
+    """Return the share of time with work, each sample weighted by the time that it covers, and the time since then."""
+    gaps = [later - earlier for earlier, later in pairwise([since, *(at for at, _ in samples)])]
+    usual = 2 * median(gaps)  # the driver keeps some seconds: before its oldest sample there is a gap
+    weights = [min(gap, usual) for gap in gaps]
+    share = sum(weight * percent for weight, (_, percent) in zip(weights, samples, strict=True)) / (100 * sum(weights))
+    worked = [at for at, percent in samples if percent]
+    return min(1.0, share), (samples[-1][0] - worked[-1]) / 1e6 if worked else None

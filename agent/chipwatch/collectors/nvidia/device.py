@@ -1,0 +1,287 @@
+"""One GPU and its MIG instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from chipwatch.collectors.nvidia.gpm import GRAPHICS, Gpm
+from chipwatch.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
+from chipwatch.collectors.nvidia.query import SECOND, Lost, NvmlQuery
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
+from chipwatch.host.counters import Life
+
+ALL_LINKS: Final = 0xFFFFFFFF
+ENERGY: Final = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+MEMORY_TEMPERATURE: Final = pynvml.NVML_FI_DEV_MEMORY_TEMP
+RECOVERY: Final = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, a constant that the oldest supported nvidia-ml-py lacks."""
+LINKS: Final = {
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES,
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES,
+}
+"""Fields in KiB up to NVLink 4, and the fields in bytes that replace them from NVLink 5 on."""
+MIN_ELAPSED: Final = SECOND // 2
+"""Shortest time (ns) for computing power from the energy counter, which increases in steps."""
+REPLAYS: Final = pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER
+ROWS_FAILED: Final = pynvml.NVML_FI_DEV_REMAPPED_FAILURE
+MAX_FAN: Final = 200
+"""The fan's speed may exceed 100 percent; a value above this is invalid."""
+
+
+def percent(value: float) -> float | None:
+    """Return a share from 0 to 100, or None; GPM's rounding errors below 101 become 100."""
+    return min(100, value) if 0 <= value < 101 else None
+
+
+class Part:
+    """A whole GPU or a MIG instance."""
+
+    metrics: PartMetrics
+
+    def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
+        """Take the handle; `dims` has `gpu`, and `mig` for an instance."""
+        self.handle, self.dims, self.metrics = handle, dims, metrics
+        self.query = NvmlQuery(" ".join(f"{key.upper()} {dims[key]}" for key in (GPU, MIG) if key in dims))
+        self.detailed = level >= Level.DETAILED
+        self.gpm: Gpm | None = None
+        self.used: int | None = None
+        """Bytes in use in this tick, or None."""
+        self.total: int | None = None
+        self.busy: float | None = None
+        """Utilization in this tick, or None."""
+        self.slices: float | None = None
+        """Share of the whole GPU's compute slices, once it is known."""
+        self.sampled_until: int | None = None
+        """Time of the driver's last sample of the processes' utilization; None if none was read yet."""
+
+    def begin(self, now: int) -> None:
+        """Start a tick at `now` (monotonic ns)."""
+        self.query.begin(now)
+        self.used = self.total = self.busy = None
+
+    def close(self) -> None:
+        """Free the driver's resources."""
+        if self.gpm:
+            self.gpm.close()
+
+    def _memory(self, at: int) -> Iterator[Datapoint]:
+        ask, call, m = self.query.ask, pynvml.nvmlDeviceGetMemoryInfo, self.metrics
+        # Drivers before 510 only have the first version, which counts memory reserved by the driver as used.
+        info = ask("memory", call, self.handle, pynvml.nvmlMemory_v2) or ask("memory.v1", call, self.handle)
+        if info and (used := info.used) <= (total := info.total) and total:
+            self.used, self.total = used, total
+            yield m.memory_used.point(at, used, self.dims)
+            yield m.memory_utilization.point(at, 100 * used / total, self.dims)
+            if self.detailed:
+                yield m.memory_total.point(at, total, self.dims)
+                if (free := info.free) <= total:
+                    yield m.memory_available.point(at, free, self.dims)
+                if (reserved := getattr(info, "reserved", total + 1)) <= total:
+                    yield m.memory_reserved.point(at, reserved, self.dims)
+
+    def _activity(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+        for number, value in self.gpm.read(gpu, now).items() if self.gpm else ():
+            if metric := self.metrics.active.get(number):
+                yield from self._share(metric, at, value)
+            else:
+                yield from self._utilization(at, value)
+
+    def _utilization(self, at: int, value: float) -> Iterator[Datapoint]:
+        self.busy = percent(value)
+        yield from self._share(self.metrics.utilization, at, value)
+
+    def _share(self, metric: Metric, at: int, value: float | None) -> Iterator[Datapoint]:
+        if value is not None and (share := percent(value)) is not None:
+            yield metric.point(at, share, self.dims)
+
+
+class Instance(Part):
+    """A MIG instance, with memory and processes of its own; only GPM reports its utilization."""
+
+    def __init__(self, handle: Any, dims: Dimensions, metrics: PartMetrics, level: Level) -> None:
+        super().__init__(handle, dims, metrics, level)
+        self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
+        """The driver's number of the GPU instance; None: not known."""
+        if number is not None:
+            self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
+
+    def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
+        """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""
+        yield from self._memory(at)
+        yield from self._activity(at, now, gpu)
+
+
+class _Counter(NamedTuple):
+    metric: Metric
+    unit: float
+    """One unit of the metric in units of the field."""
+    dims: Dimensions
+    life: Life
+
+
+class Gpu(Part):
+    """A whole GPU."""
+
+    metrics: GpuMetrics
+
+    def __init__(self, handle: Any, model: str, dims: Dimensions, metrics: GpuMetrics, level: Level) -> None:
+        """Take the handle, or None if the driver lists the GPU but returns no handle."""
+        super().__init__(handle, dims, metrics, level)
+        self.model, self.number = model, int(dims[GPU])
+        self.minor: int | None = None
+        """Number of its device file, /dev/nvidiaN."""
+        self.instances: dict[str, Instance] = {}
+        """The MIG instances by UUID."""
+        self.lost = False
+        self.joules: float | None = None
+        """The energy counter in this tick, and the power; None if not known."""
+        self.watts: float | None = None
+        self._limit: float | None = None
+        self._recovery = False
+        self._base: tuple[int | None, int, float] | None = None
+        self._counters: dict[int, _Counter] = {}
+        self._all_fields: dict[tuple[int, int], str] = {}
+        """Names of queries by number and scope of the field."""
+        m, count = metrics, self._count
+        count("energy", ENERGY, m.energy, 1e3)
+        if self.detailed:
+            self._all_fields[MEMORY_TEMPERATURE, 0] = "temperature"
+        self._fast_fields = dict(self._all_fields)
+        self._all_fields[RECOVERY, 0] = "recovery"
+        count("ecc", pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, m.ecc_uncorrected)
+        if self.detailed:
+            self.gpm = Gpm(self.query, m.active)
+            count("ecc", pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, m.ecc_corrected)
+            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, m.pcie_sent)
+            count("pcie", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, m.pcie_received)
+            for (in_kib, in_bytes), metric in zip(LINKS.items(), (m.nvlink_sent, m.nvlink_received), strict=True):
+                count("nvlink", in_kib, metric, 1 / 1024, scope=ALL_LINKS)
+                count("nvlink", in_bytes, metric, scope=ALL_LINKS)
+            count("pcie", REPLAYS, m.pcie_replays)
+            self._all_fields[ROWS_FAILED, 0] = "rows"
+            count("rows", pynvml.NVML_FI_DEV_REMAPPED_COR, m.rows_remapped, cause="correctable")
+            count("rows", pynvml.NVML_FI_DEV_REMAPPED_UNC, m.rows_remapped, cause="uncorrectable")
+            for field, reason in THROTTLES.items():
+                count("throttled", field, m.throttled, 1e9, reason=reason)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts that run processes: the instances, or the GPU if it has none."""
+        return [*self.instances.values()] or [self]
+
+    def read(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+        """Yield all readings, those of the slow path only if `slow`; for a lost GPU only its state."""
+        for part in (self, *self.instances.values()):
+            part.begin(now)
+        self.lost, self.joules, self.watts = self.handle is None, None, None
+        try:
+            if not self.lost:
+                yield from self._readings(at, now, slow=slow)
+        except Lost:
+            self.lost = True
+        if self.lost:
+            for part in self.parts:
+                part.sampled_until = None
+        if self.lost or self.query.reset or self._recovery:
+            yield self.metrics.state.point(at, 0, self.dims)
+        elif self.query.answered:
+            yield self.metrics.state.point(at, 1, self.dims)
+
+    def troubles(self) -> list[str]:
+        """Return the error messages of this tick, including those of the instances."""
+        return [text for part in (self, *self.instances.values()) for text in part.query.troubles.values()]
+
+    def close(self) -> None:
+        """Free the driver's resources, including those of the instances."""
+        super().close()
+        for instance in self.instances.values():
+            instance.close()
+
+    def _readings(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+        rates = self.query.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        if rates is not None:
+            yield from self._utilization(at, rates.gpu)
+            if self.detailed:
+                yield from self._share(self.metrics.memory_activity, at, rates.memory)
+        yield from self._memory(at)
+        yield from self._temperature(at)
+        if slow:
+            yield from self._slow_readings(at)
+        yield from self._fields(at, now, slow=slow)
+        if self.detailed:
+            yield from self._detail(at, now)
+        for instance in self.instances.values():
+            yield from instance.read(at, now, self.handle)
+
+    def _temperature(self, at: int) -> Iterator[Datapoint]:
+        ask, chip = self.query.ask, pynvml.NVML_TEMPERATURE_GPU
+        value = ask("temperature", pynvml.nvmlDeviceGetTemperature, self.handle, chip)
+        if value is None and hasattr(pynvml, "nvmlDeviceGetTemperatureV"):  # replaces it from CUDA 14 on
+            value = ask("temperature.v", pynvml.nvmlDeviceGetTemperatureV, self.handle, chip)
+        if value is not None:
+            yield self.metrics.temperature.point(at, value, self.dims)
+
+    def _slow_readings(self, at: int) -> Iterator[Datapoint]:
+        limit = self.query.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, self.handle)
+        self._limit = limit / 1e3 if limit else None
+        if self.detailed:
+            if self._limit:
+                yield self.metrics.power_limit.point(at, self._limit, self.dims)
+            fan = self.query.ask("fan", pynvml.nvmlDeviceGetFanSpeed, self.handle)
+            yield from self._share(self.metrics.fan, at, min(100, fan) if fan and fan <= MAX_FAN else fan)
+
+    def _detail(self, at: int, now: int) -> Iterator[Datapoint]:
+        ask, m = self.query.ask, self.metrics
+        for number, metric in m.clocks.items():
+            if (clock := ask(f"clock.{number}", pynvml.nvmlDeviceGetClockInfo, self.handle, number)) is not None:
+                yield metric.point(at, clock, self.dims)
+        if encoder := ask("encoder", pynvml.nvmlDeviceGetEncoderUtilization, self.handle):
+            yield from self._share(m.encoder, at, encoder[0])
+        if decoder := ask("decoder", pynvml.nvmlDeviceGetDecoderUtilization, self.handle):
+            yield from self._share(m.decoder, at, decoder[0])
+        yield from self._activity(at, now, self.handle)
+
+    def _fields(self, at: int, now: int, *, slow: bool) -> Iterator[Datapoint]:
+        found = self.query.fields(self.handle, self._all_fields if slow else self._fast_fields)
+        for in_kib, in_bytes in LINKS.items():
+            if in_kib in found:
+                found.pop(in_bytes, None)
+        if slow:
+            self._recovery = bool(found.get(RECOVERY))
+        if (value := found.get(MEMORY_TEMPERATURE)) is not None:
+            yield self.metrics.memory_temperature.point(at, value, self.dims)
+        if (value := found.get(ROWS_FAILED)) is not None:
+            yield self.metrics.rows_failed.point(at, bool(value), self.dims)
+        counted = {n: v for n, v in found.items() if n in self._counters and self._counters[n].life.take(v, at)}
+        for number, value in counted.items():
+            metric, unit, dims, life = self._counters[number]
+            if self.detailed or metric.level == Level.BASIC:
+                yield metric.point(at, value / unit, dims, start_time=life.start_time)
+        yield from self._power(at, now, counted.get(ENERGY))
+
+    def _power(self, at: int, now: int, energy: float | None) -> Iterator[Datapoint]:
+        """Yield the mean power since the last tick, computed from energy, since the sensor gives momentary values."""
+        watts = None
+        if energy is not None:
+            life, base = self._counters[ENERGY].life.start_time, self._base
+            if base is None or base[0] != life:
+                self._base = life, now, energy
+            elif now - base[1] >= MIN_ELAPSED:
+                self._base = life, now, energy
+                watts = (energy - base[2]) / (now - base[1]) * 1e6
+        if not watts:  # the first tick, or no working energy counter
+            sensor = self.query.ask("power", pynvml.nvmlDeviceGetPowerUsage, self.handle)
+            watts = None if sensor is None else sensor / 1e3
+        self.joules, self.watts = None if energy is None else energy / 1e3, watts
+        if watts is not None:
+            yield self.metrics.power.point(at, watts, self.dims)
+            if self._limit:
+                yield from self._share(self.metrics.power_utilization, at, min(100, 100 * watts / self._limit))
+
+    def _count(self, query: str, field: int, metric: Metric, unit: float = 1, scope: int = 0, **more: str) -> None:
+        """Read a field as a counter, with the dimensions `more`."""
+        self._counters[field] = _Counter(metric, unit, self.dims | more, Life())
+        self._all_fields[field, scope] = query

@@ -1,0 +1,70 @@
+"""GPM: the driver's activity metrics on Hopper and later, computed between two samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pynvml
+
+from chipwatch.collectors.nvidia.query import SECOND, NvmlQuery
+
+GRAPHICS: Final = 1
+"""Metric id of the share of time in which any work ran: the only utilization of a MIG instance."""
+MIN_ELAPSED: Final = SECOND // 10
+"""Shortest time (ns) between two samples, from nvml.h."""
+
+
+class Gpm:
+    """
+    Takes a sample in each tick and compares it with the previous one, without waiting.
+
+    GPM does not use the profiling lock, so profilers can run at the same time.
+    """
+
+    def __init__(self, query: NvmlQuery, ids: Iterable[int], instance: int | None = None) -> None:
+        """Take the ids of the metrics, and the id of the MIG instance to sample; None for the whole GPU."""
+        self._query, self._instance = query, instance
+        self._request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
+        for n, number in enumerate(ids):
+            self._request.metrics[n].metricId = number
+            self._request.numMetrics = n + 1
+        self._metrics = [self._request.metrics[n] for n in range(self._request.numMetrics)]
+        self._buffers: list[Any] = []
+        self._sampled_at: int | None = None
+
+    def read(self, gpu: Any, now: int) -> dict[int, float]:
+        """Return values in percent by metric id, nothing in the first tick; `gpu` is the GPU's handle. Raise Lost."""
+        if self._sampled_at is not None and now - self._sampled_at < MIN_ELAPSED:
+            return {}
+        if not self._buffers:
+            self._allocate(gpu)
+        if not self._buffers or self._sample(gpu) is None:
+            return {}
+        first, self._sampled_at = self._sampled_at is None, now
+        self._buffers.reverse()
+        if first:
+            return {}
+        self._request.sample1, self._request.sample2 = self._buffers
+        if self._query.ask("gpm.metrics", pynvml.nvmlGpmMetricsGet, self._request) is None:
+            return {}
+        return {got.metricId: got.value for got in self._metrics if not got.nvmlReturn}
+
+    def close(self) -> None:
+        """Free the samples; NVML must still be open."""
+        for buffer in self._buffers:
+            pynvml.nvmlGpmSampleFree(buffer)
+        self._buffers, self._sampled_at = [], None
+
+    def _sample(self, gpu: Any) -> Any:
+        if self._instance is None:
+            return self._query.ask("gpm", pynvml.nvmlGpmSampleGet, gpu, self._buffers[0])
+        return self._query.ask("gpm", pynvml.nvmlGpmMigSampleGet, gpu, self._instance, self._buffers[0])
+
+    def _allocate(self, gpu: Any) -> None:
+        support = self._query.ask("gpm", pynvml.nvmlGpmQueryDeviceSupport, gpu)
+        if support is not None and not support.isSupportedDevice:
+            self._query.failed("gpm", "gpm", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        elif support is not None:
+            buffers = [self._query.ask("gpm", pynvml.nvmlGpmSampleAlloc) for _ in range(2)]
+            self._buffers = buffers if None not in buffers else []

@@ -1,0 +1,252 @@
+"""Finds the GPUs of the machine and reads them in each tick."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+import pynvml
+
+from chipwatch.collector import DeviceActivity, DeviceProcess
+from chipwatch.collectors.nvidia.activity import Activity
+from chipwatch.collectors.nvidia.device import Gpu, Instance
+from chipwatch.collectors.nvidia.events import Xids
+from chipwatch.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
+from chipwatch.collectors.nvidia.processes import Tree, processes
+from chipwatch.collectors.nvidia.query import SECOND, Lost
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.pace import SLOW, Pace
+
+if TYPE_CHECKING:
+    from chipwatch.collectors.nvidia import NvidiaCollector
+
+REFRESH: Final = 300 * SECOND
+"""Interval between searches for GPUs."""
+UNKNOWN: Final = "unknown"
+RESTART: Final = "restart the container if it lost its devices (after systemctl daemon-reload)"
+HINTS: Final = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 cannot be loaded: install the driver's libraries, or pass "
+    "them into this container (NVIDIA_DRIVER_CAPABILITIES=utility)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the kernel module is not loaded, or this container has none of its devices",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the library and the kernel module have different versions, as after an "
+    "upgrade: reload the module or reboot",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open /dev/nvidia*",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: f"the system denies access to /dev/nvidia*; {RESTART}",
+    pynvml.NVML_ERROR_UNKNOWN: RESTART,
+}
+
+
+def call_driver(function: Callable[[], Any]) -> Any:
+    """Return the result of a function that needs no device; raise Unavailable."""
+    try:
+        return function()
+    except pynvml.NVMLError as error:
+        hint = HINTS.get(error.value)
+        raise Unavailable(f"NVML: {error} (NVML {error.value}){f': {hint}' if hint else ''}") from None
+
+
+class Gpus:
+    """
+    The GPUs by UUID.
+
+    Each keeps the index under which it was first seen, because NVML may renumber the others when one is lost. NVML
+    stays open, since reopening it repeatedly causes problems; it is reopened only when every GPU is lost.
+    """
+
+    def __init__(self, config: NvidiaCollector.Config, level: Level, clock: Callable[[], int]) -> None:
+        """Open NVML and find the GPUs; raise Unavailable. `clock` returns monotonic ns."""
+        self._config, self._level, self._clock = config, level, clock
+        self._wanted = frozenset(map(str, config.devices)) or None
+        """Indexes and UUIDs of the GPUs to read; None for all."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") if config.cuda_visible_devices else None
+        if self._wanted is None and visible is not None:
+            words = (word.strip() for word in visible.split(","))
+            self._wanted = frozenset(takewhile(lambda word: word and not word.startswith("-"), words))  # as CUDA does
+        self._gpus: dict[str, Gpu] = {}
+        self._activity: dict[str, Activity] = {}
+        self._xids = Xids(of_gpu(*config.dimensions).xid)
+        self._problems: list[str] = []
+        self._slow = Pace(SLOW)
+        self._find_at = 0
+        self._tree: Tree | None = None
+        self.process = os.getpid()
+        """The process that opened NVML, which does not survive a fork."""
+        self._open()
+        try:
+            self._find()
+        except Unavailable:
+            self.close()
+            raise
+        if config.pid is not None:
+            with suppress(ProcessLookupError):  # it has ended; the process collector reports that
+                self._tree = Tree(config, config.pid)
+
+    def read(self, at: int) -> Iterator[Datapoint]:
+        """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
+        now = self._clock()
+        if now >= self._find_at:
+            self._find()
+        slow = self._slow.is_due(now / SECOND)
+        if slow and self._tree:
+            self._tree.refresh()
+        for gpu in self._gpus.values():
+            was_lost = gpu.lost
+            yield from gpu.read(at, self._clock(), slow=slow)
+            if gpu.lost and not was_lost:
+                self._find_at = 0
+            elif slow and self._tree and not gpu.lost:
+                with suppress(Lost):  # the next reading reports it
+                    for part in gpu.parts:
+                        yield from self._tree.usage(part, gpu.minor, at)
+            self._problems += gpu.troubles()
+        yield from self._xids.read(at, now)
+        problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
+        if problems:
+            raise PartlyCollected(problems)
+
+    def models(self) -> dict[Dimensions, str]:
+        """Return the model of each GPU."""
+        return {gpu.dims: gpu.model for gpu in self._gpus.values()}
+
+    def processes(self) -> Iterator[DeviceProcess]:
+        """Yield the processes on all GPUs and instances."""
+        for gpu in self._gpus.values():
+            with suppress(Lost):  # the next reading reports it
+                for part in gpu.parts if gpu.handle is not None else ():
+                    yield from processes(part)
+
+    def activity(self) -> Iterator[DeviceActivity]:
+        """Yield what all GPUs and instances did since the last call."""
+        for uuid, gpu in self._gpus.items():
+            if uuid not in self._activity:
+                self._activity[uuid] = Activity(gpu)
+            with suppress(Lost):  # the next reading reports it
+                yield from self._activity[uuid].read(self._clock())
+
+    def names(self) -> dict[str, Dimensions]:
+        """Return the dimensions of GPUs and instances by index, UUID, device file and number of the GPU instance."""
+        found: dict[str, Dimensions] = {}
+        for uuid, gpu in self._gpus.items():
+            found |= dict.fromkeys((uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"), gpu.dims)
+            for name, part in gpu.instances.items():
+                found |= dict.fromkeys((name, f"{gpu.number}.{part.number}"), part.dims)
+        return found
+
+    def describe(self) -> str:
+        """Return the number of each model, the driver version and irregularities."""
+        models = Counter(gpu.model for gpu in self._gpus.values())
+        parts = [*(f"{count} x {model}" for model, count in models.items()), f"driver {self._driver}"]
+        if instances := sum(len(gpu.instances) for gpu in self._gpus.values()):
+            parts.append(f"{instances} MIG instances")
+        if lost := sum(gpu.lost for gpu in self._gpus.values()):
+            parts.append(f"{lost} lost")
+        known = self._config.proc / "driver/nvidia/gpus"
+        if known.is_dir() and (listed := len(list(known.iterdir()))) > self._count:
+            parts.append(f"{known} lists {listed}, NVML {self._count}")
+        if bases := {one.basis: None for one in self._activity.values()}:
+            parts.append(f"utilization of jobs by {' and '.join(filter(None, bases))}")
+        if self._tree:
+            parts.append(f"the process tree is {self._tree.method}")
+        return ", ".join(parts)
+
+    def close(self) -> None:
+        """Close NVML, unless the parent process opened it before a fork."""
+        if self.process != os.getpid():
+            return
+        with suppress(pynvml.NVMLError):
+            self._xids.close()
+            closing: list[Gpu | Activity] = [*self._gpus.values(), *self._activity.values()]
+            for gpu in closing:
+                gpu.close()
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+    def _open(self) -> None:
+        call_driver(pynvml.nvmlInit)
+        self._driver = call_driver(pynvml.nvmlSystemGetDriverVersion)
+
+    def _find(self) -> None:
+        """Find the GPUs; those that are no longer found are lost. Raise Unavailable."""
+        now = self._clock()
+        self._find_at = now + REFRESH
+        if self._gpus and all(gpu.lost for gpu in self._gpus.values()):
+            self.close()
+            self._open()
+        self._count = call_driver(pynvml.nvmlDeviceGetCount)
+        found = [gpu for index in range(self._count) if (gpu := self._at(index, now))]
+        for gpu in self._gpus.values():
+            if gpu not in found:
+                gpu.handle = None
+        self._xids.watch(found)
+        self._problems += [problem for gpu in found for problem in gpu.troubles()]
+        if not self._gpus:
+            wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
+            raise Unavailable("; ".join((f"NVML lists no GPU{wanted}", *self._problems)))
+
+    def _at(self, index: int, now: int) -> Gpu | None:
+        """Return the GPU at `index` of NVML, or None if it is not wanted or has no handle."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+        except pynvml.NVMLError as error:
+            return self._failed_at(index, error)
+        self._gpus.pop(f"{UNKNOWN} {index}", None)
+        gpu = self._gpus.get(uuid)
+        if gpu is None:
+            taken = {gpu.number for gpu in self._gpus.values()}
+            gpu = self._gpu(handle, index if index not in taken else max(taken) + 1, uuid, model)
+        gpu.handle = handle
+        gpu.query.begin(now)
+        with suppress(Lost):  # the next reading reports it
+            gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, handle)
+            gpu.instances = self._instances(gpu)
+        if self._wanted is not None and not self._wanted.intersection((str(index), uuid, *gpu.instances)):
+            return None
+        self._gpus[uuid] = gpu
+        return gpu
+
+    def _failed_at(self, index: int, error: pynvml.NVMLError) -> Gpu | None:
+        """Return the GPU at `index` if it is known or lost, after the driver returned `error` for that index."""
+        gpu = next((gpu for gpu in self._gpus.values() if gpu.number == index), None)
+        if error.value not in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+            self._problems.append(f"GPU {index}: {error} (NVML {error.value})")
+        elif gpu:
+            gpu.handle = None
+        elif self._wanted is None or str(index) in self._wanted:
+            gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
+        return gpu
+
+    def _instances(self, gpu: Gpu) -> dict[str, Instance]:
+        """Return the MIG instances of the GPU by UUID; raise Lost."""
+        found: dict[str, Instance] = {}
+        for number in range(gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
+            try:
+                handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
+                uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+            except pynvml.NVMLError as error:
+                if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
+                    gpu.query.failed(f"mig.{number}", "mig", error.value)
+                continue
+            instance = gpu.instances.get(uuid)
+            if instance is None:
+                dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
+                instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
+            instance.handle = handle
+            found[uuid] = instance
+        for uuid in gpu.instances.keys() - found.keys():
+            gpu.instances[uuid].close()
+        return found
+
+    def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
+        dims = self._dims(uuid, model, gpu=index)
+        return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
+
+    def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
+        further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}
+        own = {key: str(index) for key, index in indexes.items()}
+        return Dimensions(own | {key: further[key] for key in self._config.dimensions})

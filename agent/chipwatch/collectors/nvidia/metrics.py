@@ -1,0 +1,112 @@
+"""The metrics of NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Final
+
+from chipwatch.datapoint import Level, Metric, counter, gauge
+from chipwatch.host import gpu_metrics
+
+BASIC, DETAILED = Level.BASIC, Level.DETAILED
+GPU, MIG, UUID, MODEL, DRIVER = "gpu", "mig", "uuid", "model", "driver"
+
+
+class PartMetrics:
+    """Metrics that a whole GPU and a MIG instance have, with the dimensions `keys`."""
+
+    def __init__(self, *keys: str) -> None:
+        # fmt: off
+        self.utilization = replace(gpu_metrics.UTILIZATION, dims=keys)
+        self.memory_utilization = replace(gpu_metrics.MEMORY_UTILIZATION, dims=keys)
+        self.memory_used = replace(gpu_metrics.MEMORY_USED, dims=keys)
+        self.memory_total = replace(gpu_metrics.MEMORY_TOTAL, dims=keys)
+        self.memory_available = gauge("gpu.memory.available", "By", "Memory that is free.", DETAILED, keys)
+        self.memory_reserved = gauge(
+            "gpu.memory.reserved", "By", "Memory that the driver and the firmware keep.", DETAILED, keys)
+        self.process_memory_used = replace(gpu_metrics.PROCESS_MEMORY_USED, dims=keys)
+        self.process_memory_utilization = replace(gpu_metrics.PROCESS_MEMORY_UTILIZATION, dims=keys)
+        self.process_utilization = replace(gpu_metrics.PROCESS_UTILIZATION, dims=keys)
+        self.active = {  # by metric id of GPM
+            2: gauge("gpu.sm.active", "%", "Share of time in which a multiprocessor had work, mean.", DETAILED, keys),
+            3: gauge("gpu.sm.occupancy", "%", "Resident warps, of the maximum.", DETAILED, keys),
+            5: gauge("gpu.tensor.active", "%", "Share of time in which the tensor cores worked.", DETAILED, keys),
+            10: gauge("gpu.dram.active", "%", "Memory bandwidth in use, of the maximum.", DETAILED, keys),
+            11: gauge("gpu.fp64.active", "%", "Share of time in which the FP64 units worked.", DETAILED, keys),
+            12: gauge("gpu.fp32.active", "%", "Share of time in which the FP32 units worked.", DETAILED, keys),
+            13: gauge("gpu.fp16.active", "%", "Share of time in which the FP16 units worked.", DETAILED, keys),
+        }
+        # fmt: on
+
+    def __iter__(self) -> Iterator[Metric]:
+        """Iterate over the metrics."""
+        for value in vars(self).values():
+            yield from (value,) if isinstance(value, Metric) else value.values()
+
+
+class GpuMetrics(PartMetrics):
+    """Metrics of a whole GPU."""
+
+    def __init__(self, *keys: str) -> None:
+        super().__init__(*keys)
+        # fmt: off
+        self.active = {1: gauge("gpu.engine.active", "%", "Share of time in which any work ran.", DETAILED, keys),
+                       **self.active}
+        self.memory_activity = replace(gpu_metrics.MEMORY_ACTIVITY, dims=keys)
+        self.temperature = replace(gpu_metrics.TEMPERATURE, dims=keys)
+        self.memory_temperature = replace(gpu_metrics.MEMORY_TEMPERATURE, dims=keys)
+        self.power = replace(gpu_metrics.POWER, dims=keys)
+        self.power_utilization = replace(gpu_metrics.POWER_UTILIZATION, dims=keys)
+        self.power_limit = replace(gpu_metrics.POWER_LIMIT, dims=keys)
+        self.energy = replace(gpu_metrics.ENERGY, dims=keys)
+        self.clocks = {  # by clock type of NVML
+            1: gauge("gpu.clock.sm", "MHz", "Clock of the multiprocessors.", DETAILED, keys),
+            2: replace(gpu_metrics.CLOCK_MEMORY, dims=keys),
+            0: replace(gpu_metrics.CLOCK_GRAPHICS, dims=keys),
+        }
+        self.ecc_corrected = replace(gpu_metrics.ECC_CORRECTED, dims=keys)
+        self.ecc_uncorrected = replace(gpu_metrics.ECC_UNCORRECTED, dims=keys)
+        self.encoder = gauge("gpu.encoder.utilization", "%", "Utilization of the video encoder.", DETAILED, keys)
+        self.decoder = gauge("gpu.decoder.utilization", "%", "Utilization of the video decoder.", DETAILED, keys)
+        self.fan = replace(gpu_metrics.FAN, dims=keys)
+        self.pcie_sent = counter("gpu.pcie.sent", "By", "Sent by the GPU over PCIe.", DETAILED, keys)
+        self.pcie_received = counter("gpu.pcie.received", "By", "Received by the GPU over PCIe.", DETAILED, keys)
+        self.pcie_replays = counter(
+            "gpu.pcie.replays", "{packet}", "Packets that were sent again over PCIe.", DETAILED, keys)
+        self.nvlink_sent = counter("gpu.nvlink.sent", "By", "Sent by the GPU over all its NVLinks.", DETAILED, keys)
+        self.nvlink_received = counter(
+            "gpu.nvlink.received", "By", "Received by the GPU over all its NVLinks.", DETAILED, keys)
+        self.throttled = counter(
+            "gpu.throttled", "s", "Time in which the clocks were reduced, by reason.", DETAILED, (*keys, "reason"))
+        self.xid = counter(
+            "gpu.xid", "{error}", "Xid errors that the driver reported since the agent started.", BASIC,
+            (*keys, "xid", "action"))
+        self.rows_remapped = counter(
+            "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
+        self.rows_failed = gauge(
+            "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
+        self.state = replace(gpu_metrics.STATE, dims=keys)
+        # fmt: on
+
+
+@cache
+def of_gpu(*further: str) -> GpuMetrics:
+    """Return the metrics of a GPU with `further` dimensions (uuid, model, driver)."""
+    return GpuMetrics(GPU, *further)
+
+
+@cache
+def of_instance(*further: str) -> PartMetrics:
+    """Return the metrics of a MIG instance with `further` dimensions (uuid, model, driver)."""
+    return PartMetrics(GPU, MIG, *further)
+
+
+THROTTLES: Final = {
+    74: "power", 75: "thermal", 76: "sync_boost", 77: "board_limit", 78: "low_utilization", 79: "reliability",
+}  # fmt: skip
+"""
+NVML_FI_DEV_PERF_POLICY_*, in ns. The three fields for hardware slowdowns are left out: their numbers differ between
+drivers (251 to 253 in 580, 269 to 271 in later headers).
+"""

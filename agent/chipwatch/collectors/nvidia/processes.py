@@ -1,0 +1,143 @@
+"""Usage of each GPU by the process tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pynvml
+
+from chipwatch.collector import DeviceProcess
+from chipwatch.collectors.nvidia.device import Part
+from chipwatch.datapoint import Datapoint
+from chipwatch.host.open_devices import open_files
+from chipwatch.host.owners import FIRST_NAMESPACE
+from chipwatch.host.process_tree import Where
+from chipwatch.host.psutil_tree import tree_of
+
+NOWHERE, BY_PID, BY_FILE = "on no GPU", "found by pid", "found by open device files, each GPU as a whole"
+LISTS: Final = {
+    "processes.compute": pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    "processes.graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    "processes.mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+}
+
+
+class Tree:
+    """
+    Finds the process tree on GPUs by the pids that the driver reports, and reads its usage.
+
+    Drivers report the machine's pids, newer ones those of the caller's PID namespace; in a container they may report
+    no pid or no memory. There, a GPU whose device file a member has open counts as used by the tree alone.
+    """
+
+    def __init__(self, config: Where, pid: int) -> None:
+        """Raise ProcessLookupError if there is no process `pid`."""
+        self._proc = config.proc
+        self._tree = tree_of(config, pid)
+        self._depth = len(self._numbers("self")) - 1
+        self._contained = self._link("self/ns/pid") not in (None, FIRST_NAMESPACE)
+        """Whether this process is not in the machine's initial PID namespace."""
+        self._members: frozenset[int] = frozenset()
+        self._pids: frozenset[int] = frozenset()
+        """The pids that the driver may report for the members, as of the last refresh."""
+        self._open: set[str] | None = None
+        """The GPUs' device files that members have open; None: not read yet in this tick."""
+        self.method = NOWHERE
+        """How the tree was found on a GPU."""
+
+    def refresh(self) -> None:
+        """Read the members of the tree."""
+        self.method, self._open = NOWHERE, None
+        members = self._members = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
+        # If /proc is not that of our own namespace, a member has one pid there and another one here.
+        depth = self._depth
+        numbers = [self._numbers(pid) for pid in members] if depth > 0 else []
+        self._pids = members | {pids[depth] for pids in numbers if len(pids) > depth}
+
+    def usage(self, part: Part, minor: int | None, at: int) -> Iterator[Datapoint]:
+        """Yield the usage of a part of GPU `minor` by the tree, if any; read the part first. Raise Lost."""
+        m = part.metrics
+        running = _running(part) if self._pids else {}
+        mine = [memory for pid, memory in running.items() if pid in self._pids]
+        if not mine and not self._has_open(minor):
+            part.sampled_until = None
+            return
+        if mine and (all(mine) or not self._contained):
+            self.method, known = BY_PID, [memory for memory in mine if memory is not None]
+            used = sum(known) if len(known) == len(mine) else None
+        else:
+            self.method, used = BY_FILE, part.used
+        if used is not None and part.total and used <= part.total:
+            yield m.process_memory_used.point(at, used, part.dims)
+            yield m.process_memory_utilization.point(at, 100 * used / part.total, part.dims)
+        if (busy := self._busy(part, alone=len(mine) == len(running))) is not None:
+            yield m.process_utilization.point(at, min(100, busy), part.dims)
+
+    def _busy(self, part: Part, *, alone: bool) -> float | None:
+        """Return the utilization by the tree since the last reading in percent, or None."""
+        samples = part.query.ask("processes.utilization", _samples, part)
+        if samples is None:
+            return None
+        first = part.sampled_until is None
+        part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+        if first:  # the samples cover an unknown time
+            return None
+        shares = {int(sample.pid): int(sample.smUtil) for sample in samples}
+        mine = [share for pid, share in shares.items() if pid in self._pids and share <= 100]
+        if shares and not mine and self._contained:  # the samples may have the machine's pids, unlike the lists
+            return part.busy if alone else None
+        return sum(mine)
+
+    def _has_open(self, minor: int | None) -> bool:
+        """Return whether a member has the GPU's device file open; only in a container, elsewhere pids are better."""
+        if self._open is None:
+            members = self._members if self._contained else ()
+            self._open = {file for pid in members for _, file in open_files(self._proc, pid)}
+        return f"/dev/nvidia{minor}" in self._open
+
+    def _numbers(self, pid: int | str) -> list[int]:
+        """Return the pids of a process in each PID namespace, from that of /proc inwards."""
+        try:
+            status = (self._proc / str(pid) / "status").read_bytes()
+            return [int(word) for word in status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()]
+        except (OSError, ValueError):
+            return []
+
+    def _link(self, name: str) -> str | None:
+        try:
+            return os.readlink(self._proc / name)  # noqa: PTH115  # the result is not a path
+        except OSError:
+            return None
+
+
+def _running(part: Part) -> dict[int, int | None]:
+    """Return the bytes in use by each process (None: unknown), by the driver's pid."""
+    running: dict[int, int | None] = {}
+    for name, call in LISTS.items():
+        for process in part.query.ask(name, call, part.handle) or ():
+            memory = process.usedGpuMemory
+            if process.pid and (memory is None or part.total is None or memory <= part.total):
+                before = running.get(process.pid)  # a process may be in two lists
+                running[process.pid] = memory if before is None else max(before, memory or 0)
+    return running
+
+
+def processes(part: Part) -> Iterator[DeviceProcess]:
+    """Yield the processes on the part, with the share that each used since the last call; raise Lost."""
+    first = part.sampled_until is None
+    samples = part.query.ask("processes.utilization", _samples, part) or ()
+    part.sampled_until = max((sample.timeStamp for sample in samples), default=part.sampled_until or 0)
+    shares = {} if first else {int(sample.pid): float(sample.smUtil) for sample in samples if sample.smUtil <= 100}
+    for pid, memory in _running(part).items():
+        yield DeviceProcess(part.dims, pid, memory, shares.get(pid))
+
+
+def _samples(part: Part) -> list[Any]:
+    try:
+        return list(pynvml.nvmlDeviceGetProcessUtilization(part.handle, part.sampled_until or 0))
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+            return []  # no process ran since the last sample
+        raise

@@ -1,0 +1,92 @@
+"""One scrape over HTTP with limits of time and size; without proxies, redirects and persistent connections."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from chipwatch.collectors.openmetrics.endpoint import Endpoint
+from chipwatch.errors import Refused, Retryable
+from chipwatch.host.exposition import Answer
+from chipwatch.net.faults import is_printable
+from chipwatch.net.http_client import HttpClient, Tls
+
+ACCEPT: Final = "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5"
+NOT_METRICS: Final = ("text/html", "application/xhtml+xml", "application/json", "application/vnd.google.protobuf")
+
+
+class Failed(Exception):
+    """The scrape failed; the message says why, without secrets."""
+
+
+class Scraper:
+    """Scrapes one endpoint, on the caller's thread."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = of = endpoint
+        tls = Tls(of.ca_file, of.cert_file, of.key_file, of.insecure)
+        most, option = of.max_bytes, "max_bytes"
+        self._client = HttpClient(of.url, timeout=of.timeout, max_bytes=most, tls=tls, direct=True, bytes_option=option)
+
+    def scrape(self) -> Answer:
+        """Return the page; raise Failed."""
+        try:
+            status, headers, body = self._client.request("GET", "", None, self._headers())
+        except (Refused, Retryable) as problem:
+            raise Failed(str(problem).removeprefix(f"{urlsplit(self._endpoint.url).netloc}: ")) from None
+        finally:
+            self._client.close()
+        if status in (301, 302, 303, 307, 308):
+            raise Failed("the answer is a redirect, which is not followed")
+        if status != 200:
+            raise Failed(f"the answer has the status {status}")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind in NOT_METRICS:
+            raise Failed(f"the answer is {kind}, not metrics")
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("identity", "gzip", "x-gzip", ""):
+            raise Failed("the answer has a Content-Encoding that was not requested")
+        is_whole = "gzip" in coding or bool({"content-length", "transfer-encoding"} & headers.keys())
+        most = self._endpoint.max_bytes
+        page = _unpacked(body, most) if "gzip" in coding else body
+        if len(page) > most:
+            raise Failed(f"the answer has more than {most} bytes (max_bytes)")
+        return Answer(page, kind == "application/openmetrics-text", is_whole)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip", "Connection": "close", "User-Agent": "chipwatch"}
+        for name, value in self._endpoint.headers.items():
+            headers[name] = value if isinstance(value, str) else _secret(name, **value)
+        if self._endpoint.bearer_token_file:
+            headers["Authorization"] = f"Bearer {_secret('bearer_token_file', file=self._endpoint.bearer_token_file)}"
+        return headers
+
+
+def _unpacked(body: bytes, most: int) -> bytes:
+    """Return the content of gzip, which may have several members (RFC 1952, 2.2), at most a byte more than `most`."""
+    page = bytearray()
+    try:
+        while body and len(page) <= most:
+            unpack = zlib.decompressobj(wbits=31)
+            page += unpack.decompress(body, most + 1 - len(page))
+            if not unpack.eof and len(page) <= most:
+                raise Failed("the answer is incomplete")
+            body = unpack.unused_data
+    except zlib.error:
+        raise Failed("the answer is not gzip, though its Content-Encoding says so") from None
+    return bytes(page)
+
+
+def _secret(header: str, *, env: str = "", file: str | Path = "") -> str:
+    """Return the value of a header from a variable or a file; raise Failed without repeating it."""
+    try:
+        value = Path(file).read_text().strip() if file else os.environ.get(env, "")
+    except (OSError, ValueError) as problem:
+        raise Failed(f"{header}: cannot read {file} ({type(problem).__name__})") from problem
+    if not value or not is_printable(value):
+        fault = "has characters that HTTP does not allow" if value else "is empty"
+        raise Failed(f"{header}: {file or f'the variable {env}'} {fault}")
+    return value

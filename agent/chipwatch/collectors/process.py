@@ -1,0 +1,119 @@
+"""CPU, memory, threads and I/O of the watched process and its descendants, summed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Level, counter, gauge
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.cgroup import Limits
+from chipwatch.host.process_tree import SECOND, ProcTree
+from chipwatch.host.psutil_tree import tree_of
+
+CPU_UTILIZATION: Final = gauge(
+    "process.cpu.utilization", "%", "CPU used by the process tree, of the CPUs that are available to it."
+)
+CPU_LIMIT: Final = gauge(
+    "process.cpu.limit", "{cpu}", "CPUs that are available to the process tree (quotas and CPU set).", Level.DETAILED
+)
+THREADS: Final = gauge("process.threads", "{thread}", "Threads of the process tree.")
+RSS: Final = gauge(
+    "process.memory.rss", "By", "Resident memory of the process tree; a shared page counts once for each process."
+)
+MEMORY_UTILIZATION: Final = gauge(
+    "process.memory.utilization",
+    "%",
+    "Resident memory of the process tree, of the memory that it may use; pages shared by many may fill it early.",
+)
+COUNT: Final = gauge("process.count", "{process}", "Processes of the tree, without zombies.", Level.DETAILED)
+READ: Final = counter("process.io.read", "By", "Bytes the process tree had read from storage.", Level.DETAILED)
+WRITTEN: Final = counter("process.io.written", "By", "Bytes the process tree had written to storage.", Level.DETAILED)
+OPEN_FILES: Final = gauge("process.open_files", "{file}", "File descriptors open in the process tree.", Level.DETAILED)
+
+REFRESH: Final = 60 * SECOND
+"""Interval between readings of the limits, and between scans of all processes."""
+MIN_TICKS: Final = 5
+"""Fewest clock ticks for a share of CPU time; with fewer, the rounding error is too large."""
+DENIED: Final = "{}: permission denied for a process of the tree; run the agent as its user or as root"
+
+
+class ProcessCollector(Collector):
+    """Reads the process tree."""
+
+    metrics = (CPU_UTILIZATION, CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """The first process of the tree, and the paths of the host."""
+
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+        pid: int | None = None
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clock = time.monotonic_ns
+        self._tree: ProcTree | None = None
+        self._limits = Limits(None, None)
+        self._due = self._count = 0
+        self._base: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Find the process; raise Unavailable if there is none."""
+        pid = self._config.pid
+        if pid is None:
+            raise Unavailable("no process is watched; set --pid N, or run `agent -- COMMAND`")
+        try:
+            self._tree = tree_of(self._config, pid, detailed=self.level >= Level.DETAILED)
+        except ProcessLookupError:
+            raise Unavailable(f"no process {pid} ({self._config.proc / str(pid)} is absent)") from None
+        self._due, self._base = 0, None
+
+    def collect(self, at: int) -> Iterable[Datapoint]:
+        """Yield the usage of the tree while a process of it runs; CPU utilization from the second reading on."""
+        tree, now = self._tree, self._clock()
+        reading = tree.read(rescan=now >= self._due) if tree else None
+        if not tree or not reading:
+            return
+        if now >= self._due:
+            self._due, self._limits = now + REFRESH, tree.limits()
+        self._count = reading.processes
+        if (share := self._share(now, reading.cpu, tree.second)) is not None:
+            yield CPU_UTILIZATION.point(at, share)
+        if self._limits.cpus:
+            yield CPU_LIMIT.point(at, self._limits.cpus)
+        yield THREADS.point(at, reading.threads)
+        yield RSS.point(at, reading.rss)
+        if self._limits.memory:
+            yield MEMORY_UTILIZATION.point(at, min(100.0, 100 * reading.rss / self._limits.memory))
+        yield COUNT.point(at, reading.processes)
+        for metric, value in (READ, reading.read), (WRITTEN, reading.written):
+            if value is not None:
+                yield metric.point(at, value, start_time=tree.start_time)
+        if reading.files is not None:
+            yield OPEN_FILES.point(at, reading.files)
+        if tree.denied:
+            raise PartlyCollected([DENIED.format(name) for name in sorted(tree.denied)])
+
+    def describe(self) -> str:
+        """Return the first process and the size of its tree."""
+        return f"process {self._config.pid}, {self._count} in its tree"
+
+    def close(self) -> None:
+        """Forget the tree; no file is open."""
+        self._tree = None
+
+    def _share(self, now: int, cpu: int, second: int) -> float | None:
+        """Return the share of the CPUs used since the last reading, or None if it is not known yet."""
+        start_time, before = self._base = self._base or (now, cpu)
+        ticks = (now - start_time) * second / SECOND
+        if ticks < MIN_TICKS or not self._limits.cpus:
+            return None
+        self._base = now, cpu
+        # More than 100 % is a rounding error, a burst of the quota, or a limit that was raised since the last refresh.
+        return min(100.0, 100 * (cpu - before) / ticks / self._limits.cpus)

@@ -1,0 +1,198 @@
+"""
+InfiniBand, RoCE and EFA ports, from sysfs.
+
+Each driver has other counters (Documentation/ABI/stable/sysfs-class-infiniband of Linux), so every file that is there
+is read. A counter may cost a command to the card's firmware: hence an interval of its own, and only the files that the
+level needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.rdma.counters import ACTIVE, METRICS, RATE, STATE, Series, plan
+from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.counters import Counters
+from chipwatch.host.pace import Backoff, Clock, Pace
+from chipwatch.host.procfs import boot_time, count, read_small
+
+FOLDERS: Final = ("counters", "hw_counters", "diag_counters", "counters_ext")
+SETTINGS: Final = frozenset({"lifespan"})
+WHOLE: Final = "all"
+"""The dimension `port` of counters that the driver has for the device as a whole."""
+REFUSALS: Final = 3
+"""So many files that fail before one is read: the firmware refuses, and each further question floods the kernel log."""
+
+
+class _Port:
+    """One port, or the counters of a device as a whole: its files by name, and the series made of them."""
+
+    def __init__(self, folder: Path, port: str, start_time: int | None, leave_out: Iterable[str] = ()) -> None:
+        """Find the files under `folder`; the counters were zero at `start_time`. Raise OSError if it is gone."""
+        device = folder.name if port == WHOLE else folder.parent.parent.name
+        self.dims = Dimensions(device=device, port=port)
+        self._folder, self._counters = folder, Counters(start_time)
+        folders = [sorted(path.iterdir()) for name in FOLDERS if (path := folder / name).is_dir()]
+        # By turns, so that a folder that does not work as a whole is not taken for a card that refuses.
+        paths = (path for turn in zip_longest(*folders) for path in turn if path)
+        self.files = {path.name: str(path) for path in paths if path.name not in {*SETTINGS, *leave_out}}
+        self._known: set[str] = set()
+        self._series: list[Series] = []
+        self._retry: dict[str, Backoff] = {}
+
+    def gauges(self, at: int) -> Iterator[Datapoint]:
+        """Yield state and rate; raise OSError."""
+        if self.dims["port"] != WHOLE:
+            yield STATE.point(at, int(read_small(self._folder / "state").startswith(b"4:")), self.dims)
+            rate, unit = (*read_small(self._folder / "rate").split()[:2], b"", b"")[:2]
+            if unit == b"Gb/sec" and rate.replace(b".", b"", 1).isdigit():
+                yield RATE.point(at, float(rate), self.dims)
+
+    def counters(self, at: int, now: float, level: Level) -> Iterator[Datapoint]:
+        """Yield the counters; a file that fails costs itself. Raise OSError if the first REFUSALS files fail."""
+        values = self._read(now)
+        if not values.keys() <= self._known:
+            if self._known:  # a sum that gains a file must not jump
+                self._counters = Counters()
+            self._known.update(values)
+            known = [name for name in self.files if name in self._known]
+            self._series = [series for series in plan(known, self.dims) if series.metric.level <= level]
+        for metric, dims, files, factor in self._series:
+            if all(name in values for name in files):
+                yield self._counters.point(metric, at, factor * sum([values[name] for name in files]), dims)
+
+    def _read(self, now: float) -> dict[str, int]:
+        """Return the counters that the series need, and those that could not be read so far."""
+        unneeded = self._known.difference(*(series.files for series in self._series))
+        values: dict[str, int] = {}
+        failed, refused = [], 0
+        for name, path in self.files.items():
+            retry = self._retry.get(name)
+            if name in unneeded or (retry and not retry.allows(now)):
+                continue
+            try:
+                value = count(read_small(path))
+            except OSError as error:
+                refused += 1
+                if refused == REFUSALS and not values:
+                    raise OSError(error.errno, f"refuses its counters: {error.strerror}") from None
+                value = None
+            if value is None:  # `N/A (no PMA)`, or no such counter behind the file
+                failed.append(name)
+            else:
+                values[name] = value
+                self._retry.pop(name, None)
+        for name in failed:
+            self._retry.setdefault(name, Backoff()).fail(now)
+        return values
+
+
+class _Device:
+    """One card with its ports."""
+
+    def __init__(self, folder: Path, start_time: int | None, level: Level) -> None:
+        self._level = level
+        ports = sorted((folder / "ports").iterdir(), key=lambda path: path.name)
+        self.ports = [_Port(path, path.name, start_time) for path in ports]
+        if level >= Level.DETAILED:
+            # Before Linux 5.14, drivers repeat the counters of the only port here.
+            seen = [name for port in self.ports for name in port.files]
+            self.ports.append(_Port(folder, WHOLE, start_time, seen))
+        self._backoff = Backoff()
+
+    def is_waiting(self, now: float) -> bool:
+        """Return whether to leave the device alone since it refused."""
+        return not self._backoff.allows(now)
+
+    def points(self, at: int, now: float) -> Iterator[Datapoint]:
+        """Yield what can be read; raise OSError with what the device refuses."""
+        try:
+            for port in self.ports:
+                yield from port.gauges(at)
+                yield from port.counters(at, now, self._level)
+        except OSError as error:
+            delay = self._backoff.fail(now)
+            raise OSError(error.errno, f"{error.strerror}; asked again in {delay / 60:.0f} min") from None
+        self._backoff.succeed()
+
+
+class RdmaCollector(Collector):
+    """Reads the ports of all RDMA devices, at an interval of its own."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What may be set under [collectors.rdma]."""
+
+        every: float = 15.0
+        """Seconds between two readings, at least; each one costs commands to the firmware of the cards."""
+        exclude: tuple[str, ...] = ()
+        """Devices to leave alone."""
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+
+    metrics = METRICS
+
+    def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
+        """Take the configuration, and a monotonic clock (s)."""
+        self._config, self._clock = config, clock
+        self._folder = config.sys / "class/infiniband"
+        self._devices: dict[str, _Device] = {}
+        self._pace = Pace(config.every, clock)
+
+    def open(self) -> None:
+        """Find the devices; raise Unavailable if there is none."""
+        self._pace = Pace(self._config.every, self._clock)
+        self._devices = {}
+        self._find(boot_time(self._config.proc))
+        if not self._devices:
+            raise Unavailable(f"no RDMA device in {self._folder}")
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the readings if they are due; raise PartlyCollected for devices that refuse."""
+        if not self._pace.is_due():
+            return
+        self._find(None)
+        now, problems, active, is_complete = self._clock(), [], 0, True
+        for name, device in list(self._devices.items()):
+            if device.is_waiting(now):
+                is_complete = False
+                continue
+            try:
+                for point in device.points(at, now):
+                    active += point.metric is STATE and point.value == 1
+                    yield point
+            except FileNotFoundError:
+                del self._devices[name]  # unplugged, or its driver was reloaded: found again at the next reading
+            except OSError as error:
+                problems.append(f"{name} {error.strerror}")
+        if is_complete and not problems:
+            yield ACTIVE.point(at, active)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def describe(self) -> str:
+        """Return the names of the devices."""
+        names = list(self._devices)
+        return ", ".join(names[:8]) + " …" * (len(names) > 8)
+
+    def _find(self, start_time: int | None) -> None:
+        """Add devices that are new; their counters were zero at `start_time`, or None if that is not known."""
+        try:
+            folders = sorted(self._folder.iterdir())
+        except OSError:
+            return
+        for folder in folders:
+            if folder.name not in self._devices and folder.name not in self._config.exclude:
+                with contextlib.suppress(OSError):  # it has no ports yet
+                    self._devices[folder.name] = _Device(folder, start_time, self.level)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""

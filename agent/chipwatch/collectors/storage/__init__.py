@@ -1,0 +1,188 @@
+"""Whether storage still works: NVMe drives, file systems that turned read-only, servers of NFS and Lustre."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from chipwatch.collector import Collector
+from chipwatch.collectors.storage import nfs
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.blocking_call import BlockingCall
+from chipwatch.host.counters import Counters
+from chipwatch.host.mounts import Line, parsed
+from chipwatch.host.pace import Clock, Pace
+from chipwatch.host.procfs import number, open_kept, text
+
+READ_ONLY: Final = gauge(
+    "disk.read_only", "1", "Whether a file system mounted for writing is now read-only: 1, else 0.", dims=("path",)
+)
+DEVICE: Final = ("device",)
+ERRORS: Final = counter("disk.filesystem.errors", "{error}", "Errors that ext4 found on a file system.", dims=DEVICE)
+NVME: Final = gauge("disk.nvme.state", "1", "Whether an NVMe controller is live: 1, else 0.", dims=DEVICE)
+TEMPERATURE: Final = gauge("disk.nvme.temperature", "Cel", "Temperature of an NVMe drive.", Level.DETAILED, DEVICE)
+DISCONNECTED: Final = gauge("lustre.disconnected", "{target}", "Targets of Lustre that are not connected.")
+CONNECTED: Final = gauge(
+    "lustre.connected", "1", "Whether a target of Lustre is connected: 1, else 0.", Level.DETAILED, ("target",)
+)
+WRITABLE: Final = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3", "reiserfs", "vfat", "xfs", "zfs"}
+)
+"""File systems of disks; others, such as squashfs, are read-only by design."""
+STATES: Final = frozenset({"FULL", "IDLE"})
+"""An import of Lustre that works; IDLE: disconnected for want of requests (lustre/include/lustre_import.h)."""
+TARGET: Final = re.compile(r"^\s*(target|state): (\S+)$", re.MULTILINE)
+IMPORTS: Final = ("proc/fs/lustre", "sys/fs/lustre", "sys/kernel/debug/lustre")
+TIMEOUT: Final = 1.0
+"""Seconds to wait for mountstats, should it block behind a mount that hangs."""
+
+
+class StorageCollector(Collector):
+    """Reads the health of local and remote storage, at an interval of its own; touches no file system."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What may be set under [collectors.storage]."""
+
+        every: float = 15.0
+        """Seconds between two readings, at least."""
+        proc: Path = Path("/proc")
+        sys: Path = Path("/sys")
+
+    metrics = (READ_ONLY, ERRORS, NVME, TEMPERATURE, DISCONNECTED, CONNECTED, *nfs.METRICS)
+
+    def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
+        """Take the configuration, and a monotonic clock (s)."""
+        self._config, self._clock = config, clock
+        self._pace = Pace(config.every, clock)
+        # The mounts of the first process are the host's; our own may be read-only (ProtectSystem of systemd).
+        self._processes = config.proc / "1", config.proc / "self"
+        self._mountstats = BlockingCall(self._read_mountstats, "mountstats")
+        self._nfs = nfs.Nfs()
+        self._counters = Counters()
+
+    def open(self) -> None:
+        """Raise Unavailable if there is nothing to read."""
+        if sys.platform != "linux":
+            raise Unavailable("the health of storage is known on Linux only")
+        self._pace = Pace(self._config.every, self._clock)
+        lines = self._lines()
+        if not (self._disks(lines) or self._has_nfs(lines) or self._controllers() or self._imports()):
+            raise Unavailable(
+                f"no disk, NVMe drive, NFS or Lustre in {self._processes[0]}/mountinfo and {self._config.sys}"
+            )
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the readings if they are due; raise PartlyCollected if mountstats does not answer."""
+        if not self._pace.is_due():
+            return
+        lines = self._lines()
+        for line in self._disks(lines):
+            yield READ_ONLY.point(at, int(is_read_only(line)), Dimensions(path=line.mount.point))
+        yield from self._error_points(at)
+        for folder in self._controllers():
+            yield from self._nvme_points(at, folder)
+        yield from self._lustre_points(at)
+        if self._has_nfs(lines):
+            try:
+                counts = self._mountstats.ask(TIMEOUT)
+            except OSError as error:
+                raise PartlyCollected([f"NFS: {error}"]) from None
+            yield from self._nfs.points(at, self._clock(), counts)
+
+    def describe(self) -> str:
+        """Return how much there is of each kind."""
+        lines = self._lines()
+        kinds = {
+            "file system": len(self._disks(lines)),
+            "NVMe drive": len(self._controllers()),
+            "NFS mount": sum(line.mount.type in nfs.TYPES for line in lines),
+            "target of Lustre": len(self._imports()),
+        }
+        return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items() if count)
+
+    def close(self) -> None:
+        """End the thread of the blocking call."""
+        self._mountstats.close()
+
+    def _lines(self) -> list[Line]:
+        try:
+            return list(parsed(self._read("mountinfo")))
+        except OSError:
+            return []
+
+    def _read(self, name: str) -> bytes:
+        """Return a file of the first process, or where that is forbidden our own; raise OSError."""
+        file = next((file for process in self._processes if (file := open_kept(process / name))), None)
+        if file is None:
+            raise OSError(f"{self._processes[0] / name} cannot be read")
+        try:
+            return file.read()
+        finally:
+            file.close()
+
+    def _disks(self, lines: Iterable[Line]) -> list[Line]:
+        """Return the first mount of each file system on a disk; bind mounts repeat it."""
+        disks: dict[str, Line] = {}
+        for line in lines:
+            if line.mount.type in WRITABLE and "rw" in line.options.split(","):
+                disks.setdefault(line.device, line)
+        return list({line.mount.point: line for line in disks.values()}.values())
+
+    def _has_nfs(self, lines: Iterable[Line]) -> bool:
+        return any(line.mount.type in nfs.TYPES for line in lines)
+
+    def _controllers(self) -> list[Path]:
+        return sorted((self._config.sys / "class/nvme").glob("nvme*"))
+
+    def _imports(self) -> list[Path]:
+        roots = {"proc": self._config.proc, "sys": self._config.sys}
+        folders = (roots[first] / rest for first, _, rest in (path.partition("/") for path in IMPORTS))
+        return [path for folder in folders for path in sorted(folder.glob("*/*/import"))]
+
+    def _read_mountstats(self) -> dict[str, nfs.Counts]:
+        try:
+            return nfs.parsed(self._read("mountstats"))
+        except (ValueError, LookupError, ArithmeticError) as problem:
+            raise OSError(f"mountstats has an unknown format: {problem!r}") from problem
+
+    def _error_points(self, at: int) -> Iterator[Datapoint]:
+        for path in sorted((self._config.sys / "fs/ext4").glob("*/errors_count")):
+            if (errors := number(path)) is not None:
+                yield self._counters.point(ERRORS, at, errors, Dimensions(device=path.parent.name))
+
+    def _nvme_points(self, at: int, folder: Path) -> Iterator[Datapoint]:
+        dims = Dimensions(device=folder.name)
+        if state := text(folder / "state"):
+            yield NVME.point(at, int(state == "live"), dims)
+        for path in (*folder.glob("hwmon*/temp1_input"), *folder.glob("device/hwmon/hwmon*/temp1_input")):
+            if (millidegrees := number(path)) is not None:
+                yield TEMPERATURE.point(at, millidegrees / 1000, dims)
+                break
+
+    def _lustre_points(self, at: int) -> Iterator[Datapoint]:
+        states = {}
+        for path in self._imports():
+            found = dict(TARGET.findall(text(path)))
+            if "state" in found:
+                states[found.get("target", path.parent.name).removesuffix("_UUID")] = found["state"] in STATES
+        if states:
+            yield DISCONNECTED.point(at, sum(not connected for connected in states.values()))
+        for target, connected in states.items():
+            yield CONNECTED.point(at, int(connected), Dimensions(target=target))
+
+
+def is_read_only(line: Line) -> bool:
+    """
+    Return whether a file system that is mounted for writing refuses to write.
+
+    After an error the file system is read-only and its mount is still `rw`; a person who remounts it changes both.
+    Since Linux 6.15, ext4 stays `rw` and adds `emergency_ro`.
+    """
+    return bool({"ro", "emergency_ro"} & {*line.super_options.split(",")})

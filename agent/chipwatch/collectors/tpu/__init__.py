@@ -1,0 +1,204 @@
+"""
+Google TPUs, read from the runtime in the training process.
+
+libtpu serves gRPC without credentials on a fixed port of the machine while a workload runs; without a workload there
+are no values. message.py encodes and decodes the few messages that are needed of tpu_metric_service.proto:
+https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info/tpu_info/proto . Without grpcio the
+SDK of the user's libtpu is used. Only the SDK reports the utilization of the tensor cores, so `sdk` adds it to gRPC; it
+is off by default, because libtpu may serve one process only, which must be the workload. Tested with a real gRPC server
+and a fake SDK; not yet with a TPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collectors.tpu.message import Values
+from chipwatch.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.host.open_devices import OpenDevices
+from chipwatch.host.procfs import text
+
+# fmt: off
+DUTY_CYCLE: Final = gauge("tpu.duty_cycle", "%", "Share of time in which the chip worked.", dims=("tpu",))
+MEMORY_USED: Final = gauge("tpu.memory.used", "By", "High-bandwidth memory in use.", dims=("tpu",))
+MEMORY_TOTAL: Final = gauge("tpu.memory.total", "By", "High-bandwidth memory of the device.", dims=("tpu",))
+MEMORY_UTILIZATION: Final = gauge("tpu.memory.utilization", "%", "Share of the memory in use.", dims=("tpu",))
+TENSORCORE: Final = gauge(
+    "tpu.tensorcore.utilization", "%", "Operations of the tensor core, of its maximum.", Level.DETAILED, ("tpu",))
+TENSORCORE_IDLE: Final = gauge(
+    "tpu.tensorcore.idle", "s", "Time for which the tensor core has been idle.", Level.DETAILED, ("tpu",))
+MEMORY_ACTIVITY: Final = gauge(
+    "tpu.memory.activity", "%", "Share of the memory's bandwidth in use.", Level.DETAILED, ("tpu",))
+# fmt: on
+
+ACCEL: Final = "/dev/accel"
+"""The device file of a chip, before its number; newer chips are files of VFIO."""
+VENDOR: Final = "0x1ae0"
+"""Google; its virtual network cards and disks have it too, so the device id is checked as well."""
+CHIPS: Final = {
+    ("0x0027", "0x004e"): ("v2", 2),
+    ("0x0027", "0x004f"): ("v3", 2),
+    ("0x005e", None): ("v4", 1),
+    ("0x0063", None): ("v5e", 1),
+    ("0x0062", None): ("v5p", 1),
+    ("0x006f", None): ("v6e", 1),
+    ("0x0076", None): ("7x", 2),
+}
+"""Name, and devices of a chip, by PCI device and subsystem: tpu_info/device.py of the same repository."""
+
+
+class Chips(NamedTuple):
+    """The TPU chips on the PCI bus."""
+
+    name: str
+    number: int
+    devices: int
+    """Devices of each chip, as the runtime counts them."""
+
+
+class TpuCollector(Collector):
+    """Reads the TPUs of this machine while a workload uses them."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """Where the runtime listens."""
+
+        port: int = 8431
+        """Port of the runtime's metrics; the workload sets it by the variable TPU_RUNTIME_METRICS_PORTS."""
+        sdk: bool = False
+        """Load the user's libtpu to read the tensor cores' utilization; this may block the TPU for the workload."""
+        sys: Path = Path("/sys")
+        """Where the host's /sys is mounted."""
+        proc: Path = Path("/proc")
+        """Where the host's /proc is mounted."""
+
+    metrics = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE)
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._chips: Chips | None = None
+        self._source: Service | Sdk | None = None
+        self._cores: Sdk | None = None
+        self._dims: dict[int, Dimensions] = {}
+        self._open: OpenDevices | None = None
+
+    def open(self) -> None:
+        """Find TPUs on the PCI bus, then a source of values; raise Unavailable."""
+        self.close()
+        folder = self._config.sys / "bus/pci/devices"
+        chips = find_chips(folder)
+        if not chips:
+            raise Unavailable(f"no TPU: no such device of vendor {VENDOR} in {folder}")
+        has_grpc, has_sdk = importlib.util.find_spec("grpc"), importlib.util.find_spec("libtpu")
+        if not has_grpc and not has_sdk:
+            raise Unavailable("neither grpcio nor libtpu is installed: install chipwatch with the extra 'tpu'")
+        try:
+            detailed = self.level >= Level.DETAILED
+            self._source = Service(self._config.port, newer=detailed) if has_grpc else Sdk()
+            self._cores = Sdk(CORE) if has_grpc and self._config.sdk and detailed else None
+        except ImportError as problem:
+            raise Unavailable(f"{problem}; install chipwatch with the extra 'tpu'") from problem
+        self._chips = chips
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the values of each device from the workload's runtime."""
+        assert self._source is not None
+        assert self._chips is not None
+        problems: list[str] = []
+        found = self._source.read(problems)
+        if self._cores:
+            found |= self._cores.read(problems)
+        for metric, index, value in readings(found, self._chips.devices, problems):
+            dims = self._dims.get(index) or self._dims.setdefault(index, Dimensions(tpu=str(index)))
+            yield metric.point(at, value, dims)
+        if problems:
+            raise PartlyCollected(problems)
+
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes that have a chip's device file open; None without the right to see them."""
+        self._open = self._open or OpenDevices(self._config.proc, r"/dev/(accel|vfio/)\d+")
+        if not self._chips or (found := self._open.by_process()) is None:
+            return None
+        return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
+
+    def names(self) -> Mapping[str, Dimensions]:
+        """Return the dimensions of each device by its number."""
+        return {f"tpu{index}": dims for index, dims in self._dims.items()}
+
+    def _of(self, files: Collection[str]) -> list[Dimensions]:
+        """Return the dimensions of the devices behind files; the numbers of VFIO's files are not those of chips."""
+        assert self._chips is not None
+        numbers = {int(file[len(ACCEL) :]) for file in files if file.startswith(ACCEL)}
+        return [dims for index, dims in self._dims.items() if not numbers or index // self._chips.devices in numbers]
+
+    def describe(self) -> str:
+        """Return the chips, the source, and the number of devices that a workload uses."""
+        if not self._chips:
+            return ""
+        devices = f"{len(self._dims)} devices" if self._dims else "no workload so far"
+        return f"{self._chips.number} chips TPU {self._chips.name}, {self._source}, {devices}"
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._source:
+            self._source.close()
+        self._source, self._cores, self._chips, self._dims = None, None, None, {}
+
+
+def readings(found: Mapping[str, Values], per_chip: int, problems: list[str]) -> Iterator[tuple[Metric, int, float]]:
+    """Yield metric, device and value; implausible values are left out."""
+    used, total = found.get(USED, {}), found.get(TOTAL, {})
+    for index, value in sorted(total.items()):
+        if 0 < value < math.inf:
+            yield MEMORY_TOTAL, index, value
+    for index, value in sorted(used.items()):
+        if 0 <= value < math.inf:
+            yield MEMORY_USED, index, value
+            if 0 < (whole := total.get(index, 0)) < math.inf and value <= whole:
+                yield MEMORY_UTILIZATION, index, min(100.0, 100 * value / whole)  # a quotient is rounded
+    try:
+        duty = fan_out(found.get(DUTY, {}), sorted(used.keys() | total.keys()), per_chip)
+    except ValueError as problem:
+        duty = {}
+        problems.append(str(problem))
+    shares = (DUTY_CYCLE, duty), (TENSORCORE, found.get(CORE, {})), (MEMORY_ACTIVITY, found.get(ACTIVITY, {}))
+    for metric, values in (*shares, (TENSORCORE_IDLE, found.get(IDLE, {}))):
+        for index, value in sorted(values.items()):
+            if 0 <= value <= (math.inf if metric is TENSORCORE_IDLE else 100) and value < math.inf:
+                yield metric, index, value
+
+
+def find_chips(folder: Path) -> Chips | None:
+    """Return the TPUs on the PCI bus; this takes about ten microseconds for each device."""
+    devices = [device for device in sorted(folder.glob("*")) if text(device / "vendor").lower() == VENDOR]
+    found = [chip for device in devices if (chip := _chip(device))]
+    return Chips(found[0][0], len(found), found[0][1]) if found else None
+
+
+def fan_out(duty: Values, devices: Sequence[int], per_chip: int) -> Values:
+    """
+    Return the duty cycle by device, given by chip: some chips have two devices.
+
+    Chips and devices have the same order, as in tpu-info; newer runtimes report it by device. Raises ValueError if the
+    number of values fits neither.
+    """
+    if not duty or (per_chip == 1 and duty.keys() <= set(devices or duty)):
+        return duty
+    share = len(devices) // len(duty)
+    if share not in (1, per_chip) or share * len(duty) != len(devices):
+        raise ValueError(f"duty cycle: expected a value for each chip or device, got {len(duty)} for {len(devices)}")
+    ordered = [duty[chip] for chip in sorted(duty)]
+    return {device: ordered[n // share] for n, device in enumerate(devices)}
+
+
+def _chip(device: Path) -> tuple[str, int] | None:
+    kind = text(device / "device").lower()
+    return CHIPS.get((kind, None)) or CHIPS.get((kind, text(device / "subsystem_device").lower()))

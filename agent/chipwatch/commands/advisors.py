@@ -1,0 +1,34 @@
+"""The advisor of a sink: found by entry point, and built with the sink's own configuration."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from chipwatch.advice import Advisor, Terms
+from chipwatch.config import plugins
+from chipwatch.config.load import plugin_config, sink_type
+from chipwatch.config.options import Config
+from chipwatch.errors import ConfigError, Refused
+
+
+def advisor_of(name: str, config: Config, terms: Terms = Terms()) -> Advisor | None:  # noqa: B008  # a constant
+    """Return the advisor of the sink `name`, None where it has none; raise ConfigError."""
+    if (kind := sink_type(name, config)) not in plugins.installed(plugins.ADVISORS):
+        return None
+    with plugins.blamed(plugins.SINKS, name, "its import fails"):
+        sink = plugins.load(plugins.SINKS, kind)
+    own = plugin_config(sink, "sinks", name, config)
+    with asked(name):
+        made: Advisor = plugins.load(plugins.ADVISORS, kind)(own, terms)
+    return made
+
+
+@contextlib.contextmanager
+def asked(name: str) -> Iterator[None]:
+    """Raise ConfigError for whatever the code of an advisor raises: what it refuses in its own words."""
+    try:
+        with plugins.blamed(plugins.ADVISORS, name, "it fails", (Refused,)):
+            yield
+    except Refused as problem:
+        raise ConfigError(str(problem)) from problem

@@ -1,0 +1,78 @@
+"""What a run says at its start and at its end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+from chipwatch.config.options import Config
+from chipwatch.logs.text import duration, one_line
+from chipwatch.pipeline.build import window_length
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.route import Route
+from chipwatch.pipeline.sampler import Sampler
+from chipwatch.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+class Announcements:
+    """Logs what a run collects and where it sends, once collectors have answered, and its ledger at the end."""
+
+    def __init__(self, config: Config, pipeline: Pipeline, folder: Path | None) -> None:
+        """Count from the ledgers as they are now; points of durable sinks are kept in `folder`, or in memory."""
+        self._config, self._pipeline, self._folder = config, pipeline, folder
+        self._before = {route.name: route.spool.ledger.totals() for route in pipeline.routes}
+        pipeline.after_tick.append(self._start)
+
+    def _start(self) -> None:
+        samplers = [sampler for sampler in self._pipeline.samplers if sampler.name != "agent"]
+        waiting = any(sampler.ok is None and sampler.unavailable is None for sampler in samplers)
+        if waiting and self._pipeline.ticks < 2:
+            return
+        self._pipeline.after_tick.remove(self._start)
+        collected = ", ".join(_named(sampler) for sampler in samplers if sampler.ok)
+        every = f" every {_seconds(self._config.interval or 0)}"
+        log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
+        for route in self._pipeline.routes:
+            if not route.worker.sink.uses_standard_output:  # there a person sees the points
+                log.info("%s", self._where(route))
+
+    def _where(self, route: Route) -> str:
+        sink, interval = route.worker.sink, self._config.interval or 0.0
+        step = max(window_length(route.name, sink, self._config), interval)
+        every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
+        places = ", ".join(f"{key} {value}" for key, value in sink.destination().items() if value) or sink.describe()
+        text = ", ".join(filter(None, (places, f"{every} for each series")))
+        if first := route.first_points(interval):
+            text += f"; first points in about {_seconds(first)}"
+        if sink.limits.durable:
+            where = self._folder or "memory only"
+            kept = self._before[route.name]["kept"]
+            text += f"; unsent points are kept in {where} (now {kept:,})"
+        return f"{route.name}: {text}"
+
+    def end(self) -> None:
+        """Log the points of this run by the ledger; a warning if some were rejected, lost or not sent."""
+        for route in self._pipeline.routes:
+            now, before = route.spool.ledger.totals(), self._before[route.name]
+            counts = {word: n - before[word] for word, n in now.items() if word != "kept"} | {"kept": now["kept"]}
+            if before["kept"]:
+                counts["kept before"] = before["kept"]
+            if not counts["dropped"]:
+                del counts["dropped"]
+            is_well = route.worker.is_closed or not (counts["rejected"] or counts.get("dropped") or counts["kept"])
+            level = logging.INFO if is_well else logging.WARNING
+            name = f"{route.name}: " if len(self._pipeline.routes) > 1 else ""
+            log.log(level, "stopping: %s%s", name, ", ".join(f"{word} {n:,}" for word, n in counts.items()))
+
+
+def _named(sampler: Sampler) -> str:
+    """Return the collector's name, with the number of what it found, such as `nvidia (8 x H100 80GB)`."""
+    count = re.match(r"\d[^,;]*", sampler.found or "")
+    return f"{sampler.name} ({one_line(count[0])})" if count else sampler.name
+
+
+def _seconds(seconds: float) -> str:
+    return duration(seconds, 2) if seconds >= 60 else f"{seconds:g} s"

@@ -1,0 +1,201 @@
+"""`agent check --bundle`: one file for a ticket, without secrets, hosts, addresses and users."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import io
+import json
+import os
+import platform
+import re
+import socket
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.config.layers import PREFIX
+from chipwatch.config.options import Config
+from chipwatch.errors import CommandError, ConfigError
+from chipwatch.logs.text import without_secrets
+from chipwatch.status.heartbeat import state_folder
+from chipwatch.status.socket import NoAnswer, ask
+from chipwatch.version import __version__
+
+MOST_LOG: Final = 64 << 10
+"""Bytes of the end of each log file that are packed."""
+SECRET_KEYS: Final = re.compile("token|secret|passw|credential|key|auth|header|cookie|cert", re.IGNORECASE)
+"""Keys of options whose values are left out."""
+USER_VARIABLES: Final = ("USER", "LOGNAME", "SUDO_USER", "USERNAME", "SLURM_JOB_USER")
+PROJECT_VARIABLES: Final = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT", "GCP_PROJECT", "CLOUDSDK_CORE_PROJECT")
+SHORTEST: Final = 4
+"""Characters of a secret that is looked for in all texts."""
+ESCAPES: Final = re.compile(r"(?:%|\\u00|\\x)([2-7][0-9a-f])|\\(?=/)", re.IGNORECASE)
+"""Printable characters as URLs, JSON and Python may write them."""
+SENSITIVE: Final = r"(?:token|secret|passw|credential|api[_-]?key|access[_-]?key|authorization|cookie)[\w-]{0,40}"
+PATTERNS: Final = (
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        "<secret>",
+    ),
+    (re.compile(r"\b(?:sk|gh[a-z]|github_pat|glpat|hf|xox[a-z]|ya29|npm|dckr_pat)[-_.][\w.-]{16,}"), "<secret>"),
+    (re.compile(r"(?<=://)[^/\s\"'@]*@"), "<secret>@"),
+    (re.compile(r"(://(?:<secret>@)?)(\[[^\]\s]*\]|[^/:?#\s\"',;<]+)"), r"\1<host>"),
+    (re.compile(r"\?[^\s\"']*(?<=\S)"), "?<query>"),
+    (
+        re.compile(rf"({SENSITIVE}[\\\"']*\s*[=:]\s*[\\\"']*)((?:bearer|basic)\s+)?[^\s\\\"',;&}}<]+", re.IGNORECASE),
+        r"\1<secret>",
+    ),
+    (re.compile(r"\b(bearer|basic)\s+[\w.+/=~-]{8,}", re.IGNORECASE), r"\1 <secret>"),
+    (re.compile(r"\b(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}\b", re.IGNORECASE), "<mac>"),
+    (re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"), "<address>"),
+    (
+        re.compile(
+            r"(?<![\w:.])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f:]*::[0-9a-f:]*)(?:<address>|(?![\w:]))(?:%[\w.-]+)?",
+            re.IGNORECASE,
+        ),
+        "<address>",
+    ),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<user>"),
+    (re.compile(r"([/\\](?:home|Users)(?:/|\\+))[^/\\\s\"',;:<]+", re.IGNORECASE), r"\1<user>"),
+    (re.compile(r"(?<![\w:\\])(\\{2,})[\w.-]+(?=\\)"), r"\1<host>"),
+    (re.compile(r"\bip-\d+-\d+-\d+-\d+(?:\.[\w.-]+)?"), "<host>"),
+    (
+        re.compile(r"(?<![\w.-])(?:[\w-]+\.)+(?:internal|local|lan|corp|intra|com|net|org|edu|gov|io)(?![\w-]|\.\w)"),
+        "<host>",
+    ),
+    (re.compile(r"(\bprojects?(?:_id)?[\"']?(?:/|\s*[=:]\s*[\"']?))[a-z][a-z0-9:.-]{4,}[a-z0-9]"), r"\1<project>"),
+    (
+        re.compile(r"(user(?:name)?[\"']?\s*[=:]\s*[\"']?|:(?:user|role|assumed-role)/)[^\s\"',;&<]+", re.IGNORECASE),
+        r"\1<user>",
+    ),
+    (re.compile(r"(?<!\d)\d{12}(?!\d)"), "<account>"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "<secret>"),
+    (re.compile(r"\b(?:i|ami|vpc|subnet|eni|sg|lt|vol)-[0-9a-f]{8,17}\b"), "<id>"),
+    (re.compile(r"(?<![\w+=/-])(?=[^\s]{0,39}\d)(?=[^\s]{0,39}[A-Z])[\w+/]{40}(?![\w+=/-])"), "<secret>"),
+    (re.compile(r"(?<![\w+=-])(?=[A-Za-z_+=-]*\d)[\w+=-]{32,}(?![\w+=-])"), "<long>"),
+)
+"""What a text is searched for, in this order, and what takes its place."""
+
+
+class NotPacked(CommandError):
+    """The file cannot be written; the message says why."""
+
+
+def check_new(file: Path) -> None:
+    """Raise ConfigError where `pack` could not make `file`, which a person is to hear before the check begins."""
+    if file.exists() or file.is_symlink():
+        raise ConfigError(f"--bundle {file}: it exists; name a new file")
+    if not file.parent.is_dir():
+        raise ConfigError(f"--bundle {file}: {file.parent} is not a folder; name a file in one")
+
+
+def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, str]) -> None:
+    """
+    Write a new .tar.gz of mode 0600: versions, configuration, state of the running agent, `lines` of a check, logs.
+
+    `values` of the machine's dimensions are replaced by their names. Raise NotPacked.
+    """
+    folder = state_folder(config.spool, os.environ)
+    parts: dict[str, Any] = {
+        "versions.txt": _versions(),
+        "config.json": _without_secrets(dataclasses.asdict(config)),
+        "check.txt": "\n".join(lines),
+        "status.json": _asked(folder, "status"),
+        "log.txt": "\n".join(_asked(folder, "log").get("lines", ["no running agent was asked"])),
+    }
+    for log in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+        with suppress(OSError), log.open("rb") as source:
+            if source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_LOG)):
+                source.readline(MOST_LOG)  # of half a line no pattern finds the secrets
+            parts[f"log-{log.name}"] = source.read(MOST_LOG).decode(errors="replace")
+    names = _names(config) | {value: f"<{word}>" for word, value in values.items()}
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for name, part in parts.items():
+                clean = _scrubbed(part, names)
+                text = clean if isinstance(clean, str) else json.dumps(clean, indent=1, default=str)
+                body = text.encode(errors="backslashreplace") + b"\n"
+                entry = tarfile.TarInfo(f"agent/chipwatch/{name}")
+                entry.size = len(body)
+                archive.addfile(entry, io.BytesIO(body))
+    except OSError as problem:
+        raise NotPacked(f"--bundle: {file}: {problem.strerror or problem}") from problem
+
+
+def scrub(text: str, names: Mapping[str, str]) -> str:
+    """Return `text` with the keys of `names` replaced by their values, and without what PATTERNS finds."""
+    text = without_secrets(ESCAPES.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text))
+    for name in sorted(names, key=len, reverse=True):
+        whole, instead = rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", names[name].replace("\\", r"\\")
+        text = re.sub(whole, instead, text, flags=re.IGNORECASE)
+    for pattern, instead in PATTERNS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _scrubbed(value: Any, names: Mapping[str, str]) -> Any:
+    """Return `value` with each text in it scrubbed, before JSON escapes characters of it."""
+    if isinstance(value, Mapping):
+        return {scrub(str(key), names): _scrubbed(inner, names) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_scrubbed(inner, names) for inner in value]
+    return scrub(str(value), names) if isinstance(value, (str, Path)) else value
+
+
+def _names(config: Config) -> dict[str, str]:
+    """Return the names of this host, its users and its projects, and secrets that are set; what stands for each."""
+    hosts = {platform.node(), socket.gethostname()}
+    with suppress(OSError):
+        hosts |= {*Path("/etc/hostname").read_text().split()}
+    users = {os.environ.get(variable, "") for variable in USER_VARIABLES}
+    with suppress(OSError, KeyError, ImportError):
+        users.add(getpass.getuser())
+    projects = {config.project or "", *(os.environ.get(variable, "") for variable in PROJECT_VARIABLES)}
+    secrets = {*_secrets(dataclasses.asdict(config))}
+    secrets |= {text for name, text in os.environ.items() if re.search(SENSITIVE, name, re.IGNORECASE)}
+    found = (
+        dict.fromkeys(users - {"root", "chipwatch"}, "<user>")
+        | dict.fromkeys(hosts | {host.partition(".")[0] for host in hosts}, "<host>")
+        | dict.fromkeys(projects, "<project>")
+        | dict.fromkeys((text for text in secrets if len(text) >= SHORTEST), "<secret>")
+    )
+    return {name: instead for name, instead in found.items() if len(name) > 1 and name != "localhost"}
+
+
+def _versions() -> str:
+    found = sorted({f"{of.metadata['Name']} {of.version}" for of in metadata.distributions()})
+    variables = sorted(name for name in os.environ if name.startswith(PREFIX))
+    lines = [f"chipwatch {__version__}", f"python {platform.python_version()}", platform.platform(), "", *found]
+    return "\n".join([*lines, "", "variables that are set:", *variables])
+
+
+def _without_secrets(value: Any, key: str = "") -> Any:
+    if value and SECRET_KEYS.search(key):
+        return "<secret>"
+    if isinstance(value, dict):
+        return {name: _without_secrets(inner, str(name)) for name, inner in value.items()}
+    return [_without_secrets(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the texts of options whose values are left out."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _secrets(inner, is_secret=is_secret or bool(SECRET_KEYS.search(str(key))))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _secrets(inner, is_secret=is_secret)
+    elif is_secret and isinstance(value, str):
+        yield value
+
+
+def _asked(folder: Path, question: str) -> dict[str, Any]:
+    try:
+        return ask(folder, question)
+    except NoAnswer as why:
+        return {"no_answer": str(why)}

@@ -1,0 +1,214 @@
+"""What `agent check`, `agent list` and `agent sample-config` print."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+from chipwatch.commands.advisors import advisor_of
+from chipwatch.commands.wanted import absent, check_places, owner_of_watched
+from chipwatch.config import plugins
+from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
+from chipwatch.config.load import asked_collectors
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
+from chipwatch.logs.text import count
+from chipwatch.pipeline import preflight
+from chipwatch.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.sampler import Derivation, Sampler
+from chipwatch.sink import Sink
+from chipwatch.spool.chunk import fits, shown
+from chipwatch.spool.ledger import Ledger
+from chipwatch.spool.lock_file import verified
+from chipwatch.spool.sqlite import refuse_links
+from chipwatch.status.heartbeat import state_folder
+
+TIMEOUT: Final = 8.0
+"""Seconds to wait for the identity."""
+PAUSE: Final = 0.3
+"""Seconds between the two readings of a check."""
+CHECK: Final = gauge("agent.check", "1", "The test point of `agent check --send`; always 1.")
+
+
+def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Iterator[tuple[bool, str]]:
+    """
+    Read each collector once and open each sink; yield a line for each, and whether it can run.
+
+    With `send` one test point goes through each sink. The dimensions of this machine are put into `machine`. Raise
+    ConfigError.
+    """
+    check_places(config)
+    validate(config, with_refusals=False)
+    collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
+    samplers, derivations, readings = build_sources(collectors, processors, config)
+    pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
+    pipeline.start()
+    pipeline.once(PAUSE)
+    by_name = {sampler.name: sampler for sampler in samplers}
+    missing = {name for names in asked_collectors(config) if absent(by_name, names) for name in names}
+    for sampler in samplers:
+        asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
+        yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
+    for derivation in derivations:
+        yield _processor_line(derivation)
+    identity = Identity(
+        config.common_dims, config.dims, sources(os.environ, config.sys, owner_of_watched(config)), hints(config)
+    )
+    identity_lines = [*_identity_lines(identity, config)]
+    machine.update(identity.known() or {})
+    for name, sink in sinks.items():
+        common = view(identity.known, sink, config, hints(config))() if send else None
+        spool = spool_path(name, sink, state_folder(config.spool, os.environ))
+        yield from _sink_lines(name, sink, spool, common)
+        yield from _fault_lines(name, faults(name, sink, config, declared(collectors, processors)))
+        try:
+            advisor_of(name, config)
+        except ConfigError as problem:
+            yield False, f"sink       {name:<12} FAILED   {problem}"
+    for name, text in duplicates(sinks, config, collectors):
+        yield True, f"sink       {name:<12} twice    {text}"
+    pipeline.close(0)
+    yield from identity_lines
+    found = {word: machine[word] for word in config.common_dims if word in machine and word not in config.dims}
+    for name, sink in sinks.items():
+        yield from _fault_lines(name, preflight.dimension_faults(name, sink, found, "common_dims"))
+
+
+def _fault_lines(name: str, found: Iterable[preflight.Fault]) -> Iterator[tuple[bool, str]]:
+    for fault in found:
+        yield False, f"sink       {name:<12} FAILED   {fault.text}"
+
+
+def _collector_line(sampler: Sampler, *, missing: bool, asked_for: bool) -> tuple[bool, str]:
+    """Return whether a collector can run, and its line; one that was asked for has to read all that it was told to."""
+    head = f"collector  {sampler.name:<12}"
+    if sampler.unavailable is not None:
+        return not missing, f"{head} {'MISSING ' if missing else 'absent  '} {sampler.unavailable}"
+    if not sampler.ok:
+        return False, f"{head} FAILED   {sampler.trouble or 'its reading does not return'}"
+    try:
+        with plugins.blamed(plugins.COLLECTORS, sampler.name, "describe fails"):
+            found = f"{sampler.collector.describe()}"
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
+    troubles = dict.fromkeys((sampler.trouble, None if sampler.yielded else sampler.earlier))
+    trouble = "".join(f"; in part: {text}" if n == 0 else f"; {text}" for n, text in enumerate(filter(None, troubles)))
+    fit = not (trouble and asked_for)
+    level = "" if sampler.yielded or trouble else " at this level"
+    text = f"{sampler.yielded} series{level}{f': {found}' if found else ''}{trouble}"
+    return fit, f"{head} {'ok      ' if fit else 'IN PART '} {text}"
+
+
+def _processor_line(derivation: Derivation) -> tuple[bool, str]:
+    head = f"processor  {derivation.name:<12}"
+    if not derivation.ok:
+        return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
+    try:
+        with plugins.blamed(plugins.PROCESSORS, derivation.name, "describe fails"):
+            found = f"{derivation.processor.describe()}" if derivation.needs_facts else ""
+    except ConfigError as bug:
+        return False, f"{head} FAILED   {bug}"
+    trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
+    return True, f"{head} ok       {derivation.yielded} series{f': {found}' if found else ''}{trouble}"
+
+
+def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | None) -> Iterator[tuple[bool, str]]:
+    """Open a sink, and send a test point with the dimensions `common` unless that is None; then look at its spool."""
+    head = f"sink       {name:<12}"
+    destination: Mapping[str, str] = {}
+    try:
+        with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
+            destination = sink.destination()
+            sink.open()
+            destination = sink.destination()
+            text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
+            contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
+            if common is not None:
+                rejected = sink.write([CHECK.point(time.time_ns(), 1.0, common)])
+                contact = f"; {CHECK.name}: {f'rejected: {rejected[0].reason}' if rejected else 'accepted'}"
+        yield "rejected" not in contact, f"{head} {'FAILED  ' if 'rejected' in contact else 'ok      '} {text}{contact}"
+    except (Retryable, Refused, BadBatch, ConfigError) as problem:
+        yield False, f"{head} FAILED   {problem}"
+    try:
+        with plugins.blamed(plugins.SINKS, name, "close fails"):
+            sink.close()
+    except ConfigError as problem:
+        yield False, f"{head} FAILED   {problem}"
+    if spool is None:
+        return
+    if fault := _spool_fault(spool):
+        yield (
+            False,
+            f"spool      {name:<12} FAILED   {fault}; points would be kept in memory only: choose another --spool",
+        )
+    elif spool.exists():
+        yield from _spool_lines(name, spool, destination)
+
+
+def _spool_fault(path: Path) -> str | None:
+    """Return why `path` and its auxiliary files cannot be a spool, or None; nothing is written."""
+    try:
+        refuse_links(path)
+        for file in (path, path.with_suffix(".lock"), Path(f"{path}-wal")):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    return f"{file} is not a regular file"
+        there = next(of for of in (path, *path.absolute().parents) if os.path.lexists(of))
+        folder = path.parent if there == path else there
+        return next((f"{of} is not writable" for of in (there, folder) if not os.access(of, os.W_OK)), None)
+    except OSError as problem:
+        return f"{problem.filename or path}: {problem.strerror or problem}"
+
+
+def _spool_lines(name: str, path: Path, destination: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+    """Check the ledger's balance of a spool that a running agent may use; nothing is written or locked."""
+    head = f"spool      {name:<12}"
+    ledger = Ledger()
+    apart: Counter[bytes] = Counter()
+    try:
+        refuse_links(path)
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as db:
+            ledger.add(dict(db.execute("SELECT entry, points FROM ledger")))
+            ledger.spooled = db.execute("SELECT coalesce(sum(points - done), 0) FROM chunk").fetchone()[0]
+            found = db.execute("SELECT destination, sum(points - done) FROM chunk GROUP BY destination")
+            apart.update({label: points for text, points in found if (label := verified(text)) is not None})
+    except (OSError, sqlite3.Error) as problem:
+        yield False, f"{head} FAILED   {path}: {problem}"
+        return
+    yield ledger.balance() == 0, f"{head} {'ok      ' if ledger.balance() == 0 else 'FAILED  '} {path}: {ledger}"
+    for label, points in apart.items():
+        if not fits(label, destination):
+            yield True, f"{head} apart    {count(points, 'wait')} for another destination: {shown(label)}"
+
+
+def _identity_lines(identity: Identity, config: Config) -> Iterator[tuple[bool, str]]:
+    """Yield a line for each dimension with its origin, then all of them, or what is missing and why."""
+    problem: UnknownIdentity | None = None
+    try:
+        identity.start()
+        if not identity.wait(TIMEOUT):
+            problem = identity.unknown()
+    except UnknownIdentity as unknown:
+        problem = unknown
+    identity.close()
+    known = identity.known()
+    for word, value, remark in identity.entries():
+        if value is not None:
+            yield True, f"identity   {word:<18} ok       {value}, from {remark}"
+        elif known is not None:
+            yield True, f"identity   {word:<18} absent   left out until it is known: {remark}"
+    if known is None:
+        yield False, f"identity   FAILED   {problem}"
+    else:
+        common = {key: known[key] for key in known if key in {*config.common_dims, *config.dims}}
+        yield True, f"identity   {', '.join(f'{k}={v}' for k, v in common.items()) or 'no common dimensions asked for'}"

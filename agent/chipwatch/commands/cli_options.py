@@ -1,0 +1,155 @@
+"""The commands of the command line, and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.commands.arguments import pair, price, seconds, whole, words
+from chipwatch.commands.verdict.callers import CALLERS
+
+COMMANDS: Final = {
+    "run": "collect and send until stopped (the default); `-- COMMAND` runs a command and prints a summary of it",
+    "check": "test each collector and sink, and print what is missing",
+    "plan": "estimate what would be sent, and what it costs",
+    "dashboard": "print a cloud's dashboard, or alarms, for what would be sent, as JSON",
+    "top": "show this machine, or a recording, on a full screen",
+    "health": "check the running agent: exits with 0 (healthy) or 1",
+    "status": "print what the running agent collects and delivers",
+    "verdict": "print whether this machine is fit for work, why not, and what to do",
+    "jobs": "print which job holds which accelerator, and what it did with it, by the running agent",
+    "list": "print the metrics of all collectors",
+    "sample-config": "print a configuration file with every option",
+    "completion": "print a script with which a shell completes commands and options",
+    "version": "print the version (also -V, --version)",
+    "help": "print this text, or the options of a command",
+}
+Row = tuple[str, str, str] | tuple[str, str, str, Mapping[str, Any]]
+"""Flags, the value (none: a switch; NAME,...: a list, which may be repeated), help, and what argparse is to know."""
+EVERYDAY: Final[Sequence[Row]] = (
+    ("--sink", "NAME,...", "where to send (stdout; none with -- COMMAND)"),
+    ("--collector", "NAME,...", "what to read: collectors, or the families host and gpu (all that find something)"),
+    ("--no-collector", "NAME,...", "what not to read"),
+    ("-d --common-dims", "NAME,...", "dimensions of this machine: instance_id,instance_type; `agent help run` has all"),
+    ("--dim", "K=V", "another dimension; may be repeated", {"action": "append"}),
+    ("--level", "LEVEL", "which metrics: basic, detailed or all (basic)"),
+    ("--interval", "TIME", "time between readings, such as 5, 500ms, 5s or 1m (5s)"),
+    ("--window", "TIME", "time whose readings make one point (the sink's)"),
+    ("-r --region", "REGION", "cloud region (the environment's, else the instance's own)"),
+    ("--format", "FORM", "format of standard output: json, table or emf"),
+    ("--config", "FILE", "configuration file, TOML"),
+)
+RUN: Final[Sequence[Row]] = (
+    ("--once", "", "read everything once, then end"),
+    ("--duration", "TIME", "end after this time", {"type": seconds}),
+    ("-v --verbose", "", "say in a script, too, what goes well: as --log-level info",
+     {"action": "store_const", "const": "info", "dest": "log_level"}),
+)  # fmt: skip
+OPTIONS: Final[Sequence[Row]] = (
+    *EVERYDAY,
+    ("--processor", "NAME,...", "what to derive (all)"),
+    ("--no-processor", "NAME,...", "what not to derive"),
+    ("--flush", "TIME", "time between deliveries (the sink's)"),
+    ("-n --namespace", "NAME", "CloudWatch namespace"),
+    ("--project", "NAME", "Google Cloud project (the environment's, else the machine's own)"),
+    ("--endpoint-url", "URL", "another address of the service (the region's own)"),
+    ("--high-resolution-metrics", "", "one point a second"),
+    ("--stdin", "NAME", "read this collector's records from standard input: neuron"),
+    ("--pid", "N", "read process N and its descendants"),
+    ("--names", "PROFILE", "names: native, wandb, wandb-docs, mlflow, cwagent, neuron-prometheus, dcgm, node or otel"),
+    ("--spool", "DIR", "folder for points that are not sent yet"),
+    ("--drop-other-destinations", "", "drop what the spool holds for another destination"),
+    ("--health", "[HOST:]PORT", "serve /healthz and /readyz (not served)"),
+    ("--proc", "DIR", "where the host's /proc is mounted"),
+    ("--sys", "DIR", "where the host's /sys is mounted"),
+    ("--root", "DIR", "where the host's / is mounted"),
+    ("--quiet", "", "print no summary when the command after -- has ended"),
+    ("--log-level", "LEVEL", "debug, info, warning or error (info; warning in scripts)"),
+    ("--log-format", "FORM", "form of the log: text or json (text)"),
+)
+"""Options of the configuration: `load` converts them, and names them in its errors."""
+MACHINES: Final[Sequence[Row]] = (
+    ("--for", "NAME,...", "for machines with these: host, gpu, names of collectors, or all (this machine)",
+     {"dest": "families", "type": words, "action": "store"}),
+    ("--devices", "N", "accelerators of such a machine (8)", {"type": whole(86_400)}),
+)  # fmt: skip
+SPOOL: Final[Row] = ("--spool", "DIR", "the agent's own --spool")
+CONFIG: Final[Row] = ("--config", "FILE", "the agent's own configuration file")
+OWN: Final[Mapping[str, Sequence[Row]]] = {
+    "run": RUN,
+    "check": (
+        ("--send", "", "send one test point, agent.check, through each sink"),
+        ("--bundle", "FILE", "pack a report for a ticket, without secrets"),
+    ),
+    "plan": (
+        *MACHINES,
+        ("--hosts", "N", "hosts like this one (1)", {"type": whole(1_000_000), "default": 1}),
+        ("--price-per-metric", "USD", "dollars a month (the list's, in tiers)", {"type": price, "default": None}),
+        ("--price-per-1000-requests", "USD", "dollars (the list's)", {"type": price, "default": None}),
+        ("--price-per-gb", "USD", "dollars for a GB of points, where these are charged (the list's)",
+         {"type": price, "default": None}),
+        ("--free-tier", "", "subtract an account's free tier", {"default": False}),
+        ("--format", "FORM", "text or json; emf: text, about standard output in CloudWatch's embedded metric format",
+         {"choices": ("text", "json", "emf")}),
+    ),
+    "dashboard": (
+        ("--cloud", "SINK", "sink whose dashboard is printed; grafana: what is scraped", {"required": True}),
+        ("--alarms", "", "print the alarms instead"),
+        *MACHINES,
+        ("--prefix", "NAME", "name of the dashboard, and start of the names of alarms (chipwatch)"),
+        ("--period", "S", "seconds of one dot (the sink's window, at least 60)", {"type": whole(86_400)}),
+        ("--dims-as", "TEXT", "write this for the common dimensions: a variable of a template"),
+        ("--notify", "WHOM", "topic or channel for alarms; may be repeated", {"action": "append"}),
+        ("--hosts", "N", "machines that should send, for the alarm agent-silent", {"type": whole(86_400)}),
+        ("--autoscaling-group", "NAME", "a group whose instances in service should send; may be repeated",
+         {"dest": "groups", "action": "append"}),
+        ("--resource-type", "TYPE", "monitored resource that sends, for alarms; may be repeated (the sink's)",
+         {"dest": "resources", "action": "append"}),
+        ("--threshold", "ALARM=N", "threshold of an alarm, such as gpu-idle=10; may be repeated",
+         {"dest": "thresholds", "type": pair, "action": "append"}),
+        ("--minutes", "ALARM=N", "minutes before an alarm, such as gpu-idle=30; may be repeated",
+         {"type": pair, "action": "append"}),
+    ),
+    "top": (
+        ("--replay", "FILE", "show this recording: JSON lines of the agent, also gzipped", {"type": Path}),
+        ("--colors", "NAME", "dark, light, color-blind or none (the terminal's)",
+         {"choices": ("dark", "light", "color-blind", "none")}),
+        ("--ascii", "", "draw with ASCII characters only"),
+    ),
+    "health": (
+        ("--ready", "", "check whether it sends too, not only whether its clock ticks"),
+        ("--url", "URL", "ask this server (http://HOST:PORT), as `--health` made it"),
+        SPOOL,
+        ("--health", "[HOST:]PORT", "the agent's own --health"),
+        CONFIG,
+    ),
+    "status": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
+    "verdict": (
+        ("--for", "CALLER", "whose exit codes and form: person, slurm, npd or nagios (person)",
+         {"dest": "caller", "choices": tuple(CALLERS), "default": "person"}),
+        ("--expect", "THING=N,...", "what there should be: gpus=8,rdma=8x400,neuron=16,tpus=4,nvme=8",
+         {"action": "store"}),
+        ("--expect-from", "WORD", "expect what a machine of this type has: instance_type",
+         {"choices": ("instance_type",)}),
+        ("--json", "", "print one JSON object"),
+        ("--timeout", "TIME", "end after this time, as unknown where something does not answer (2s)",
+         {"type": seconds}),
+        SPOOL, CONFIG,
+        ("--proc", "DIR", "where the host's /proc is mounted"),
+        ("--sys", "DIR", "where the host's /sys is mounted"),
+        ("--root", "DIR", "where the host's / is mounted"),
+    ),
+    "jobs": (("--json", "", "print one JSON object"), SPOOL, CONFIG),
+    "list": (
+        ("word", "WORD", "only metrics and collectors whose name has this word, or of this family", {"nargs": "?"}),
+        ("--here", "", "only metrics that this machine has now"),
+        ("--level", "LEVEL", "only metrics of this level and below", {"choices": ("basic", "detailed", "all")}),
+        ("--format", "FORM", "text, markdown or json (text)", {"choices": ("text", "markdown", "json")}),
+    ),
+    "sample-config": (("name", "NAME", "only the options of this collector, processor or sink", {"nargs": "?"}),),
+    "completion": (("shell", "SHELL", "bash or zsh", {"choices": ("bash", "zsh")}),),
+    "help": (("about", "COMMAND", "the command", {"nargs": "?", "choices": tuple(COMMANDS)}),),
+}  # fmt: skip
+CONFIGURED: Final = ("run", "check", "plan", "dashboard", "top")
+"""Commands that take every option of the configuration."""

@@ -1,0 +1,82 @@
+"""The graphs of a dashboard: sections, titles, lines and axes, by the tables of charts.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.advice import Chart, Drawn, Sent
+from chipwatch.datapoint import Kind, Metric
+
+TABLES: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+LISTS: Final[Mapping[str, list[str]]] = TABLES["lists"]
+SECTIONS: Final = {word: section for section, words in TABLES["sections"].items() for word in words}
+TITLES: Final = {name: title for title, names in TABLES["graphs"].items() for name in names}
+UNITS: Final[Mapping[str, str]] = {
+    "%": "%", "By": "bytes", "MBy": "megabytes", "MiBy": "MiB", "GiBy": "GiB", "s": "seconds", "ms": "milliseconds",
+    "W": "watts", "J": "joules", "Cel": "\N{DEGREE SIGN}C", "Gbit/s": "Gbit/s", "1": "", "{flop}/s": "FLOP/s",
+}  # fmt: skip
+RATES: Final[Mapping[str, str]] = {"By": "bytes/s", "J": "watts", "s": "seconds/s", "1": "1/s"}
+RARE: Final = frozenset((
+    "{error}", "{event}", "{fault}", "{kill}", "{packet}", "{problem}", "{reading}", "{row}", "{tick}",
+))  # fmt: skip
+"""Units of counters that are drawn as an increase instead of a rate."""
+SHORT: Final[Mapping[str, str]] = {
+    word.lower(): word
+    for word in "CPU ECC FLOPS GPU IPU NFS NVMe OOM PCIe RDMA RSS TCP TPU vCPU XID".split()  # noqa: SIM905
+}
+
+
+def charts(sent: Iterable[Sent], most: int) -> list[Chart]:
+    """Return the graphs by section, level and title, each with at most `most` lines."""
+    groups: dict[tuple[str, str], list[Sent]] = {}
+    for one in sent:
+        title = TITLES.get(one.metric.name) or title_of(one.metric.name)
+        groups.setdefault((_section(one.metric.name), title), []).append(one._replace(drawn=_drawn(one.metric)))
+    whole = [_chart(section, title, group) for (section, title), group in groups.items()]
+    return [part for chart in sorted(whole, key=_place) for part in _parts(chart, most)]
+
+
+def _section(name: str) -> str:
+    words = name.split(".")
+    beginnings = (".".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((SECTIONS[beginning] for beginning in beginnings if beginning in SECTIONS), words[0])
+
+
+def _parts(chart: Chart, most: int) -> list[Chart]:
+    """Split a graph with more than `most` lines; a metric with peaks has two lines."""
+    step = max(1, most // (2 if any(one.drawn == "peaks" for one in chart.series) else 1))
+    if len(chart.series) <= step:
+        return [chart]
+    cuts = [chart.series[at : at + step] for at in range(0, len(chart.series), step)]
+    return [chart._replace(title=f"{chart.title} ({n})", series=cut) for n, cut in enumerate(cuts, 1)]
+
+
+def _place(chart: Chart) -> tuple[int, str, int, str]:
+    *known, last = TABLES["sections"]
+    rank = known.index(chart.section) if chart.section in known else len(known) + (chart.section == last)
+    return rank, chart.section, min(one.metric.level for one in chart.series), chart.title
+
+
+def title_of(name: str) -> str:
+    """Return a metric's name as a title: `gpu.memory.used` -> `GPU memory used`."""
+    text = " ".join(SHORT.get(word, word) for word in name.replace("_", ".").split("."))
+    return text[:1].upper() + text[1:]
+
+
+def _drawn(metric: Metric) -> Drawn:
+    if metric.kind is Kind.COUNTER:
+        return "increase" if metric.unit in RARE else "rate"
+    return "peaks" if metric.name in LISTS["peaks"] else "mean"
+
+
+def _chart(section: str, title: str, series: list[Sent]) -> Chart:
+    sent, metric = series[0], series[0].metric
+    is_counter = metric.kind is Kind.COUNTER
+    thing = f"{sent.unit.strip('{}')}s" if sent.unit.startswith("{") else sent.unit
+    label = (RATES if is_counter else UNITS).get(sent.unit, f"{thing}/s" if is_counter else thing)
+    label = f"{thing} per dot" if sent.drawn == "increase" else label
+    top = 100 * sent.factor if metric.unit == "%" and not is_counter else None
+    return Chart(section, title, tuple(series), label, top, None if metric.unit == "Cel" else 0)

@@ -1,0 +1,35 @@
+"""The options of `agent dashboard`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from chipwatch.advice import Scope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Scope):
+    """The flags; the other fields of Scope come from the configuration."""
+
+    cloud: str
+    """Name of the sink."""
+    alarms: bool = False
+    """Print the alarms instead of the dashboard."""
+    families: tuple[str, ...] = ()
+    """Families or collectors of the machines to watch; unless set, this machine and the configured collectors."""
+    devices: int = 8
+    """Accelerators and cores of a machine, for naming profiles with device numbers in the names."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """Alarm -> its threshold, if not the default."""
+    minutes: Mapping[str, float] = field(default_factory=dict)
+    """Alarm -> minutes that it waits, if not the default."""
+
+
+def options(given: argparse.Namespace) -> Options:
+    """Return the options of the command line."""
+    found = {one.name: getattr(given, one.name) for one in fields(Options) if hasattr(given, one.name)}
+    found |= {key: tuple(found[key]) for key in ("notify", "groups", "resources") if key in found}
+    found |= {key: dict(found[key]) for key in ("thresholds", "minutes") if key in found}
+    return Options(**found | {"window": Options.window})  # of the sink, not of --window

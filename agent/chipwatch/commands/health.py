@@ -1,0 +1,146 @@
+"""`agent health`: checks the running agent; it runs often, so it imports only the standard library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.errors import ConfigError, text_of
+from chipwatch.logs.text import is_utf8
+from chipwatch.net.address import parse_address
+from chipwatch.status.heartbeat import NAME, is_held, state_folder
+
+TIMEOUT: Final = 3.0
+"""Seconds to wait for the server's answer."""
+MAX_BYTES: Final = 1 << 17
+"""Size limit of the answer."""
+PREFIX: Final = "CHIPWATCH_"
+
+
+class NoHeartbeat(Exception):
+    """No running agent holds the heartbeat file; the message names it."""
+
+
+def probe(given: argparse.Namespace, env: Mapping[str, str] = os.environ) -> tuple[bool, str]:
+    """
+    Return whether the agent is healthy, and a line with the result; raise ConfigError.
+
+    Checks the server of `--url`, else the heartbeat file, else, if no running agent holds that, the server of the
+    configuration.
+    """
+    ready = hasattr(given, "ready")
+    if url := getattr(given, "url", None):
+        return _ask_server(*_server(url), ready=ready)
+    folder, health = _place(given, env)
+    try:
+        return _judge(_record(folder / NAME), ready=ready)
+    except NoHeartbeat as problem:
+        if not health:
+            return False, (
+                f"{problem}. An agent writes its heartbeat in the folder of its spool: give the same --spool. An agent"
+                " that was started with --health PORT answers at that port: give the same --health"
+            )
+    try:
+        address = parse_address(str(health))
+    except ValueError as problem:
+        raise ConfigError(f"--health: {problem}") from problem
+    return _ask_server(*address, ready=ready)
+
+
+def question(given: argparse.Namespace, word: str, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what the running agent answers; raise NoAnswer, ConfigError."""
+    from chipwatch.status.socket import ask  # noqa: PLC0415  # `health` goes without
+
+    return ask(_place(given, env)[0], word)
+
+
+def _place(given: argparse.Namespace, env: Mapping[str, str]) -> tuple[Path, Any]:
+    """Return the state folder and the server's address from options, environment and configuration file."""
+    for key in ("CONFIG", "SPOOL", "HEALTH"):
+        if not is_utf8(text := env.get(f"{PREFIX}{key}", "")):
+            raise ConfigError(f"{PREFIX}{key}: expected UTF-8, got {text!a}")
+    file = _file(getattr(given, "config", None) or env.get(f"{PREFIX}CONFIG"))
+    spool, health = (
+        getattr(given, key, None) or env.get(f"{PREFIX}{key.upper()}") or file.get(key) for key in ("spool", "health")
+    )
+    return state_folder(spool and Path(spool), env), health
+
+
+def _file(path: str | None) -> dict[str, Any]:
+    """Return the configuration file's content; only `spool` is validated."""
+    if not path:
+        return {}
+    from chipwatch.config.file import read_file  # noqa: PLC0415  # needed only for a file
+
+    tables = read_file(Path(path))
+    spool = tables.get("spool", "")
+    if not isinstance(spool, str) or "\0" in spool:
+        raise ConfigError(f"{path}: spool: expected a path, got {spool!r}")
+    return tables
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Return the record of the last tick; raise NoHeartbeat."""
+    try:
+        with path.open("rb") as file:
+            if not is_held(file.fileno()):
+                raise NoHeartbeat(f"no running agent has locked {path}")
+            text = file.read()
+    except OSError as problem:
+        raise NoHeartbeat(f"no heartbeat of an agent: {path}: {problem.strerror or problem}") from problem
+    try:
+        record = json.loads(text)
+        at = None if record["at"] is None else float(record["at"])
+        return {"at": at, "late": float(record["late"]), "why": record.get("why"), "pid": int(record["pid"])}
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
+        raise NoHeartbeat(f"{path} is not a heartbeat of an agent") from problem
+
+
+def _judge(record: Mapping[str, Any], *, ready: bool) -> tuple[bool, str]:
+    if record["at"] is None:
+        return False, f"process {record['pid']} has not read anything yet"
+    age = time.monotonic() - record["at"]
+    if not 0 <= age < record["late"]:
+        return False, f"process {record['pid']} hangs: its last tick was {age:.0f} s ago"
+    if ready and record["why"]:
+        return False, f"process {record['pid']} is not ready: {record['why']}"
+    return True, f"{'ready' if ready else 'healthy'}: process {record['pid']} ticked {age:.1f} s ago"
+
+
+def _server(url: str) -> tuple[str, int]:
+    from urllib.parse import urlsplit  # noqa: PLC0415  # needed only for a URL
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as problem:
+        raise ConfigError(f"--url: {problem}: {url!r}") from problem
+    if parts.scheme != "http" or not host or parts.path not in {"", "/", "/healthz", "/readyz"}:
+        raise ConfigError(f"--url: expected http://HOST:PORT, got {url!r}")
+    return host, port or 80
+
+
+def _ask_server(host: str, port: int, *, ready: bool) -> tuple[bool, str]:
+    """Send one request; only status 200 means healthy."""
+    import http.client  # noqa: PLC0415  # takes 20 ms, needed only for a server
+    import socket  # noqa: PLC0415
+
+    from chipwatch.net.timed_socket import TimedSocket, TooLarge  # noqa: PLC0415
+
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what listens on all is asked on loopback
+    path, word = ("/readyz", "ready") if ready else ("/healthz", "healthy")
+    connection, deadline = http.client.HTTPConnection(host, port), time.monotonic() + TIMEOUT
+    try:
+        with socket.create_connection((host, port), TIMEOUT) as sock:
+            connection.sock = TimedSocket(sock, deadline, max_bytes=MAX_BYTES)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read(2048).decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException, TooLarge) as problem:
+        return False, f"no answer from {host}:{port}: {getattr(problem, 'strerror', None) or text_of(problem)}"
+    return answer.status == http.client.OK, f"{word if answer.status == http.client.OK else f'not {word}'}: {text}"

@@ -1,0 +1,58 @@
+"""What processors keep over a restart of the agent: a file for each in the state folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from chipwatch.pipeline.sampler import Derivation
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 60.0
+"""Seconds between two writes."""
+MAX_SIZE: Final = 4 << 20
+"""Bytes that are read of a file."""
+FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class KeptState:
+    """Restores processors, and saves them each minute and at the end; the caller holds the lock of the folder."""
+
+    def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
+        """Restore from `folder`; a file that cannot be read is left out."""
+        self._files = {one: folder / f"{one.name}.json" for one in derivations if one.needs_facts}
+        self._due = time.monotonic() + INTERVAL
+        for derivation, path in self._files.items():
+            try:
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    os.fdopen(os.open(path, os.O_RDONLY | FLAGS), "rb") as file,
+                ):
+                    derivation.processor.restore(file.read(MAX_SIZE))
+            except (OSError, ValueError) as problem:
+                log.warning("%s: %s; it begins anew", path, problem)
+
+    def look(self) -> None:
+        """Save if a minute is over."""
+        if time.monotonic() >= self._due:
+            self.save()
+
+    def save(self) -> None:
+        """Write each file anew; a full disk costs only what the next restart would show."""
+        self._due = time.monotonic() + INTERVAL
+        for derivation, path in self._files.items():
+            if (saved := derivation.processor.saved()) is None:
+                continue
+            new = path.with_suffix(".new")
+            try:
+                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | FLAGS, 0o600), "wb") as file:
+                    file.write(saved)
+                new.replace(path)
+            except OSError as problem:
+                log.info("%s is not saved: %s", path, problem.strerror or problem)

@@ -1,0 +1,172 @@
+"""Parses the command line, and says what is wrong with what was typed."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from chipwatch.commands.cli_options import COMMANDS, CONFIGURED, EVERYDAY, OPTIONS, OWN, RUN, Row
+from chipwatch.errors import ConfigError
+from chipwatch.identity.names import WORDS
+from chipwatch.logs.text import is_utf8, similar
+
+
+class HelpAsked(Exception):
+    """Help was asked for; the message is its text."""
+
+
+class Help(argparse.HelpFormatter):
+    """Help with room for the longest options."""
+
+    width = 80
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=self.width)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError in our words, with the closest valid word, and HelpAsked."""
+
+    commands: Mapping[str, Parser] = {}
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError."""
+        text = self._reworded(message)
+        raise ConfigError(
+            text if re.search("; (did you mean|choose from)", text) else f"{text}; see {self.prog} --help"
+        )
+
+    def print_help(self, file: Any = None) -> NoReturn:
+        """Raise HelpAsked, with text as wide as the terminal."""
+        del file
+        from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB; argparse would load it for each option
+
+        Help.width = get_terminal_size().columns - 2
+        raise HelpAsked(self.format_help().rstrip("\n"))
+
+    def _reworded(self, message: str) -> str:
+        """Return argparse's message in our words, since its own differ between Python versions."""
+        if found := re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL):
+            return self._unknown(found[1].partition("=")[0] if found[1].startswith("-") else found[1])
+        if found := re.fullmatch(r"the following arguments are required: (.*)", message):
+            return f"{found[1]} is missing"
+        if not (found := re.fullmatch(r"argument (.*?): (.*)", message, re.DOTALL)):
+            return message
+        name, fault = found[1].rpartition("/")[2], found[2]
+        if word := re.match(r"invalid choice: ['\"](.*?)['\"](?: \(|, )", fault, re.DOTALL):
+            if name == "COMMAND":
+                return f"{word[1]}: no such command{_nearest(word[1], COMMANDS)}"
+            choices = next(one.choices for one in self._actions if name in (one.metavar, *one.option_strings)) or ()
+            return f"{name} {word[1]}: no such choice; choose from: {', '.join(choices)}"
+        plain = {"expected one argument": ": needs a value", "ignored explicit argument": ": takes no value"}
+        return name + next((ours for theirs, ours in plain.items() if fault.startswith(theirs)), f" {fault}")
+
+    def _unknown(self, word: str) -> str:
+        if word.startswith("-"):
+            near = similar(word, self._option_string_actions, 1)
+            return f"{word}: no such option{f'; did you mean {near[0]}?' if near else ''}"
+        if word in COMMANDS:
+            return f"{word}: a command must come first: agent {word} ..."
+        return f"{word}: neither an option nor a command; write a command to wrap after --"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = similar(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; choose from: {', '.join(known)}"
+
+
+def parser(at_top: Sequence[Row] = (*EVERYDAY, *RUN)) -> Parser:
+    """Return the parser of the command line up to `--`; `at_top` are the options of `run` that its help shows."""
+    top = Parser(
+        prog="agent",
+        usage="agent [run] [OPTION ...] [-- COMMAND ...]\n       agent COMMAND [OPTION ...]",
+        description="Collects metrics of this machine and its accelerators, and sends them to cloud monitoring.",
+        epilog="Every option is also a key of the configuration file and an environment variable: --common-dims is"
+        " common_dims and CHIPWATCH_COMMON_DIMS. `agent help COMMAND` lists the options of a command.",
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=Help,
+    )
+    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="agent")
+    top.commands = commands.choices
+    for name, text in COMMANDS.items():
+        made = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False, conflict_handler="resolve", formatter_class=Help
+        )
+        if name in CONFIGURED:
+            made.usage, made.epilog = f"agent {name} [OPTION ...]", f"Names of --common-dims: {', '.join(WORDS)}."
+            _add(made, OPTIONS)
+        _add(made, OWN.get(name, ()))
+    shown = top.add_argument_group("everyday options of `run`")
+    _add(shown, (*at_top, ("-h --help", "", "print this text", {"action": "help"})))
+    _add(shown, [("-V --version", "", "print the version")])
+    return top
+
+
+def _add(to: Any, rows: Iterable[Row]) -> None:
+    for flags, value, text, *more in rows:
+        options: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
+        if not value:
+            options["action"] = "store_true"
+        else:
+            options |= {"metavar": value, "action": "append" if value.endswith(",...") else "store"}
+        to.add_argument(*flags.split(), **options | dict(*more))
+
+
+def _check_values(given: Sequence[str]) -> None:
+    """Raise ConfigError for `--option=--`, which argparse would take for the end of the options."""
+    if odd := next((word for word in given if word.startswith("--") and word.endswith("=--")), None):
+        raise ConfigError(f"{odd[:-3]}: -- is no value of an option")
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the parsed arguments and the command after `--`; raise ConfigError."""
+    given, command = list(argv), []
+    if wrong := next((word for word in given if not is_utf8(word)), None):
+        raise ConfigError(f"argument {wrong!a}: expected UTF-8")
+    if "--" in given:
+        at = given.index("--")
+        given, command = given[:at], given[at + 1 :]
+        if not command:
+            raise ConfigError("--: no command follows; write agent [OPTION ...] -- COMMAND")
+    _check_values(given)
+    first = given[0] if given else "run"
+    if first in ("-V", "--version"):
+        given = ["version"]
+    elif first == "help":
+        given = [*given[1:], "--help"]
+    elif not given or (first.startswith("-") and first not in ("-h", "--help")):
+        given.insert(0, "run")
+    top = parser()
+    try:
+        found, unknown = top.parse_known_args(given)
+        if unknown:
+            top.commands[found.command].error(f"unrecognized arguments: {unknown[0]}")
+    except HelpAsked as asked:
+        return argparse.Namespace(command="help", text=str(asked)), []
+    if command and found.command != "run":
+        raise ConfigError(f"{found.command}: takes no command after --; only run does")
+    return found, command
+
+
+def flags(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the configuration that were given, as texts, lists and true; raise ConfigError."""
+    names = [max(row[0].split(), key=len)[2:].replace("-", "_") for row in OPTIONS]
+    layer = {name: getattr(given, name) for name in names if hasattr(given, name)}
+    layer.pop("config", None)
+    if given.command == "plan" and layer.get("format") != "emf":  # the others are the plan's own
+        layer.pop("format", None)
+    for name, value in layer.items():
+        if isinstance(value, list) and name != "dim":
+            layer[name] = [word.strip() for text in value for word in text.split(",") if word.strip()]
+    dims: dict[str, str] = {}
+    for text in layer.pop("dim", ()):
+        key, _, value = text.partition("=")
+        if not (key and value):
+            raise ConfigError(f"--dim {text}: expected KEY=VALUE")
+        if key in dims:
+            raise ConfigError(f"--dim {text}: {key} was given before as {dims[key]}; give it once")
+        dims[key] = value
+    return layer | ({"dims": dims} if dims else {})

@@ -1,0 +1,86 @@
+"""What a plan says: amounts and costs of each sink, as configured and in other ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chipwatch.advice import Cost, Quota
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Amounts and costs of one configuration, for all hosts and a month."""
+
+    flags: str
+    now: bool
+    series: int
+    points: float
+    requests: float
+    requests_per_second: float
+    bytes: float | None
+    """None if bytes are not charged."""
+    volume: float | None
+    """Amount in `unit` if a volume is charged."""
+    unit: str
+    bill: tuple[Cost, ...]
+    quotas: tuple[Quota, ...]
+    dollars: float | None
+    """None if not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What goes to one sink."""
+
+    sink: str
+    kind: str
+    """`priced`, `free`, or `unknown`: this sink has no advisor."""
+    level: str
+    interval: float
+    window: float
+    flush: float
+    period: float
+    """Seconds between two flushes: `flush`, or the window if that is longer."""
+    spacing: float
+    """Least seconds between two points of a series; 0: any."""
+    max_points: int
+    max_series: int | None
+    metrics: dict[str, int]
+    """Name -> series on this machine that are sent now."""
+    held: dict[str, int]
+    """Name -> counters on this machine that are at 0, and are not sent before they move."""
+    series: int
+    """Those of `metrics` that max_series allows."""
+    rejected: tuple[str, ...]
+    """A sentence for each metric that the sink never accepts."""
+    words: dict[str, str]
+    """Dimension of the machine -> `host` if each host has its own value, `shared` if hosts share one."""
+    requests_per_period: int
+    """Of one host."""
+    service: str
+    """The service that has these prices."""
+    charges_for: str
+    """`series`, `points` or `bytes`."""
+    apart: str
+    """Why each host has its own series whatever the dimensions are; empty: the dimensions decide."""
+    ended: str
+    """What happens to series that have ended."""
+    notes: tuple[str, ...]
+    now: Choice
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What each sink gets, from this many hosts like this one."""
+
+    hosts: int
+    month_seconds: int
+    collectors: dict[str, int]
+    absent: dict[str, str]
+    failed: dict[str, str]
+    sinks: tuple[SinkPlan, ...]
+    families: tuple[str, ...] = ()
+    """What the machines are assumed to have; nothing was read if this is set."""
+    devices: int = 0
+    """Accelerators that each is assumed to have."""

@@ -1,0 +1,284 @@
+"""`agent run`: from the first reading to the last delivery."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.commands.announcements import Announcements
+from chipwatch.commands.life import serve_health, show_life
+from chipwatch.commands.signals import Signals, handle
+from chipwatch.commands.wanted import Wanted, check_places, owner_of_watched
+from chipwatch.config.instances import build_sinks, hints
+from chipwatch.config.load import chosen
+from chipwatch.config.options import Config
+from chipwatch.datapoint import Level
+from chipwatch.errors import ConfigError, text_of
+from chipwatch.identity.local import Records
+from chipwatch.identity.resolver import Identity, sources
+from chipwatch.logs.file import to_file
+from chipwatch.logs.formats import to_stderr
+from chipwatch.logs.text import count
+from chipwatch.pipeline.build import assemble, validate
+from chipwatch.pipeline.clock import DEADLINE, Pipeline
+from chipwatch.status import heartbeat
+
+if TYPE_CHECKING:
+    from chipwatch.commands.wrapped import WrappedCommand
+    from chipwatch.status.server import Health
+
+log = logging.getLogger(__name__)
+
+SETTLE: Final = 8.0
+"""Seconds that a single reading waits for an identity that a platform is slow to tell."""
+ONCE_PAUSE: Final = 1.0
+"""Seconds between the two readings of --once."""
+LOG_NAME: Final = "command.log"
+"""File in the state folder with what is logged while a command has the terminal."""
+
+
+@dataclasses.dataclass
+class _Run:
+    """A configuration at work."""
+
+    config: Config
+    common: Identity
+    pipeline: Pipeline | None = None
+    health: Health | None = None
+
+    def serve_health(self) -> None:
+        """Serve /healthz and /readyz if the configuration wants it; raise ConfigError."""
+        self.health = serve_health(self.config, self.common, lambda: self.pipeline)
+
+    def close(self) -> None:
+        """Stop asking who this machine is, and serving its health."""
+        self.common.close()
+        if self.health:
+            self.health.close()
+
+
+def run(
+    config: Config,
+    command: Sequence[str],
+    *,
+    once: bool = False,
+    duration: float | None = None,
+    tell: Callable[[str], None] = log.info,
+    load: Callable[[], Config] | None = None,
+) -> int:
+    """
+    Collect and send until stopped, until `duration` seconds have passed, or until `command` has ended.
+
+    With `once` or `duration` nothing is left on disk unless the configuration names a spool. At SIGHUP the
+    configuration that `load` returns takes the place of the old one. Return the exit code: 0, that of `command`, or 1
+    where an input ended within a record, where the points of `once` were not delivered, or where those of `duration`
+    were lost. Raise ConfigError, NotLoaded, NotStarted, UnknownIdentity.
+
+    The terminal belongs to `command` until it ends; then `tell` gets the lines of a summary.
+    """
+    check_places(config)
+    _check_collectors(config)
+    brief = once or duration is not None
+    _log_to_stderr(config, quiet=brief or bool(command))
+    if once:
+        _check_once(config)
+    if command:
+        _check_command(config)  # first of all, so that a wrong option does not cost a training run
+    current = _Run(config, identify(config, SETTLE if once else 0.0, wrapped=bool(command)))
+    current.serve_health()  # nor a port that is taken
+    if command:
+        return _run_command(current, command, once=once, duration=duration, tell=tell)
+    can_renew = not brief and not config.stdin
+    signals = Signals(current, partial(_renewed, load) if load and can_renew else None)
+    whole = _collect(current, on_start=signals.watch, duration=duration, once=once)
+    while following := signals.take_next():
+        current = following
+        _log_to_stderr(current.config, quiet=False)
+        if not current.health:
+            current.serve_health()
+        whole = _collect(current, on_start=signals.watch)
+    return 0 if whole else 1
+
+
+def _run_command(
+    this: _Run, command: Sequence[str], *, once: bool, duration: float | None, tell: Callable[[str], None]
+) -> int:
+    """Collect while `command` runs; return its exit code."""
+    from chipwatch.commands.summary import Summary  # noqa: PLC0415  # these take 1 MB, only if there is a command
+    from chipwatch.commands.wrapped import FORWARDED, WrappedCommand, is_first_rank  # noqa: PLC0415
+
+    config, lines, early = this.config, [], list[int]()
+    handle(FORWARDED, lambda number, _: early.append(number))
+    watched = WrappedCommand(command)
+    handle(FORWARDED, watched.forward)
+    for number in early:  # signals that came while it started
+        watched.forward(number, None)
+    logs = to_file(config.log_level or "warning", heartbeat.state_folder(config.spool, os.environ) / LOG_NAME)
+    summary = Summary() if not config.quiet and is_first_rank(os.environ) else None
+
+    def on_start(pipeline: Pipeline) -> None:
+        if summary:
+            summary.listen(pipeline)
+        watched.on_end(pipeline.stop)
+
+    with watched:
+        this.config = dataclasses.replace(config, pid=watched.pid)
+        _collect(this, on_start=on_start, watched=watched, with_details=bool(summary), duration=duration, once=once)
+    with watched:
+        if summary:
+            lines = [*summary.lines(watched)]
+    for line in (*lines, *logs.trouble(only_errors=config.quiet)):
+        tell(line)
+    return watched.code()
+
+
+def _check_command(config: Config) -> None:
+    """Raise ConfigError for what a command after `--` excludes, and for whatever else is wrong."""
+    if config.pid is not None:
+        label = config.sources.get("pid", "pid")
+        raise ConfigError(f"{label} {config.pid}: the command after -- is watched instead; leave one of them out")
+    if config.stdin:
+        label = config.sources.get("stdin", "stdin")
+        raise ConfigError(
+            f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
+        )
+    for name, sink in build_sinks(config).items():
+        if sink.uses_standard_output:
+            raise ConfigError(
+                f"sinks.{name}: standard output belongs to the command after --; write to a file with"
+                f" [sinks.{name}] path = FILE, or choose another sink"
+            )
+    validate(config)
+
+
+def _log_to_stderr(config: Config, *, quiet: bool) -> None:
+    """Log from `log_level` up, by default from `info`; from `warning` if a script rather than a person waits."""
+    to_stderr(config.log_level or ("warning" if quiet or _is_for_script(config) else "info"), config.log_format)
+
+
+def _is_for_script(config: Config) -> bool:
+    """Tell whether all points are printed, and not on a terminal."""
+    return all(sink.uses_standard_output for sink in build_sinks(config).values()) and not (
+        sys.stdout and sys.stdout.isatty()
+    )
+
+
+def _check_collectors(config: Config) -> None:
+    """Raise ConfigError where no collector is left to run."""
+    if not chosen("collectors", config) and not config.stdin:
+        label, names = config.sources.get("no_collector", "no_collector"), ",".join(config.no_collector)
+        raise ConfigError(f"{label} {names}: no collector is left to run; name fewer")
+
+
+def _check_once(config: Config) -> None:
+    """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
+    scraped = [name for name, sink in build_sinks(config).items() if sink.is_scraped]
+    text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
+    if scraped and len(scraped) == len(config.sink):
+        raise ConfigError(text)
+    if scraped:
+        log.warning("%s", text)
+
+
+def _renewed(load: Callable[[], Config], newest: _Run, waiting: _Run | None) -> _Run | None:
+    """Return the run of a new configuration in the place of one that is `waiting`; None if nothing changed."""
+    config = load()
+    if config == newest.config:
+        return None
+    check_places(config)
+    validate(config)
+    new = _Run(config, identify(config, 0.0))
+    if config.health != newest.config.health:
+        new.serve_health()
+    if waiting:
+        waiting.close()
+    return new
+
+
+def _collect(
+    this: _Run,
+    *,
+    on_start: Callable[[Pipeline], None],
+    duration: float | None = None,
+    once: bool = False,
+    watched: WrappedCommand | None = None,
+    with_details: bool = False,
+) -> bool:
+    """
+    Run a pipeline to its end; return whether all went well.
+
+    `on_start` is called with it before it starts. `with_details`: collectors read at least the level `detailed`.
+    """
+    config, common, brief = this.config, this.common, once or duration is not None
+    keep, folder = not brief or config.spool is not None, heartbeat.state_folder(config.spool, os.environ)
+    least = Level.DETAILED if with_details else Level.BASIC
+    pipeline = this.pipeline = assemble(config, common.known, common.offer, folder if keep else None, least)
+    on_start(pipeline)
+    is_durable = any(route.worker.sink.limits.durable for route in pipeline.routes)
+    is_shown = keep and not once if is_durable else not (brief or _is_for_script(config))
+    alive = show_life(config, folder, pipeline, common) if is_shown else contextlib.ExitStack()
+    wanted = Wanted(config, pipeline, brief=brief)
+    pipeline.after_tick.append(wanted.look)
+    announcements = Announcements(config, pipeline, folder if keep else None)
+    pipeline.start()
+    gc.freeze()  # what is made by now stays: the collector need not look at it again
+    if once:
+        pipeline.once(min(ONCE_PAUSE, config.interval or ONCE_PAUSE))
+    else:
+        pipeline.run(duration)
+    if watched and watched.has_ended:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the last delivery
+    pipeline.close()
+    this.close()
+    alive.close()
+    for route in pipeline.routes if brief else ():
+        if not route.worker.join(0):
+            log.error("%s: no answer within %g s of the end", route.name, DEADLINE)
+    if not watched:
+        announcements.end()
+    lost = brief and any(route.spool.lost for route in pipeline.routes)
+    for text in wanted.undelivered() if brief and not wanted.missing else ():
+        log.error("%s", text)
+        lost = True
+    return _all_is_well(pipeline, common) and not (lost or wanted.missing or (once and _owes(pipeline)))
+
+
+def _owes(pipeline: Pipeline) -> bool:
+    """Tell whether some sink did not get all that it was to get."""
+    return any(route.spool.is_due for route in pipeline.routes)
+
+
+def _all_is_well(pipeline: Pipeline, common: Identity) -> bool:
+    """Say how it ended, where that is worth a word; tell whether an input that ended was whole and was sent."""
+    ends = [sampler.ended for sampler in pipeline.samplers if sampler.ended]
+    for end in ends:
+        log.log(logging.INFO if end.clean else logging.ERROR, "%s", text_of(end))
+    if common.known() is None:
+        left = sum(route.spool.ledger.spooled for route in pipeline.routes)
+        unsent = count(left, "were")
+        log.error("%s; %s not sent; those on disk are sent after the next start", common.unknown(), unsent)
+    return not ends or (all(end.clean for end in ends) and common.known() is not None)
+
+
+def identify(config: Config, acknowledge: float, *, wrapped: bool = False) -> Identity:
+    """
+    Return who this machine is, or will be; wait up to `acknowledge` seconds for all of it. Raise UnknownIdentity.
+
+    `wrapped`: a command will run in the cgroup of this process.
+    """
+    among = sources(os.environ, config.sys, owner_of_watched(config, wrapped=wrapped))
+    among = (Records(), *among) if config.stdin else among
+    found = Identity(config.common_dims, config.dims, among, hints(config))
+    found.start()
+    if acknowledge and not found.wait(acknowledge):
+        found.close()
+        raise found.unknown()
+    return found

@@ -1,0 +1,85 @@
+"""`agent sample-config`: a TOML file with the options of the agent and of its plugins, commented out."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import json
+import textwrap
+import typing
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from chipwatch.commands.catalogue import loaded
+from chipwatch.config import plugins
+from chipwatch.config.convert import nearest, options_of
+from chipwatch.config.load import FRAME_OPTIONS, SHARED
+from chipwatch.config.options import TABLES, Config
+from chipwatch.errors import ConfigError
+
+
+def sample_config(only: str | None = None) -> str:
+    """Return a TOML file with every option, commented out, at its default; with `only`, of the plugins of that name."""
+    known = {name for group in TABLES for name in plugins.installed(f"agent.{group}")}
+    if only and only not in known:
+        raise ConfigError(f"sample-config {only}: no such collector, processor or sink{nearest(only, known)}")
+    parts = ["# chipwatch: every option at its default. Flags override the environment, which overrides this file.\n"]
+    parts += [] if only else _options(Config, skip=TABLES)
+    for group in TABLES:
+        for name, cls, problem in loaded(group, only):
+            if cls is None:
+                parts.append(f"\n# {group}.{name} is left out: {problem}")
+                continue
+            parts.append(f"\n# [{group}.{name}]")
+            parts += _options(cls.Config)
+            parts += _options(FRAME_OPTIONS[group]) if group in FRAME_OPTIONS else ()
+            parts += _tables(cls.Config, f"{group}.{name}")
+    return "\n".join(parts)
+
+
+def _options(shape: type, skip: Iterable[str] = ()) -> Iterator[str]:
+    docs = {name: text for name, text in field_docs(Config).items() if name in SHARED} | field_docs(shape)
+    for option in dataclasses.fields(shape):
+        if option.name in skip or option.name not in options_of(shape):
+            continue
+        for line in textwrap.wrap(docs.get(option.name, ""), 110):
+            yield f"#   {line}"
+        default = option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
+        yield f"# {option.name} = {'  # must be set' if default is dataclasses.MISSING else _toml(default)}"
+
+
+def _tables(shape: type, where: str) -> Iterator[str]:
+    """Yield the options of nested tables, which may occur any number of times, as comments."""
+    for field, hint in typing.get_type_hints(shape).items():
+        for kind in typing.get_args(hint):
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                yield f"#\n#   [{where}.{field}.NAME]"
+                for line in _options(kind):
+                    yield f"#   # {line[4:]}" if line.startswith("#   ") else f"#   {line[2:]}"
+
+
+@functools.cache
+def field_docs(shape: type) -> dict[str, str]:
+    """Return the docstrings below the fields of a class."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    docs: dict[str, str] = {}
+    for field, below in pairwise(getattr(body, "body", [])):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            docs[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+    return docs
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '""  # not set'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, tuple | list | frozenset):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value if isinstance(value, bool | int | float) else str(value))

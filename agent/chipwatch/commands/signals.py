@@ -1,0 +1,92 @@
+"""Signals of a run: SIGTERM and SIGINT stop it, SIGHUP reads the configuration anew."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Final, Generic, TypeVar
+
+from chipwatch.errors import CommandError
+from chipwatch.pipeline.clock import Pipeline
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+
+
+def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """Set the handler of several signals."""
+    for number in signals:
+        signal.signal(number, handler)
+
+
+class Signals(Generic[T]):
+    """
+    Stops the current pipeline at a signal; at SIGHUP only when a new run is ready to follow it.
+
+    A closed terminal sends SIGHUP, too: that stops the run. Where SIGHUP is ignored (nohup), it stays so.
+    """
+
+    def __init__(self, current: T, renew: Callable[[T, T | None], T | None] | None) -> None:
+        """
+        `renew` returns the run of a new configuration, or None if nothing changed; without it SIGHUP stops the run.
+
+        It gets the newest run, and the one that it takes the place of: the same while that waits for its start.
+        """
+        self._newest, self._renew = current, renew
+        self._pipeline: Pipeline | None = None
+        self._lock = threading.Lock()
+        self._next: T | None = None
+        self._is_stopping = self._is_asked = False
+        self._terminals = [number for number in range(3) if os.isatty(number)]
+        ignored = {number for number in STOPPING if signal.getsignal(number) is signal.SIG_IGN}
+        handle(set(STOPPING) - ignored, self._handle)
+
+    def watch(self, pipeline: Pipeline) -> None:
+        """Stop this pipeline at the next signal, or at once if one came before or the next run is ready."""
+        self._pipeline = pipeline
+        if self._is_stopping or self._next:
+            pipeline.stop()
+
+    def take_next(self) -> T | None:
+        """Return the run that follows the one that has ended, if any."""
+        if self._is_stopping:
+            return None  # without the lock: a file may not answer
+        with self._lock:
+            self._pipeline, following, self._next = None, self._next, None
+        return following
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        is_hang_up = number == getattr(signal, "SIGHUP", None) and all(map(os.isatty, self._terminals))
+        if is_hang_up and self._renew is not None:
+            if self._is_asked:
+                return  # whoever waits for the lock reads what is there then
+            self._is_asked = True
+            threading.Thread(target=self._reload, args=(self._renew,), name="reload", daemon=True).start()
+            return
+        handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
+        self._is_stopping = True
+        if self._pipeline:
+            self._pipeline.stop()
+
+    def _reload(self, renew: Callable[[T, T | None], T | None]) -> None:
+        with self._lock:
+            self._is_asked = False
+            try:
+                renewed = renew(self._newest, self._next)
+            except CommandError as problem:
+                log.error("the new configuration is refused, the old one goes on: %s", problem)  # noqa: TRY400
+                return
+            if renewed is None:
+                log.info("the configuration has not changed")
+            else:
+                self._newest = self._next = renewed
+                log.info("the configuration has changed; the new one starts")
+                if self._pipeline:
+                    self._pipeline.stop()

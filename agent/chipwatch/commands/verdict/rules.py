@@ -1,0 +1,169 @@
+"""What is wrong with a machine: a table of conditions over its metrics, and how they are judged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from chipwatch.commands.verdict.callers import DEGRADED, NOT_FIT
+
+
+class Seen(NamedTuple):
+    """What is known of a series."""
+
+    metric: str
+    dims: Mapping[str, str]
+    value: float
+    rose: float | None = None
+    """By how much a counter rose in the last hour; None: nobody watched."""
+    last: int | None = None
+    """When it rose last (ns since the epoch)."""
+    text: str = ""
+    """What shows why, such as a message of the kernel."""
+
+
+class Reason(NamedTuple):
+    """Something that is wrong: what about, how bad, what it is, what to do, and the series that shows it."""
+
+    about: str
+    severity: str
+    says: str
+    do: str
+    shown_by: Seen | None = None
+
+
+class Rule(NamedTuple):
+    """
+    A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
+
+    `about`, `says` and `do` are templates of the dimensions, and of `value`; `only` has the words that a dimension
+    must have one of.
+    """
+
+    area: str
+    metric: str
+    severity: str
+    about: str
+    says: str
+    do: str
+    only: Mapping[str, tuple[str, ...]] = {}
+    limit: float = 0.0
+    below: bool = False
+
+    def reason(self, seen: Seen) -> Reason | None:
+        """Return what is wrong with a series, or None."""
+        if seen.metric != self.metric or any(seen.dims.get(key) not in words for key, words in self.only.items()):
+            return None
+        value = seen.value if self.metric in GAUGES else seen.rose
+        if value is None:  # a message of the last hour is known by its time where nobody watched
+            value = 1.0 if seen.last else 0.0
+        if not (value < self.limit if self.below else value > self.limit):
+            return None
+        known = defaultdict[str, Any](lambda: "?", seen.dims, value=value)
+        about, says, do = (text.format_map(known) for text in (self.about, self.says, self.do))
+        return Reason(about, self.severity, says, do, seen)
+
+
+RESET: Final = "Drain this node, then reset the GPU or restart the machine."
+RESTART: Final = "Drain this node and restart the machine."
+WORKFLOW: Final = "Follow the workflow of NVIDIA's Xid catalogue before the next long job."
+SEE: Final = "See the message in dmesg."
+DISK: Final = "Check the drive before data is lost."
+FABRIC: Final = "Check the cable and the module of the port."
+GPU, RDMA, KERNEL, MEMORY, PCIE = "GPUs", "RDMA ports", "kernel log", "memory", "PCIe"
+FILES, NVME, NFS, LUSTRE, NEURON = "file systems", "NVMe drives", "NFS", "Lustre", "Neuron devices"
+
+
+def _logged(kind: str, severity: str, says: str, do: str) -> Rule:
+    """Return the rule for a kind of message in the kernel's log."""
+    return Rule(KERNEL, "kernel.events", severity, "kernel", says, do, {"kind": (kind,)})
+
+
+# fmt: off
+RULES: Final = (
+    Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", RESTART, {"action": ("restart_machine",)}),
+    Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", RESET, {"action": ("reset_gpu",)}),
+    Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", "Drain this node; check its power and its seat.",
+         {"action": ("check_hardware",)}),
+    Rule(GPU, "gpu.xid", DEGRADED, "gpu {gpu}", "had Xid {xid}", WORKFLOW,
+         {"action": ("see_workflow",), "xid": ("48", "74", "144", "145", "146", "147", "148", "149", "150", "154")}),
+    Rule(GPU, "gpu.xid", DEGRADED, "gpu {gpu}", "had Xid {xid}", "Update the driver or the firmware.",
+         {"action": ("update_software",)}),
+    Rule(GPU, "gpu.state", NOT_FIT, "gpu {gpu}", "is lost or asks for a reset", RESET, limit=1, below=True),
+    Rule(GPU, "gpu.ecc.uncorrected", NOT_FIT, "gpu {gpu}", "had memory errors that were not corrected", RESET),
+    Rule(NEURON, "neuron.ecc.events", NOT_FIT, "neuron {neuron_device}", "had memory errors that were not corrected",
+         "Stop and start the instance, which moves it to other hardware.", {"corrected": ("no",)}),
+    Rule(MEMORY, "memory.errors", NOT_FIT, "memory", "had errors that were not corrected",
+         "Drain this node and replace the module; see dmesg for its slot.", {"kind": ("uncorrected",)}),
+    Rule(RDMA, "rdma.link.downed", DEGRADED, "{device}", "the link of port {port} went down", FABRIC),
+    Rule(PCIE, "pcie.errors", DEGRADED, "PCIe", "had {kind} errors", "See dmesg for the device; reseat or replace it.",
+         {"kind": ("fatal", "nonfatal")}),
+    Rule(PCIE, "pcie.links.degraded", DEGRADED, "PCIe", "{value:.0f} links are narrower than both ends can",
+         "Restart the machine; reseat the card if it stays."),
+    Rule(FILES, "disk.read_only", NOT_FIT, "{path}", "is read-only", "Drain this node; check the drive, then restart.",
+         {"path": ("/",)}),
+    Rule(FILES, "disk.read_only", DEGRADED, "{path}", "is read-only", "Check the drive, then mount it again."),
+    Rule(FILES, "disk.filesystem.errors", DEGRADED, "{device}", "has file system errors", "Run fsck when it is idle."),
+    Rule(NVME, "disk.nvme.state", DEGRADED, "{device}", "is not live", DISK, limit=1, below=True),
+    Rule(NFS, "nfs.timeouts", DEGRADED, "{source}", "did not answer in time", "Check the file server and the network."),
+    Rule(NFS, "nfs.unanswered", DEGRADED, "{source}", "has not answered for {value:.0f} s",
+         "Check the file server and the network.", limit=60),
+    Rule(LUSTRE, "lustre.disconnected", DEGRADED, "Lustre", "{value:.0f} targets are not connected",
+         "Check the file system's servers and the network."),
+    _logged("gpu_lost", NOT_FIT, "a GPU has fallen off the bus", RESTART),
+    _logged("xid", DEGRADED, "the driver reported an Xid error that no application causes", WORKFLOW),
+    _logged("sxid", DEGRADED, "an NVSwitch reported an error", "See the SXid in NVIDIA's fabric manager guide."),
+    _logged("amd_reset", DEGRADED, "a GPU was reset", SEE),
+    _logged("amd_timeout", DEGRADED, "a GPU did not finish its work in time", SEE),
+    _logged("neuron", NOT_FIT, "a Neuron device has a hardware error", "Stop and start, or terminate the instance."),
+    _logged("hung_task", DEGRADED, "a task hangs in the kernel", "See in dmesg what it waits for."),
+    _logged("soft_lockup", DEGRADED, "a CPU was stuck in the kernel", SEE),
+    _logged("read_only", DEGRADED, "a file system was remounted read-only after an error", DISK),
+    _logged("nvme", DEGRADED, "an NVMe drive did not answer in time", DISK),
+    _logged("disk_error", DEGRADED, "a disk had errors", DISK),
+    _logged("nfs", DEGRADED, "an NFS server did not respond", "Check the file server and the network."),
+    _logged("mlx5_port", DEGRADED, "a network port has a bad cable or module, or is too hot", FABRIC),
+    _logged("mlx5_power", DEGRADED, "a network card gets too little power from its slot", "Check the slot's power."),
+    _logged("aer_uncorrected", DEGRADED, "a PCIe device had an error that was not corrected", SEE),
+    _logged("mce", DEGRADED, "the CPU reported a machine check", SEE),
+    _logged("file_limit", DEGRADED, "the limit of open files was reached", "Raise fs.file-max."),
+)
+# fmt: on
+GAUGES: Final = frozenset(
+    {"gpu.state", "pcie.links.degraded", "disk.read_only", "disk.nvme.state", "lustre.disconnected", "nfs.unanswered"}
+)
+"""Metrics of RULES that are no counters."""
+COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
+"""Areas whose members are counted, and the dimensions that tell them apart."""
+
+
+def reasons(series: Iterable[Seen]) -> list[Reason]:
+    """Return what is wrong, the first rule that holds of each metric and series, in the order of the table."""
+    found: dict[int, tuple[int, Reason]] = {}
+    for number, one in enumerate(series):
+        for place, rule in enumerate(RULES):
+            if reason := rule.reason(one):
+                found[number] = place, reason
+                break
+    return [reason for _, reason in sorted(found.values(), key=lambda pair: pair[0])]
+
+
+def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) -> Iterator[str]:
+    """Yield the areas without a reason, with the number of their members; `known` are areas that have no series."""
+    areas: dict[str, set[Any]] = {area: set() for area in known}
+    bad = {id(reason.shown_by) for reason in wrong}
+    ill: dict[str, set[Any]] = {}
+    for one in series:
+        for area in {rule.area for rule in RULES if rule.metric == one.metric}:
+            member = tuple(one.dims.get(key) for key in COUNTED.get(area, ()))
+            areas.setdefault(area, set()).add(member)
+            if id(one) in bad:
+                ill.setdefault(area, set()).add(member)
+    order = list(dict.fromkeys(rule.area for rule in RULES))
+    for area, members in sorted(areas.items(), key=lambda pair: order.index(pair[0])):
+        left = len(members - ill.get(area, set()))
+        if area not in COUNTED and area not in ill:
+            yield area
+        elif area in COUNTED and left:
+            yield f"{left} {area if left > 1 else area.removesuffix('s')}"

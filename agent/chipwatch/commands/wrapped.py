@@ -1,0 +1,159 @@
+"""The wrapped command of `agent ... -- COMMAND`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess  # noqa: TID251  # starts the user's command, never through a shell
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+from chipwatch.errors import CommandError, text_of
+
+log = logging.getLogger(__name__)
+
+FORWARDED: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
+    if hasattr(signal, name)
+)
+BLOCK: Final = 512
+"""Bytes of ru_inblock and ru_oublock on Linux: include/linux/task_io_accounting_ops.h."""
+MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes of ru_maxrss."""
+LOCAL_RANKS: Final = ("SLURM_LOCALID", "LOCAL_RANK")
+"""The number of this process among those of its job on this machine, as Slurm's srun and PyTorch's torchrun set it."""
+
+
+class NotStarted(CommandError):
+    """The command could not be started; `code` is a shell's exit code (127 not found, 126 not executable)."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class WrappedCommand:
+    """
+    A child process with our standard streams; signals are forwarded to it, and the agent ends when it ends.
+
+    It stays in our process group, so that the terminal and the shell's job control treat both as one job. A signal
+    that the terminal sends to the foreground process group (Ctrl-C) is not forwarded, because the child has already
+    received it.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start `command`; raise NotStarted."""
+        self.command = tuple(command)
+        self._started = time.monotonic()
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it loses exit codes
+        try:
+            self._child = subprocess.Popen(self.command)  # noqa: S603  # what the user asked for, no shell
+        except FileNotFoundError:
+            if shutil.which(command[0]):  # so it is a script
+                raise NotStarted(f"{command[0]}: the program that its first line names was not found", 126) from None
+            raise NotStarted(f"{command[0]}: command not found", 127) from None
+        except OSError as problem:
+            raise NotStarted(f"{command[0]}: {problem.strerror or problem}", 126) from problem
+        self.pid = self._child.pid
+        self._waiting = threading.Lock()
+        self.seconds = 0.0
+        """How long the command ran; set at its end."""
+        self._usage: Any = None
+
+    def __enter__(self) -> Self:
+        """Leave standard error to the command: libraries in C write to it past Python's logging."""
+        self._stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, bug: BaseException | None, _: TracebackType | None) -> bool:
+        """
+        Wait for the command and take standard error back.
+
+        An exception that ended the agent's work is logged; the command goes on and still receives our signals.
+        """
+        if bug is not None:
+            log.error("the command goes on without metrics: %s: %s", type(bug).__name__, text_of(bug), exc_info=bug)
+        self.code()
+        os.dup2(self._stderr, 2)
+        os.close(self._stderr)
+        return bug is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command has ended."""
+        return self._child.returncode is not None
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call `call` on another thread when the command has ended."""
+
+        def wait() -> None:
+            self.code()
+            call()
+
+        threading.Thread(target=wait, name="wrapped", daemon=True).start()
+
+    def forward(self, number: int, frame: FrameType | None) -> None:
+        """Forward a signal; a handler for `signal.signal`."""
+        del frame
+        if number in (signal.SIGINT, getattr(signal, "SIGQUIT", None)) and _from_terminal():
+            return
+        if not self.has_ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def code(self) -> int:
+        """Wait for the child; return its exit code, or 128 + N if signal N ended it, as in a shell."""
+        with self._waiting:
+            if not self.has_ended:
+                if hasattr(os, "wait4"):
+                    _, status, self._usage = os.wait4(self.pid, 0)
+                    self._child.returncode = os.waitstatus_to_exitcode(status)
+                else:
+                    self._child.wait()
+                self.seconds = time.monotonic() - self._started
+        code = self._child.returncode
+        return code if code >= 0 else 128 - code
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of the command and of all descendants that were waited for; 0 where it is not known."""
+        return self._usage.ru_utime + self._usage.ru_stime if self._usage else 0.0
+
+    def largest_process(self) -> int:
+        """Return the most memory of one process in bytes; 0 where it is not known, or less than our own."""
+        if self._usage is None:
+            return 0
+        import resource  # noqa: PLC0415  # not on Windows
+
+        largest: int = self._usage.ru_maxrss  # Linux begins the count of a child with that of its parent
+        return largest * MAXRSS_UNIT if largest > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss else 0
+
+    def storage_bytes(self) -> tuple[int, int]:
+        """Return the bytes read from storage and written to it; 0 where they are not known."""
+        if self._usage and sys.platform == "linux":  # other systems count operations
+            return self._usage.ru_inblock * BLOCK, self._usage.ru_oublock * BLOCK
+        return 0, 0
+
+
+def is_first_rank(env: Mapping[str, str]) -> bool:
+    """Return whether this is the first process of its job on this machine."""
+    return all(env.get(name, "0") == "0" for name in LOCAL_RANKS)
+
+
+def _from_terminal() -> bool:
+    """Return whether this process is in the foreground of a terminal, which signals the child too."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123  # a device, not a path
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except (OSError, AttributeError):
+        return False

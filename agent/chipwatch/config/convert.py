@@ -1,0 +1,188 @@
+"""Tables of a configuration -> dataclasses; an unknown key or a value of the wrong type is a ConfigError."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from chipwatch.config import duration
+from chipwatch.errors import ConfigError
+from chipwatch.logs.text import similar, without_secrets
+
+T = TypeVar("T")
+
+TABLE_TYPES: Final = (dict, Mapping)
+TIME: Final = {"unit": "s"}
+"""`extra` of a msgspec.Meta: the number is seconds, and may be a text such as 500ms."""
+WORDS_FOR: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    Literal: "a text",
+    **dict.fromkeys((list, tuple, Sequence, frozenset, set), "a list"),
+    **dict.fromkeys(TABLE_TYPES, "a table"),
+}
+SECRET: Final = re.compile("secret|token|passw|credential|auth|api_?key|private|header|cookie", re.IGNORECASE)
+"""Options whose values are never shown."""
+
+
+def convert(shape: type[T], table: Mapping[str, Any], where: str, labels: Mapping[str, str] | None = None) -> T:
+    """Return `table` as a `shape` (a dataclass); raise ConfigError with the label of the key, else with its path."""
+    values = values_of(shape, table, where, labels or {})
+    for key in needed_of(shape):
+        if key not in values:
+            raise ConfigError(f"{(labels or {}).get(key) or path_of(where, key)}: it must be set")
+    try:
+        return shape(**values)
+    except (TypeError, ValueError) as problem:
+        key, _, fault = str(problem).partition(": ")
+        if labels and key in labels:
+            raise ConfigError(f"{labels[key]}: {fault}") from problem
+        raise ConfigError(f"{where or 'configuration'}: {problem}") from problem
+
+
+def values_of(
+    shape: type, table: Mapping[str, Any], where: str, labels: Mapping[str, str], *, strict: bool = True
+) -> dict[str, Any]:
+    """Return the values of `table` in the types of the fields of `shape`; texts too, unless `strict`."""
+    hints = typing.get_type_hints(shape, include_extras=True)
+    known = options_of(shape)
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{path_of(where, key)}: no such option{nearest(key, known)}")
+    return {
+        key: value_of(hints[key], value, labels.get(key) or path_of(where, key), strict=strict)
+        for key, value in table.items()
+    }
+
+
+def options_of(shape: type) -> list[str]:
+    """Return the names of the fields of a dataclass that are options: those that are compared."""
+    return [field.name for field in dataclasses.fields(shape) if field.compare]
+
+
+def needed_of(shape: type) -> list[str]:
+    """Return the names of the fields of a dataclass that have no default."""
+    fields, missing = dataclasses.fields(shape), dataclasses.MISSING
+    return [field.name for field in fields if field.default is missing and field.default_factory is missing]
+
+
+def value_of(hint: Any, value: Any, label: str, *, strict: bool = True) -> Any:
+    """Return `value` as `hint` says; raise ConfigError with `label`, the value, and what was expected."""
+    if value == "" and type(None) in typing.get_args(hint):
+        return None  # TOML has no null: an empty text says "not set"
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(value, Mapping):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return convert(hint, value, label)
+        if origin in TABLE_TYPES and isinstance(args[1], type) and dataclasses.is_dataclass(args[1]):
+            return {key: value_of(args[1], item, path_of(label, key)) for key, item in value.items()}
+    given = value
+    if isinstance(value, str) and _is_time(hint):
+        try:
+            given = duration.seconds(value)
+        except ValueError:
+            strict = True
+    try:
+        return msgspec.convert(given, hint, strict=strict, dec_hook=_special)
+    except msgspec.ValidationError:
+        _blame_part(hint, value, label, strict=strict)
+        choices = _choices(hint)
+        right = f"; choose from: {', '.join(choices)}" if choices else ""
+        if choices and isinstance(value, str):
+            raise refusal(label, value, "no such choice", right) from None
+        raise refusal(label, value, f"expected {_words(hint)}", right) from None
+
+
+def refusal(label: str, value: Any, fault: str, rest: str = "") -> ConfigError:
+    """Return the error of a value: `--level many: no such choice`, but `level: no such choice 'many'` of a file."""
+    if label.startswith("-"):
+        return ConfigError(f"{label} {_short(value, label, plain=True)}: {fault}{rest}")
+    got = ", got" if fault.startswith("expected") else ""
+    return ConfigError(f"{label}: {fault}{got} {_short(value, label)}{rest}")
+
+
+def _blame_part(hint: Any, value: Any, label: str, *, strict: bool) -> None:
+    """Raise ConfigError naming the one item of a table or a list that is wrong, if it is one."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        _blame_part(args[0], value, label, strict=strict)
+    elif isinstance(value, Mapping) and origin in TABLE_TYPES:
+        for key, item in value.items():
+            value_of(args[1], item, path_of(label, key), strict=strict)
+    elif isinstance(value, list) and is_list(hint):
+        for n, item in enumerate(value):
+            value_of(args[0], item, f"{label}[{n}]", strict=strict)
+
+
+def _parts(hint: Any) -> Iterable[Any]:
+    """Return the types of a union, or the type itself; None left out."""
+    args = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return [part for part in args if part is not type(None)]
+
+
+def _meta(hint: Any) -> msgspec.Meta:
+    return next((extra for extra in typing.get_args(hint) if isinstance(extra, msgspec.Meta)), msgspec.Meta())
+
+
+def _is_time(hint: Any) -> bool:
+    return any(_meta(part).extra == TIME for part in _parts(hint))
+
+
+def _words(hint: Any) -> str:
+    """Return what a type is called in TOML, with its bounds; a type that is not known here by its name."""
+    words = []
+    for part in _parts(hint):
+        low, high = _meta(part).ge, _meta(part).le
+        bounds = f" from {low:g} to {high:g}" if None not in (low, high) else f" of at least {low:g}" if low else ""
+        plain = typing.get_args(part)[0] if typing.get_origin(part) is Annotated else part
+        word = WORDS_FOR.get(typing.get_origin(plain) or plain, getattr(plain, "__name__", str(plain)))
+        words.append(f"a time{bounds} s, such as 5, 500ms or 1m" if _is_time(part) else word + bounds)
+    return " or ".join(words)
+
+
+def _special(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, (str, Path)) and "\0" not in str(value):
+        return Path(value)
+    raise ValueError(f"expected {kind.__name__}")
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    literals = [part for part in _parts(hint) if typing.get_origin(part) is Literal]
+    return tuple(str(word) for part in literals for word in typing.get_args(part))
+
+
+def _short(value: Any, label: str, *, plain: bool = False) -> str:
+    """Return a value as it is shown to people: shortened, a secret not at all."""
+    if isinstance(value, (Mapping, list, tuple)) or SECRET.search(label.rpartition(": ")[2]):
+        return WORDS_FOR.get(type(value), type(value).__name__)
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = without_secrets(str(value) if plain and value != "" else repr(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def path_of(where: str, key: str) -> str:
+    """Return the path of a key, as people write it: `sinks.ops`, `chipwatch.toml: level`."""
+    return f"{where}{'' if where.endswith(': ') or not where else '.'}{key}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint with the nearest valid words, or all of them."""
+    known = sorted(known)
+    near = similar(word, known, 3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; choose from: {', '.join(known)}"
+
+
+def is_list(hint: Any) -> bool:
+    """Tell whether `hint` is a list of some kind."""
+    return typing.get_origin(hint) in (tuple, list, Sequence)

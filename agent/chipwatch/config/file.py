@@ -1,0 +1,30 @@
+"""The configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.errors import ConfigError
+
+MAX_BYTES: Final = 1 << 20
+
+
+def read_file(path: Path, *, again: bool = False) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise ConfigError, when read `again` also for a pipe: it is empty by then."""
+    try:
+        if again and path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: not a regular file, so it cannot be read again; restart the agent instead")
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ConfigError(f"{path}: not a configuration: it has more than {MAX_BYTES:,} bytes")
+        from tomllib import loads  # noqa: PLC0415  # 0.2 MB, only if there is a file
+
+        return loads(text.decode())
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
+    except ValueError as problem:  # also a number of more digits than Python reads
+        raise ConfigError(f"{path}: not TOML: {problem}") from problem
+    except RecursionError:
+        raise ConfigError(f"{path}: not a configuration: its values are nested too deep") from None

@@ -1,0 +1,86 @@
+"""Builds the plugins that a configuration names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from chipwatch.collector import Collector
+from chipwatch.config import load as configuration
+from chipwatch.config import plugins
+from chipwatch.config.entry_points import EntryPoint
+from chipwatch.config.options import Config
+from chipwatch.errors import CommandError
+from chipwatch.processor import Processor
+from chipwatch.sink import Sink
+
+log = logging.getLogger(__name__)
+
+Known = Mapping[str, EntryPoint] | None
+"""The installed plugins of a group; None: they are looked up."""
+
+
+class NotLoaded(CommandError):
+    """A plugin that was asked for cannot be imported; the message says what to install."""
+
+
+def load_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
+    """Import the class of one plugin of those `known`, for a sink that of its type; raise ConfigError, or NotLoaded."""
+    registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
+    try:
+        cls = plugins.load(group, registered, known)
+        for module in getattr(cls, "needs", ()):
+            if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}")
+    except ImportError as problem:
+        kind = group.removeprefix("agent.").removesuffix("s")
+        extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
+        raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
+    plugins.check(group, registered, cls)
+    return cls
+
+
+def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
+    """Import and build one plugin of those `known`; raise ConfigError, or NotLoaded."""
+    cls = load_plugin(group, name, config, known)
+    return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+
+
+def build_collectors(config: Config) -> dict[str, Collector]:
+    """
+    Return the collectors that the configuration asks for, or all that are installed; raise as build_plugin.
+
+    One that is fed from standard input is always among them.
+    """
+    fed = (config.stdin,) if config.stdin else ()
+    return _build_all(plugins.COLLECTORS, dict.fromkeys((*configuration.chosen("collectors", config), *fed)), config)
+
+
+def build_processors(config: Config) -> dict[str, Processor]:
+    """Return the processors that the configuration asks for, or all that are installed; raise as build_plugin."""
+    return _build_all(plugins.PROCESSORS, sorted(configuration.chosen("processors", config)), config)
+
+
+def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, Any]:
+    """Build these plugins; leave one out that cannot be loaded, unless the configuration names those it wants."""
+    found, known = {}, plugins.installed(group)
+    for name in names:
+        try:
+            found[name] = build_plugin(group, name, config, known)
+        except NotLoaded as problem:
+            if getattr(config, group.removeprefix("agent.").removesuffix("s")):
+                raise
+            log.warning("%s", problem)
+    return found
+
+
+def build_sinks(config: Config) -> dict[str, Sink]:
+    """Return the sinks that the configuration asks for, by the name of each; raise as build_plugin."""
+    return {name: build_plugin(plugins.SINKS, name, config) for name in config.sink}
+
+
+def hints(config: Config) -> tuple[str, ...]:
+    """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
+    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name, config).hints}))

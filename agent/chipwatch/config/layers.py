@@ -1,0 +1,55 @@
+"""What environment variables give, as a layer of options, and layers merged."""
+
+from __future__ import annotations
+
+import logging
+import re
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from chipwatch.config.convert import is_list, nearest, options_of, value_of
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "CHIPWATCH_"
+SERVICE: Final = re.compile(r"(.*_)?(service_host|service_port(_.*)?|port(_\d+_(tcp|udp|sctp)(_(proto|port|addr))?)?)")
+"""
+What Kubernetes sets for a service, which may be called chipwatch, too:
+https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+"""
+
+
+def from_environment(shape: type, env: Mapping[str, str], prefix: str, tables: Collection[str] = ()) -> dict[str, Any]:
+    """
+    Return the values of the variables `prefix`KEY, as the types of `shape`; raise ConfigError naming the variable.
+
+    Lists are separated by commas, tables are reached by a double underscore; an empty variable counts as not set.
+    With `tables`, the names of the tables of plugins, an unknown variable is a warning: others may have set it.
+    """
+    hints, known = typing.get_type_hints(shape, include_extras=True), options_of(shape)
+    found: dict[str, Any] = {}
+    for name, text in env.items():
+        key, _, rest = name.removeprefix(prefix).lower().partition("__")
+        if not (name.startswith(prefix) and text) or (tables and (key == "config" or (key in tables and rest))):
+            continue
+        if key not in known or key in tables:
+            if not SERVICE.fullmatch(key):
+                log.warning("%s is ignored: no such option%s", name, nearest(key, {*known} - {*tables}))
+        elif rest:
+            found.setdefault(key, {})[rest] = text
+        elif is_list(hints[key]):
+            found[key] = value_of(hints[key], [part.strip() for part in text.split(",") if part.strip()], name)
+        else:
+            found[key] = value_of(hints[key], text, name, strict=False)
+    return found
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layers laid over each other, the last one on top; tables are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,255 @@
+"""TOML + environment + flags -> one frozen Config; a wrong key, name or value is a ConfigError with its source."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from chipwatch.config import plugins
+from chipwatch.config.convert import convert, nearest, options_of, path_of, refusal, values_of
+from chipwatch.config.file import read_file
+from chipwatch.config.layers import PREFIX, from_environment, merge
+from chipwatch.config.options import TABLES, CollectorOptions, Config, LevelName, SinkOptions
+from chipwatch.datapoint import Level
+from chipwatch.errors import ConfigError
+from chipwatch.identity.names import WORDS
+from chipwatch.logs.text import is_address, is_utf8
+from chipwatch.naming.profiles import PROFILES
+from chipwatch.net.address import parse_address
+
+T = TypeVar("T")
+
+NOUNS: Final = {"common_dims": "dimension", "stdin": "collector", "names": "naming profile"}
+DEFAULT_SINK: Final = "stdout"
+SINK_NAME: Final = re.compile("[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+"""A name that may be that of a file, and a part of a variable's that `__` ends."""
+SHARED: Final = ("interval", "proc", "sys", "root", "pid", "format", "namespace", "region", "project", "endpoint_url")
+"""General options that reach every plugin whose Config has a field of that name, unless its own table has it."""
+FRAME_OPTIONS: Final = {"sinks": SinkOptions, "collectors": CollectorOptions}
+FRAME_KEYS: Final = {group: frozenset(options_of(shape)) for group, shape in FRAME_OPTIONS.items()}
+"""Group of plugins -> options that stand in a plugin's table and are not its own."""
+
+
+def load(
+    file: Path | str | None,
+    flags: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
+    *,
+    wraps: bool = False,
+    again: bool = False,
+) -> Config:
+    """
+    Return the configuration: flags over the environment over `file`; raise ConfigError.
+
+    `wraps` says that standard output belongs to a command: then it is the default sink only if it has options.
+    `again` says that this process has read the file before.
+    """
+    env = os.environ if env is None else env
+    for name, text in env.items():
+        if name.startswith(PREFIX) and not is_utf8(name + text):
+            raise ConfigError(f"{name}: expected UTF-8, got {text!a}")
+    file = file or env.get(f"{PREFIX}CONFIG")
+    tables = read_file(Path(file), again=again) if file else {}
+    names = {key: key if key in TABLES else "--dim" if key == "dims" else f"--{key.replace('_', '-')}" for key in flags}
+    layers = (
+        values_of(Config, tables, f"{file}: ", {}),
+        from_environment(Config, env, PREFIX, TABLES),
+        values_of(Config, flags, "", names, strict=False),
+    )
+    labels = ({key: f"{file}: {key}" for key in tables}, {key: PREFIX + key.upper() for key in layers[1]}, names)
+    config = Config(**merge(*layers), sources=merge(*labels))
+    installed = {group: plugins.installed(f"agent.{group}") for group in TABLES}
+    _check_names(config, installed)
+    _check_sinks(config, env, installed["sinks"])
+    has_options = config.format or any(name.startswith(_variables("sinks", DEFAULT_SINK)) for name in env)
+    default = () if wraps and not has_options else (DEFAULT_SINK,)
+    sink = config.sink or tuple(tables.get("sinks", ())) or default
+    interval = config.interval or (1.0 if config.high_resolution_metrics else 5.0)
+    config = dataclasses.replace(config, sink=tuple(dict.fromkeys(sink)), interval=interval)
+    _check_windows(config, interval, env)
+    _check_unused(config, installed, env)
+    return config
+
+
+def _check_names(config: Config, installed: Mapping[str, Iterable[str]]) -> None:
+    """Raise ConfigError for an unknown collector, processor, dimension or profile, and for a health that is no port."""
+    known = {"common_dims": WORDS, "stdin": installed["collectors"], "names": PROFILES}
+    for group in ("collectors", "processors"):
+        kind = group[:-1]
+        for name in getattr(config, group):
+            if name not in installed[group]:
+                raise ConfigError(f"{_where(config, group, name)}: no such {kind}{nearest(name, installed[group])}")
+        words = {*installed[group], *(plugins.FAMILIES if kind == "collector" else ()), "all"}
+        known |= {kind: words, f"no_{kind}": words}
+    for key, right in known.items():
+        value = getattr(config, key)
+        for word in (value,) if isinstance(value, str) else value or ():
+            if word not in right:
+                thing = NOUNS.get(key) or key.removeprefix("no_")
+                raise refusal(config.sources.get(key, key), word, f"no such {thing}", nearest(word, right))
+    if config.health is not None:
+        try:
+            parse_address(config.health)
+        except ValueError:
+            raise refusal(config.sources.get("health", "health"), config.health, "expected [HOST:]PORT") from None
+
+
+def _check_sinks(config: Config, env: Mapping[str, str], installed: Iterable[str]) -> None:
+    """Raise ConfigError for a sink of no installed type, and for a name that is no file's or not one variable's."""
+    variables: dict[str, str] = {}
+    for name in dict.fromkeys((*config.sinks, *config.sink)):
+        where = _where(config, "sinks", name)
+        if (kind := sink_type(name, config, env)) not in installed:
+            if kind != name:
+                label = label_of(config, "sinks", name, "type", env)
+                raise refusal(label, kind, "no such sink", nearest(kind, installed))
+            rest = f"{nearest(name, installed)} (or set type in [sinks.{name}])"
+            if name in config.sinks:
+                raise ConfigError(f"{where}: no such sink{rest}")
+            raise refusal(config.sources.get("sink", "sink"), name, "no such sink", rest)
+        if name not in installed and not SINK_NAME.fullmatch(name):
+            raise ConfigError(f"{where}: a sink's name is letters and digits, with single - or _ between them")
+        if (other := variables.setdefault(_variables("sinks", name), name)) != name:
+            both = f"both would have the variables {_variables('sinks', name)}..."
+            raise ConfigError(f"{where}: too similar to sinks.{other}, since {both}; rename one")
+
+
+def _check_windows(config: Config, interval: float, env: Mapping[str, str]) -> None:
+    for name in config.sink:
+        window = sink_options(name, config, env).window
+        if window and window < interval:
+            advice = f"set window to {interval:g} s or more, or interval to {window:g} s or less"
+            label = label_of(config, "sinks", name, "window", env)
+            raise ConfigError(f"{label}: a window of {window:g} s is below the interval of {interval:g} s; {advice}")
+
+
+def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: Mapping[str, str]) -> None:
+    """Raise ConfigError for a wrong table, or variable, of a plugin that does not run: else nobody would notice."""
+    given = [variable for variable, text in env.items() if text]
+    for group in TABLES:
+        used = config.sink if group == "sinks" else chosen(group, config)
+        prefixes = {_variables(group, name): name for name in (*installed[group], *getattr(config, group), *used)}
+        for variable in given:
+            if not variable.startswith(begin := f"{PREFIX}{group.upper()}__") or variable.startswith((*prefixes,)):
+                continue
+            name = variable.removeprefix(begin).partition("__")[0]
+            if f"{begin}{name}__TYPE" not in given:  # else it is a sink that --sink may name
+                known = sorted(prefix.removeprefix(begin)[:-2] for prefix in prefixes)
+                raise ConfigError(f"{variable}: no such {group[:-1]} {name}{nearest(name, known)}")
+        for prefix, name in prefixes.items():
+            if name not in (*used, config.stdin) and (
+                name in getattr(config, group) or any(one.startswith(prefix) for one in given)
+            ):
+                with contextlib.suppress(ImportError):
+                    kind = sink_type(name, config, env) if group == "sinks" else name
+                    plugins.check(f"agent.{group}", kind, cls := plugins.load(f"agent.{group}", kind))
+                    plugin_config(cls, group, name, config, env)
+
+
+def chosen(group: str, config: Config) -> list[str]:
+    """Return the names of the collectors or processors to run: all that are installed, unless some are named."""
+    installed = plugins.installed(f"agent.{group}")
+    unwanted = plugins.spelt_out(getattr(config, f"no_{group[:-1]}"), installed)
+    wanted = plugins.spelt_out(getattr(config, group[:-1]) or installed, installed)
+    return [name for name in wanted if name not in unwanted]
+
+
+def plugin_config(cls: Any, group: str, name: str, config: Config, env: Mapping[str, str] | None = None) -> Any:
+    """Return the Config of the plugin `cls`, from its table, its environment and the general options it shares."""
+    table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k not in FRAME_KEYS.get(group, ())}
+    general: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
+    general["high_resolution"] = config.high_resolution_metrics or None
+    hints = typing.get_type_hints(cls.Config)
+    general |= {word: True for word in config.common_dims if hints.get(word) is bool}
+    if group == "collectors" and config.stdin == name:
+        general["stdin"] = True
+        if "stdin" not in hints:
+            raise ConfigError(f"{config.sources.get('stdin', 'stdin')}: {name} does not read standard input")
+    shared = {key: value for key, value in general.items() if key in hints and value is not None}
+    labels = {key: label_of(config, group, name, key, env) for key in hints}
+    given = shared | merge(table, _own_environment(cls.Config, group, name, env))
+    made = convert(cls.Config, given, _where(config, group, name), labels)
+    if not is_address(getattr(made, "endpoint_url", None) or "http://host"):
+        raise ConfigError(f"{labels['endpoint_url']}: expected http://HOST:PORT, or https, without spaces")
+    return made
+
+
+def sink_type(name: str, config: Config, env: Mapping[str, str] | None = None) -> str:
+    """Return the installed kind of the sink `name`: its `type`, else its name."""
+    return sink_options(name, config, env).type or name
+
+
+def sink_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> SinkOptions:
+    """Return what the frame is to do for the sink `name`."""
+    options = _frame_options(SinkOptions, "sinks", name, config, env)
+    window = options.window if options.window is not None else config.window
+    if config.high_resolution_metrics and window is None:
+        window = config.interval
+    flush = options.flush if options.flush is not None else config.flush
+    return dataclasses.replace(options, window=window, flush=flush, level=options.level or config.level)
+
+
+def collector_options(name: str, config: Config, env: Mapping[str, str] | None = None) -> CollectorOptions:
+    """Return what the frame is to do for the collector `name`."""
+    return _frame_options(CollectorOptions, "collectors", name, config, env)
+
+
+def required_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors without which the agent is not to run, each alone in a tuple."""
+    names = plugins.installed(plugins.COLLECTORS)
+    return [(name,) for name in names if collector_options(name, config).required]
+
+
+def asked_collectors(config: Config) -> list[tuple[str, ...]]:
+    """Return the collectors that the configuration asks for; of those in one tuple, a family, one is enough."""
+    run = [*chosen("collectors", config), *filter(None, [config.stdin])]
+    families = (plugins.spelt_out([word], run) for word in (*config.collector, *filter(None, [config.stdin])))
+    asked = (tuple(name for name in names if name in run) for names in families)
+    return [*dict.fromkeys([*required_collectors(config), *filter(None, asked)])]
+
+
+def _frame_options(shape: type[T], group: str, name: str, config: Config, env: Mapping[str, str] | None) -> T:
+    table = {k: v for k, v in getattr(config, group).get(name, {}).items() if k in FRAME_KEYS[group]}
+    given = merge(table, _own_environment(shape, group, name, env))
+    return convert(shape, given, _where(config, group, name))
+
+
+def _where(config: Config, group: str, name: str) -> str:
+    return path_of(config.sources.get(group, group), name)
+
+
+def label_of(config: Config, group: str, name: str, key: str, env: Mapping[str, str] | None = None) -> str:
+    """Return where the option `key` of a plugin was given, as errors name it."""
+    if (os.environ if env is None else env).get(variable := f"{_variables(group, name)}{key.upper()}"):
+        return variable
+    given = key in config.sources and key not in getattr(config, group).get(name, {})
+    return config.sources[key] if given else path_of(_where(config, group, name), key)
+
+
+def _variables(group: str, name: str) -> str:
+    """Return what the environment variables of a plugin begin with."""
+    return f"{PREFIX}{group}__{name}__".upper().replace("-", "_")
+
+
+def _own_environment(shape: type, group: str, name: str, env: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return what the environment has for a plugin, as far as `shape` has it; raise ConfigError."""
+    prefix, keys, own = _variables(group, name), options_of(shape), {}
+    known = {*keys, *FRAME_KEYS.get(group, ())}
+    for variable, text in (os.environ if env is None else env).items():
+        key = variable.removeprefix(prefix).lower().partition("__")[0]
+        if variable.startswith(prefix) and key in keys:
+            own[variable] = text
+        elif variable.startswith(prefix) and key not in known and shape is not FRAME_OPTIONS.get(group):
+            raise ConfigError(f"{variable}: no such option{nearest(key, known)}")
+    return from_environment(shape, own, prefix)
+
+
+def level_of(name: LevelName) -> Level:
+    """Return the level of that name."""
+    return Level[name.upper()]

@@ -1,0 +1,125 @@
+"""The options of the agent and of any sink, with their texts, types and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from chipwatch.config.convert import TIME
+
+LevelName = Literal["basic", "detailed", "all"]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400, extra=TIME)]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What the frame does for any sink; stands in the sink's own table."""
+
+    type: str | None = None
+    """Kind of sink, as installed; the table's name unless set. So there can be several of a kind."""
+    window: Seconds | None = None
+    """Seconds of samples that become one point; 0: each sample is a point."""
+    flush: Seconds | None = None
+    """Seconds between two sendings; 0: at once."""
+    level: LevelName | None = None
+    """How much this sink wants: basic, detailed or all; the general level unless set."""
+    include: tuple[str, ...] = ()
+    """Globs of metric names: only these are sent."""
+    exclude: tuple[str, ...] = ()
+    """Globs of metric names: these are not sent."""
+    max_series: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How many series may be sent, since each one costs; 0: no limit."""
+    zeros: bool | None = None
+    """Send counters that have not moved yet, too; unless set, only where series cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorOptions:
+    """What the frame does for any collector; stands in the collector's own table."""
+
+    required: bool = False
+    """End with an error at the start where this collector finds nothing to read; unless set it is tried again."""
+    retry: Annotated[float, msgspec.Meta(ge=1, le=86400, extra=TIME)] | None = None
+    """Seconds after which a collector that finds nothing to read is tried again: 60 if it was asked for, else 300."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The general options; a plugin's stand in [collectors.NAME], [processors.NAME] or [sinks.NAME]."""
+
+    sink: tuple[str, ...] = ()
+    """Where to send: names of sinks, each a [sinks.NAME] or a kind of sink. Unless set: all [sinks.NAME] of the file,
+    else standard output; with -- COMMAND nowhere, since standard output is the command's."""
+    collector: tuple[str, ...] = ()
+    """What to read: names of collectors; all that find something to read unless set."""
+    no_collector: tuple[str, ...] = ()
+    """What not to read."""
+    processor: tuple[str, ...] = ()
+    """What to derive from the readings: names of processors; all that are installed unless set."""
+    no_processor: tuple[str, ...] = ()
+    """What not to derive."""
+    interval: Annotated[float, msgspec.Meta(ge=0.1, le=86400, extra=TIME)] | None = None
+    """Seconds between two readings: 5, or 1 with high_resolution_metrics."""
+    window: Seconds | None = None
+    """Seconds of samples that become one point, for every sink; each sink has its own default."""
+    flush: Seconds | None = None
+    """Seconds between two sendings, for every sink; each sink has its own default."""
+    level: LevelName = "basic"
+    """How much to collect: basic, detailed or all."""
+    high_resolution_metrics: bool = False
+    """Windows of one interval, which is 1 s unless set; sinks mark their points so."""
+    common_dims: tuple[str, ...] = ()
+    """Words for what this machine is (instance_id, instance_type, hostname, ...): dimensions of every point."""
+    dims: Mapping[str, str] = field(default_factory=dict)
+    """Further dimensions of every point, or values for the words above: a table of key = "value"."""
+    names: str = "native"
+    """Naming profile: native, or the names that dashboards of another tool know."""
+    stdin: str | None = None
+    """Collector that reads standard input; it always runs."""
+    pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Watch the tree of this process."""
+    proc: Path = Path("/proc")
+    """Where the host's /proc is mounted."""
+    sys: Path = Path("/sys")
+    """Where the host's /sys is mounted."""
+    root: Path = Path("/")
+    """Where the host's / is mounted."""
+    spool: Path | None = None
+    """Folder for what is owed to durable sinks; a local disk. Unless set: $STATE_DIRECTORY, /var/lib/chipwatch for
+    root, ~/.local/state/chipwatch for others."""
+    spool_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = 128 << 20
+    """Bytes that each sink's spool may hold; then the oldest points go."""
+    drop_other_destinations: bool = False
+    """Drop what the spool still holds for another destination (namespace, region, project); unless set it is kept
+    apart, and sent when that destination is set again."""
+    health: str | None = None
+    """Serve /healthz and /readyz on HOST:PORT; nothing listens unless this is set."""
+    format: str | None = None
+    """Form of the standard output: auto, json, table or emf."""
+    namespace: str | None = None
+    """Namespace of the metrics, for every sink that has one."""
+    region: str | None = None
+    """Cloud region, for every sink that has one; the environment's, else the instance's own, unless set."""
+    project: str | None = None
+    """Project to write to, for every sink that has one; the environment's, else the machine's own, unless set."""
+    endpoint_url: str | None = None
+    """Another address of the service, for every sink that has one: a VPC endpoint, a test server."""
+    quiet: bool = False
+    """Print no summary when the command after -- has ended."""
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """What is logged to standard error, with -- COMMAND to command.log in the state folder. Unless set: info; warning
+    with --once, --duration, -- COMMAND, or points on standard output that is no terminal."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log: text, which suits a terminal, journald or a file; or json, an object a line."""
+    collectors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Option -> where its value was given, as errors name it: `--level`, `CHIPWATCH_LEVEL`, `chipwatch.toml: level`."""
+
+
+TABLES: Final = ("collectors", "processors", "sinks")

@@ -1,0 +1,96 @@
+"""Names -> classes, by entry point; a plugin is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.collector import Collector
+from chipwatch.config.entry_points import EntryPoint, entry_points
+from chipwatch.datapoint import Metric
+from chipwatch.errors import ConfigError, text_of
+from chipwatch.processor import Processor
+from chipwatch.sink import Limits, Sink
+
+COLLECTORS: Final = "chipwatch.collectors"
+PROCESSORS: Final = "chipwatch.processors"
+SINKS: Final = "chipwatch.sinks"
+ADVISORS: Final = "chipwatch.advisors"
+FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
+"""Word -> the collectors that it stands for, wherever collectors are named."""
+CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
+"""What the classes of a group derive from: it has a default for each method that the frame calls."""
+
+
+class UnknownPlugin(LookupError):
+    """No plugin of that name is installed; the message lists those that are."""
+
+
+def installed(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of `group` by name, sorted."""
+    return {point.name: point for point in sorted(entry_points(group), key=lambda p: p.name)}
+
+
+def spelt_out(words: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names that `words` stand for: names, families, or `all` for those that are `known`; each once."""
+    families = {**FAMILIES, "all": [*known]}
+    return [*dict.fromkeys(name for word in words for name in families.get(word, [word]))]
+
+
+def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -> Any:
+    """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
+    known = installed(group) if known is None else known
+    if name not in known:
+        kind = group.removeprefix("agent.").removesuffix("s")
+        raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")
+    with blamed(group, name, "its import fails", (ImportError,)):
+        return known[name].load()
+
+
+def check(group: str, name: str, cls: Any) -> None:
+    """Raise ConfigError where `cls` is not what its contract asks for."""
+    shape = getattr(cls, "Config", None)
+    if not isinstance(cls, type):
+        fault = "is no class"
+    elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
+        fault = "has no dataclass Config"
+    elif CONTRACTS[group] not in cls.__mro__:
+        fault = f"does not derive from chipwatch.{CONTRACTS[group].__name__}"
+    else:
+        with blamed(group, name, "its Config cannot be read"):
+            typing.get_type_hints(shape)
+        with blamed(group, name, "its hints cannot be read"):
+            "".join(getattr(cls, "hints", ()))
+        return
+    raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
+
+
+def build(group: str, name: str, cls: Any, config: Any) -> Any:
+    """Return a plugin of a class that was checked; raise ConfigError."""
+    with blamed(group, name, "it cannot be built"):
+        made = cls(config)
+        if group == SINKS and not isinstance(made.limits, Limits):
+            raise TypeError(f"limits: expected Limits, got {made.limits!r}")
+        if group == COLLECTORS and (wrong := [metric for metric in made.metrics if not isinstance(metric, Metric)]):
+            raise TypeError(f"metrics: expected Metric, got {wrong[0]!r}")
+    return made
+
+
+@contextlib.contextmanager
+def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise ConfigError, which says `what` failed of a plugin, for whatever its code raises but what is `spared`."""
+    try:
+        yield
+    except BaseException as bug:
+        if isinstance(bug, (ConfigError, MemoryError, KeyboardInterrupt, *spared)):
+            raise
+        raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
+
+
+def _where(group: str, name: str) -> str:
+    return f"{group.removeprefix('agent.')}.{name}"

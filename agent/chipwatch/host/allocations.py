@@ -1,0 +1,119 @@
+"""Devices that a scheduler gave to a job: mapping files of DCGM's convention, and the kubelet's pod resources."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from chipwatch.host.kubelet import Device, Kubelet, KubeletFailed
+from chipwatch.host.owners import read
+from chipwatch.owner import KUBERNETES, SLURM, Allocation, Owner
+
+MAX_FILES: Final = 1024
+"""Mapping files that are read, and devices of the kubelet that are taken."""
+MAX_JOBS: Final = 64
+"""Jobs of one mapping file."""
+NAME: Final = re.compile(r"\d{1,4}([.-]\d{1,4})?|(GPU|MIG)-[0-9a-fA-F/-]{1,80}")
+"""A mapping file: the GPU's index, or index and GPU instance, which a fork of dcgm-exporter joins by `-`; a UUID."""
+JOB: Final = re.compile(r"[1-9]\w{0,63}")
+"""A job in it; some prologs write 0 for none."""
+FOLDERS: Final = (
+    "run/slurm/dcgm-job-mapping",  # AWS ParallelCluster and SageMaker HyperPod
+    "var/lib/dcgm-exporter/job-mapping",  # the default of NVIDIA's GPU operator
+    "run/nvidia/dcgm-job-mapping",
+    "run/dcgm_job_maps",
+)
+"""Below the host's /; the first one that exists is read, after the agent's own DCGM_HPC_JOB_MAPPING_DIR."""
+VARIABLE: Final = "DCGM_HPC_JOB_MAPPING_DIR"
+RESOURCES: Final = {
+    "nvidia.com/": "",
+    "gpu.nvidia.com": "",
+    "amd.com/gpu": "",
+    "gpu.intel.com/": "",
+    "aws.amazon.com/neuroncore": "core",
+    "aws.amazon.com/neuron": "neuron",
+    "google.com/tpu": "tpu",
+}
+"""Resources of device plugins, and what precedes a device's number in our names of it."""
+KEPT: Final = 60.0
+"""Seconds for which the kubelet's last answer holds while it does not answer: only the kubelet gives devices."""
+REPLICA: Final = re.compile(r"::\d+$")
+"""Of a device that several pods share in time (nvidia-device-plugin)."""
+
+
+class Allocations:
+    """Reads the best source that there is: the mapping folder, then the kubelet."""
+
+    def __init__(
+        self, root: Path, mapping: Path | None, kubelet: Path | None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        """
+        Take the host's /, a mapping folder to use instead of the known ones, and the kubelet's socket.
+
+        None: the first known mapping folder that exists; the socket below `root`.
+        """
+        given = mapping or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
+        self._folders = [given] if given else [root / folder for folder in FOLDERS]
+        self._kubelet = Kubelet(kubelet or root / "var/lib/kubelet/pod-resources/kubelet.sock")
+        self.source = ""
+        """Where the allocations of the last reading are from; "" if there is none."""
+        self.missing: dict[str, str] = {}
+        """What could not be read, and why."""
+        self._answer: list[Allocation] = []
+        """Of the kubelet."""
+        self._answered = -math.inf
+        """When that came (monotonic seconds)."""
+
+    def read(self) -> list[Allocation]:
+        """Return the devices that are allocated now, none where no source tells."""
+        self.missing.clear()
+        self.source = ""
+        for folder in self._folders:
+            with suppress(OSError):
+                found = list(_mapped(folder))
+                self.source = str(folder)
+                if found:
+                    return found
+                break  # no job has a device, or nobody writes there
+        try:
+            found = list(islice(_granted(self._kubelet.devices()), MAX_FILES))
+            if self._kubelet.present:
+                self._answer, self._answered = found, time.monotonic()
+        except KubeletFailed as failure:
+            self.missing["kubelet"] = str(failure)
+        if time.monotonic() - self._answered > KEPT:
+            return []
+        self.source = str(self._kubelet)
+        return self._answer
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._kubelet.close()
+
+
+def _mapped(folder: Path) -> Iterator[Allocation]:
+    """Yield the jobs of each device in a mapping folder; raise OSError without one."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, MAX_FILES) if NAME.fullmatch(entry.name))
+    for name in names:
+        device = name if name[0].isalpha() else name.replace("-", ".")
+        for job in read(folder / name).decode("ascii", "replace").split()[:MAX_JOBS]:
+            if JOB.fullmatch(job):
+                yield Allocation(device, Owner(SLURM, job), "mapping")
+
+
+def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
+    """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
+    for namespace, pod, container, resource, device in devices:
+        prefix = next((ours for name, ours in RESOURCES.items() if resource.startswith(name)), None)
+        if prefix is not None:
+            name = REPLICA.sub("", device)
+            owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
+            yield Allocation(prefix + name if name.isdigit() else name, owner, "kubelet")

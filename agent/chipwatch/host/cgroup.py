@@ -1,0 +1,247 @@
+"""
+Linux control groups (v1, v2 and hybrid): the cgroups of a process, their limits and their usage.
+
+Files: https://docs.kernel.org/admin-guide/cgroup-v2.html and https://docs.kernel.org/admin-guide/cgroup-v1/index.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from chipwatch.host.mounts import parsed
+from chipwatch.host.procfs import KeptFile, open_kept, text
+
+CONTROLLERS = ("", "cpu", "cpuacct", "cpuset", "memory")
+NO_LIMIT = 1 << 62
+"""Without a memory limit, v1 reports a number above this: the largest number of pages, in bytes."""
+MAX_CPUS = 1 << 16
+"""More CPUs than any kernel supports."""
+
+
+class Place(NamedTuple):
+    """The cgroup of a process in one hierarchy."""
+
+    v2: bool
+    path: str
+    """As seen from the reader's cgroup namespace."""
+    chain: tuple[Path, ...]
+    """The cgroup's directory, then its ancestors up to the mount; never empty."""
+
+    def up(self, levels: int) -> Place:
+        """Return the ancestor `levels` above, at most the mount."""
+        return self._replace(chain=self.chain[min(levels, len(self.chain) - 1) :])
+
+
+class Cgroup(NamedTuple):
+    """The cgroups of one process by v1 controller; the key "" stands for all v2 controllers."""
+
+    places: Mapping[str, Place]
+
+    def place(self, controller: str) -> Place | None:
+        """Return the cgroup of `controller`, or None; a controller is in either v1 or v2."""
+        return self.places.get(controller) or self.places.get("")
+
+    def cpu_quota(self) -> float | None:
+        """Return the lowest CPU quota up to the mount in CPUs, or None."""
+        texts = self._texts("cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        return min(filter(None, map(_quota, texts)), default=None)
+
+    def cpuset(self) -> int | None:
+        """Return the number of CPUs in the nearest cpuset, or None."""
+        texts = self._texts("cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+        return next(filter(None, (len(cpu_list(word)) for words in texts for word in words.split())), None)
+
+    def memory_limit(self) -> int | None:
+        """Return the lowest memory limit up to the mount in bytes, or None."""
+        limits = map(number, self._texts("memory", "memory.max", "memory.limit_in_bytes"))
+        return min((limit for limit in limits if limit and limit < NO_LIMIT), default=None)
+
+    def _texts(self, controller: str, v2: str, *v1: str) -> Iterator[str]:
+        """Yield the content of files, named as in v2 and v1, from the cgroup up to the mount; "" if unreadable."""
+        if place := self.place(controller):
+            for directory in place.chain:
+                yield " ".join(text(directory / name) for name in ((v2,) if place.v2 else v1))
+
+
+def find(proc: Path, sys: Path, pid: int | None = None) -> Cgroup:
+    """
+    Return the cgroups of `pid`, by default of this process; without places if none is mounted.
+
+    Mount points below /sys are looked up below `sys`, others as they are.
+    """
+    table = list(mounts(proc, sys))
+    places = {}
+    for line in text(proc / str(pid or "self") / "cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            if controller in CONTROLLERS and (chain := _chain_of(path, controller, table)):
+                places[controller] = Place(not controller, path, chain)
+    return Cgroup(places)
+
+
+def at(proc: Path, sys: Path, path: str) -> Cgroup:
+    """Return the cgroup `path`, as in /proc/PID/cgroup, in each hierarchy that has one."""
+    table = list(mounts(proc, sys))
+    chains = {controller: _chain_of(path, controller, table) for controller in CONTROLLERS}
+    return Cgroup({name: Place(not name, path, chain) for name, chain in chains.items() if chain})
+
+
+class Limits(NamedTuple):
+    """CPUs and bytes that may be used, above 0; None if unknown."""
+
+    cpus: float | None
+    memory: int | None
+
+
+def effective(proc: Path, cgroup: Cgroup, pid: int | None = None, *, pinned: bool = True) -> Limits:
+    """
+    Return the limits of `pid`, by default of this process: the lowest of its cgroup, the ancestors and the machine.
+
+    `pinned`: apply the CPU affinity of the process too.
+    """
+    online = {int(name) for name in re.findall(r"^cpu(\d+) ", text(proc / "stat"), re.MULTILINE)}
+    allowed = cpu_list(field(text(proc / str(pid or "self") / "status"), "Cpus_allowed_list:"))
+    # The list may include possible CPUs that are not online.
+    affinity = len(allowed & online) if pinned else None
+    cpus = filter(None, (cgroup.cpu_quota(), cgroup.cpuset(), affinity, len(online)))
+    kib = number(field(text(proc / "meminfo"), "MemTotal:").removesuffix(" kB"))
+    memory = filter(None, (cgroup.memory_limit(), kib and kib * 1024))
+    return Limits(min(cpus, default=None), min(memory, default=None))
+
+
+class CpuUse(NamedTuple):
+    """CPU time of a cgroup and its descendants since its creation, in ns; None if the kernel does not report it."""
+
+    used: int | None
+    throttled: int | None
+
+
+class MemoryUse(NamedTuple):
+    """Memory of a cgroup and its descendants, in bytes."""
+
+    current: int
+    """Includes the page cache."""
+    working_set: int
+    """Excludes the inactive page cache, which the kernel reclaims first; Kubernetes uses the same definition."""
+
+
+class Usage:
+    """
+    Usage of a cgroup, from files that stay open.
+
+    Readings raise OSError once the cgroup is removed; a value that the kernel does not report is None.
+    """
+
+    def __init__(self, cgroup: Cgroup) -> None:
+        self._cpu = kept(cgroup.place("cpu"), "cpu.stat", "cpu.stat")
+        self._cpuacct = kept(cgroup.place("cpuacct"), None, "cpuacct.usage")
+        self._memory = kept(cgroup.place("memory"), "memory.current", "memory.usage_in_bytes")
+        self._memory_stat = kept(cgroup.place("memory"), "memory.stat", "memory.stat")
+        self._events = kept(cgroup.place("memory"), "memory.events", "memory.oom_control")
+
+    def cpu(self) -> CpuUse:
+        """Return the CPU time used, and the time for which threads were throttled."""
+        stat = _read(self._cpu)
+        if self._cpuacct:
+            return CpuUse(number(_read(self._cpuacct)), number(field(stat, "throttled_time ")))
+        used, throttled = number(field(stat, "usage_usec ")), number(field(stat, "throttled_usec "))
+        return CpuUse(None if used is None else used * 1000, None if throttled is None else throttled * 1000)
+
+    def memory(self) -> MemoryUse | None:
+        """Return the memory in use."""
+        current, stat = number(_read(self._memory)), _read(self._memory_stat)
+        inactive = number(field(stat, "total_inactive_file ") or field(stat, "inactive_file "))
+        if current is None or inactive is None:
+            return None
+        return MemoryUse(current, max(0, current - inactive))  # the two files are not read at the same moment
+
+    def oom_kills(self) -> int | None:
+        """Return the number of processes that the OOM killer killed."""
+        return number(field(_read(self._events), "oom_kill "))
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        for file in (self._cpu, self._cpuacct, self._memory, self._memory_stat, self._events):
+            if file:
+                file.close()
+
+
+def cpu_list(words: str) -> set[int]:
+    """Return the CPUs of a list such as `0-3,8`; none if the list is malformed."""
+    cpus: set[int] = set()
+    for part in words.strip().split(","):
+        first, _, last = part.partition("-")
+        low, high = number(first), number(last or first)
+        if low is None or high is None or high > MAX_CPUS:
+            return set()
+        cpus.update(range(low, high + 1))
+    return cpus
+
+
+def mounts(proc: Path, sys: Path) -> Iterator[tuple[str, Path, list[str]]]:
+    """Yield root, mount point and controllers, among other options, of the cgroup mounts that this process sees."""
+    with contextlib.suppress(OSError):
+        for mount, root, _, _, options in parsed((proc / "self/mountinfo").read_bytes()):
+            if mount.type in {"cgroup", "cgroup2"}:
+                point = Path(mount.point)
+                if point.is_relative_to("/sys"):
+                    point = sys / point.relative_to("/sys")
+                yield root, point, [""] if mount.type == "cgroup2" else options.split(",")
+
+
+def _chain_of(path: str, controller: str, table: Iterable[tuple[str, Path, list[str]]]) -> tuple[Path, ...]:
+    """Return the directory of `path` and its ancestors below the first mount that contains it, else ()."""
+    for root, point, controllers in table:
+        if controller not in controllers:
+            continue
+        below = Path(path)
+        # A path outside the reader's cgroup namespace begins with /.., as does the root of a mount that contains it.
+        above = root.count("..") - below.parts.count("..")
+        # The names of the folders between both are not known.
+        if ".." in below.parts and below.name != ".." and above > 0:
+            tail = (glob.escape(part) for part in below.parts if part not in ("/", ".."))
+            own = next(point.glob("/".join((*("*",) * above, *tail))), point / "..")
+            below = own.relative_to(point)
+        elif below.is_relative_to(root):
+            own = point / (below := below.relative_to(root))
+        else:
+            continue
+        if ".." in below.parts:
+            continue
+        with contextlib.suppress(OSError):  # the name may be too long
+            if own.is_dir():
+                return (own, *list(own.parents)[: len(below.parts)])
+    return ()
+
+
+def _quota(words: str) -> float | None:
+    """Return the CPUs of a quota and its period, or None without a quota: `max` in v2, -1 in v1, or no such file."""
+    quota, period = [*map(number, words.split()), None, None][:2]
+    return quota / period if quota and period else None
+
+
+def kept(place: Place | None, v2: str | None, v1: str) -> KeptFile | None:
+    """Open the file of `place` by its name in v2 or v1; return None if it cannot be opened."""
+    name = place and (v2 if place.v2 else v1)
+    return open_kept(place.chain[0] / name) if place and name else None
+
+
+def _read(file: KeptFile | None) -> str:
+    return file.read().decode("ascii", "replace") if file else ""
+
+
+def field(lines: str, key: str) -> str:
+    """Return the rest of the line that begins with `key`, or ""."""
+    return f"\n{lines}".partition(f"\n{key}")[2].partition("\n")[0].strip()
+
+
+def number(digits: str) -> int | None:
+    """Return a non-negative 64-bit number, which has at most 20 digits, or None for any other text."""
+    digits = digits.strip()
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else None

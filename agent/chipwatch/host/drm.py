@@ -1,0 +1,240 @@
+"""Graphics cards in Linux's DRM, for AMD and Intel: their files in sysfs, and their use by processes (fdinfo)."""
+
+from __future__ import annotations
+
+import errno
+import re
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from chipwatch.datapoint import Dimensions
+from chipwatch.host.open_devices import open_files
+from chipwatch.host.procfs import KeptFile, open_kept, text
+
+if TYPE_CHECKING:
+    from chipwatch.host.process_tree import ProcTree
+
+CARD: Final = re.compile(r"card\d+")
+UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+GONE: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO})
+"""Errors of a reading that mean that the card is lost."""
+SECOND: Final = 1_000_000_000
+SEARCH_INTERVAL: Final = 300 * SECOND
+"""Nanoseconds between two searches for new cards and for lost ones that came back."""
+
+
+def cards(sys: Path, vendor: str) -> Iterator[tuple[str, Path]]:
+    """Yield the kernel's number and the folder of each card of a PCI vendor such as 0x1002; wakes no card."""
+    folder = sys / "class/drm"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    for index in sorted(int(name[4:]) for name in names if CARD.fullmatch(name)):
+        if text(folder / f"card{index}/device/vendor") == vendor:
+            yield str(index), folder / f"card{index}"
+
+
+class CardFiles:
+    """The files of one card, kept open."""
+
+    expected: frozenset[int] | None = None
+    """Errors that mean "no such reading now" and are not reported; None: all of them."""
+
+    def __init__(self, index: str, device: Path) -> None:
+        """Take the kernel's number of the card and its folder device/."""
+        self.index, self.device, self.dims = index, device, Dimensions(gpu=index)
+        slot = re.search(r"^PCI_SLOT_NAME=(.+)$", text(device / "uevent"), re.MULTILINE)
+        self.slot = slot[1].lower() if slot else ""
+        """PCI address."""
+        self.problems: dict[str, str] = {}
+        """Problems of the last reading by file."""
+        self.hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
+        labels = self.hwmon.glob("temp*_label")
+        self.temperatures = {text(path): path.name.replace("_label", "_input") for path in labels}
+        """Names of files in the hwmon by label."""
+        self._opened: list[KeptFile] = []
+        self._status = self.kept(device / "power/runtime_status")
+        self._status_only = len(self._opened)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the kernel said, in the last reading, that the card is gone."""
+        return "lost" in self.problems
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file with a reading was found."""
+        return len(self._opened) == self._status_only
+
+    def kept(self, path: Path) -> KeptFile | None:
+        """Open a file until `close`; return None if it cannot be opened."""
+        if file := open_kept(path):
+            self._opened.append(file)
+        return file
+
+    def begin(self) -> bool:
+        """Begin a reading; return whether the card is awake: reading a sensor, or running a tool, would wake it."""
+        self.problems = {}
+        status = self.data(self._status) if self._status else b"active"
+        return bool(self.problems) or (status or b"").startswith(b"active")
+
+    def data(self, file: KeptFile) -> bytes | None:
+        """Return the content of a file, or None if it cannot be read."""
+        try:
+            return file.read()
+        except OSError as error:
+            if error.errno in GONE:
+                self.problems["lost"] = f"gpu {self.index}: the card is lost"
+            elif self.expected is not None and error.errno not in self.expected:
+                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {error.strerror}"
+            return None
+
+    def number(self, file: KeptFile | None, parse: Callable[[bytes], float | None] = int) -> float | None:
+        """Return the number in a file, or None if there is none."""
+        if file is None or (data := self.data(file)) is None:
+            return None
+        try:
+            value = parse(data)
+            return None if value is None else float(value)
+        except (ValueError, OverflowError, struct.error):
+            if data.strip().lower() not in {b"", b"n/a"}:
+                self.problems[file.path.name] = f"gpu {self.index}: {file.path.name}: {data[:40]!r} is not understood"
+            return None
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._opened:
+            file.close()
+
+
+C = TypeVar("C", bound=CardFiles)
+
+
+class Cards(dict[str, C]):
+    """The cards of a vendor by the kernel's number."""
+
+    def __init__(self, find: Callable[[], Iterable[tuple[str, Path]]], make: Callable[[str, Path], C]) -> None:
+        """`find` yields number and folder of each card; `make` opens a card or raises LookupError."""
+        super().__init__()
+        self._find, self._make, self._next = find, make, 0
+
+    def search(self, now: int, *, force: bool = False) -> None:
+        """Every five minutes, add new cards, and open lost ones again; `now` in monotonic ns."""
+        if now < self._next and not force:
+            return
+        self._next = now + SEARCH_INTERVAL
+        for index, folder in self._find():
+            known = self.get(index)
+            if known is None or known.lost:
+                with suppress(LookupError):  # no readable sensor
+                    self[index] = self._make(index, folder)
+                    if known:
+                        known.close()
+
+    def close(self) -> None:
+        """Close all cards."""
+        for card in self.values():
+            card.close()
+        self.clear()
+
+
+def size(words: str) -> int:
+    """Return the bytes of a text such as `12 KiB`; raise ValueError or KeyError."""
+    value, _, unit = words.partition(" ")
+    return int(value) * UNITS[unit]
+
+
+def fdinfo(proc: Path, pids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
+    """
+    Yield pid and fields of each file of a card that the processes have open; root alone sees those of other users.
+
+    https://docs.kernel.org/gpu/drm-usage-stats.html
+    """
+    for pid in pids:
+        for number, file in open_files(proc, pid):
+            if file.startswith("/dev/dri/"):
+                with suppress(OSError):  # it was closed meanwhile
+                    lines = Path(f"{proc}/{pid}/fdinfo/{number}").read_text(errors="replace").splitlines()
+                    yield pid, {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+class Engine(NamedTuple):
+    """Use of one kind of engine by a client."""
+
+    busy: int
+    """Nanoseconds, or cycles if `total` is known."""
+    total: int | None = None
+    """All cycles."""
+    engines: int = 1
+    """Number of engines of this kind."""
+
+
+class Client(NamedTuple):
+    """A DRM client: one use of a card by a process, from fdinfo."""
+
+    pid: int
+    slot: str
+    """PCI address of the card."""
+    number: int
+    """The kernel's number of the client."""
+    memory: int | None
+    """Bytes of the card's own memory; None if it has none."""
+    gtt: int
+    """Bytes of the machine's memory that an AMD card uses."""
+    engines: dict[str, Engine]
+    """Engines that run kernels, by kind."""
+
+
+Parser = Callable[[int, dict[str, str]], Client]
+"""Takes pid and fields; raises KeyError, ValueError or IndexError for those of another driver."""
+
+
+def clients(proc: Path, pids: Iterable[int], parse: Parser) -> dict[tuple[str, int], Client]:
+    """Return the clients that the processes have, by PCI address and number: one that several inherited counts once."""
+    found = {}
+    for pid, fields in fdinfo(proc, pids):
+        with suppress(KeyError, ValueError, IndexError):
+            client = parse(pid, fields)
+            found[client.slot, client.number] = client
+    return found
+
+
+class TreeClients:
+    """The DRM clients of a process tree."""
+
+    def __init__(self, proc: Path, tree: ProcTree, parse: Parser) -> None:
+        self._proc, self._tree, self._parse, self.clock = proc, tree, parse, time.monotonic_ns
+        self.pids: frozenset[int] = frozenset()
+        self._clients: dict[tuple[str, int], Client] = {}
+        self._before: dict[tuple[str, int], Client] = {}
+        self._read_at = self._passed = 0
+
+    def read(self) -> None:
+        """Read all clients."""
+        self.pids = self._tree.pids() if self._tree.read(rescan=False) else frozenset()
+        found = clients(self._proc, sorted(self.pids), self._parse)
+        now = self.clock()
+        self._before, self._clients = self._clients, found
+        self._read_at, self._passed = now, now - self._read_at
+
+    def of(self, slot: str) -> list[Client]:
+        """Return the clients of a card."""
+        return [client for client in self._clients.values() if client.slot == slot]
+
+    def utilization(self, slot: str) -> float | None:
+        """Return the share of time (%) in which the busiest kind of engine worked for the tree, or None if unknown."""
+        shares: dict[str, float] = {}
+        for client in self.of(slot):
+            before = self._before.get((slot, client.number))
+            for name, engine in client.engines.items():
+                then = before.engines.get(name) if before else None
+                if then is None or engine.busy < then.busy:  # a new client with the same number
+                    continue
+                passed = self._passed
+                if engine.total is not None:
+                    passed = engine.total - (engine.total if then.total is None else then.total)
+                if passed > 0 and engine.engines > 0:
+                    shares[name] = shares.get(name, 0.0) + (engine.busy - then.busy) / passed / engine.engines
+        return min(100.0, 100 * max(shares.values())) if shares else None

@@ -1,0 +1,254 @@
+"""
+Parses a page of metrics in text 0.0.4 or OpenMetrics 1.0.
+
+https://github.com/prometheus/docs/blob/main/docs/instrumenting/exposition_formats.md and
+https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md. Deviations from these are accepted if
+they are unambiguous.
+"""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, NamedTuple
+
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.host.exposition_syntax import META, REST, SERIES, labels_of, number_of, sentence_of, unescaped
+
+STALE: Final = 300 * 10**9
+"""Nanoseconds after which a sample with a timestamp is stale: Prometheus' lookback delta."""
+LINES_PER_SERIES: Final = 20
+"""Lines that are read for each series of max_series; limits memory when filters select few series of a large page."""
+
+UNITS: Final[Mapping[str, str]] = {"seconds": "s", "bytes": "By", "joules": "J", "celsius": "Cel", "watts": "W"}
+"""Units of OpenMetrics and the UCUM units that sinks know; not `percent`, since its values may exceed 100."""
+
+CREATED: Final = "created"
+"""Kind of a sample with the start time of a counter."""
+_COUNTS: Final = {"_sum": Kind.COUNTER, "_count": Kind.COUNTER, "_created": CREATED}
+SUFFIXES: Final[Mapping[str, Mapping[str, Kind | str | None]]] = {
+    "counter": {"_total": Kind.COUNTER, "_created": CREATED},
+    "histogram": {**_COUNTS, "_bucket": None},
+    "summary": _COUNTS,
+    "gaugehistogram": {
+        "_gsum": Kind.GAUGE, "_gcount": Kind.GAUGE, "_sum": Kind.GAUGE, "_count": Kind.GAUGE, "_bucket": None},
+    "info": {"_info": Kind.GAUGE},
+}  # fmt: skip
+"""Family type and suffix of a sample's name -> kind of the sample; None: left out."""
+
+_make: Final = Datapoint._make
+"""Half the cost of a call with keywords and defaults; a page has thousands of points."""
+
+
+class Answer(NamedTuple):
+    """A page of metrics."""
+
+    body: bytes
+    openmetrics: bool
+    """OpenMetrics (times in seconds, ends with # EOF), else text 0.0.4 (times in milliseconds)."""
+    whole: bool
+    """Whether the end of the body is known; else its last line may be cut."""
+
+
+@dataclass(slots=True, eq=False)
+class _Created:
+    """Start time (ns) of the counters of a family with the same labels, if the page has it."""
+
+    at: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """A series of the page, and its last value."""
+
+    metric: Metric
+    dims: Dimensions
+    created: _Created | None
+    """Of a counter only."""
+    seen: int = -1
+    last: float = -1.0
+    value: float = 0.0
+    start_time: int = 0
+    created_at: int | None = None
+
+
+class Reader:
+    """Reads the pages of one source; the text of each series is parsed once."""
+
+    def __init__(
+        self,
+        max_series: int,
+        dims: Callable[[dict[str, str]], Mapping[str, str]],
+        takes: Callable[[str, Mapping[str, str]], bool] = lambda _name, _labels: True,
+    ) -> None:
+        """Take how many series a page may have, what makes dimensions of labels, and what selects series."""
+        self._most, self._dims, self._takes = max_series, dims, takes
+        self._comments: Sequence[str] = ()
+        self._meta: dict[str, dict[str, str]] = {}
+        self._texts: dict[str, _Series | None] = {}
+        """Text of name and labels in the page -> series; None: not selected."""
+        self._created_texts: dict[str, _Created] = {}
+        """The same for samples with the start time of counters."""
+        self._series: dict[tuple[Metric, Dimensions], _Series] = {}
+        self._created: dict[tuple[str, Dimensions], _Created] = {}
+        self._metrics: dict[Metric, Metric] = {}
+        self._bad = ""
+        """The first malformed line, kept while pages have malformed lines, so that the message stays the same."""
+        self._page = 0
+
+    def read(self, answer: Answer, at: int) -> tuple[list[Datapoint], list[str]]:
+        """Return the points of a page, stamped `at`, and a message for each kind of problem in it."""
+        problems: list[str] = []
+        lines = self._lines(answer, problems)
+        comments = [line for line in lines if line[:1] == "#"]
+        if comments != self._comments:
+            self._describe(comments)
+        if answer.openmetrics and not (comments and comments[-1].rstrip() == "# EOF"):
+            problems.append("the page lacks the # EOF of OpenMetrics; it may be incomplete")
+        samples = [line for line in lines if line and line[0] != "#"]
+        scale = 1_000_000_000 if answer.openmetrics else 1_000_000
+        # All samples are read before the points are made: the start time may follow its counter.
+        points: list[Datapoint] = []
+        for series in self._found(samples, scale, at, problems):
+            value, start_time, created = series.value, None, series.created
+            if created is not None:
+                if value < 0:
+                    continue
+                if value < series.last or series.last < 0 or created.at != series.created_at:
+                    # The first reading or a reset: the page's new start time counts, else the time of this reading.
+                    given = at if created.at is None or created.at == series.created_at else created.at
+                    series.start_time, series.created_at = min(given, at), created.at
+                series.last, start_time = value, series.start_time
+            points.append(_make((series.metric, value, series.dims, at, start_time, None, None, None)))
+        self._forget(2 * len(samples) + 1000)
+        return points, problems
+
+    def _lines(self, answer: Answer, problems: list[str]) -> list[str]:
+        most = LINES_PER_SERIES * self._most
+        lines = answer.body.removeprefix(BOM_UTF8).decode(errors="replace").split("\n", most)
+        if len(lines) > most:
+            problems.append(f"the page has more than {most} lines (20 x max_series); the rest is left out")
+            lines.pop()
+        elif not answer.whole or answer.openmetrics:
+            lines[-1] = lines[-1] if lines[-1].rstrip() == "# EOF" else ""  # the last line may be cut
+        return lines
+
+    def _found(self, lines: Iterable[str], scale: int, at: int, problems: list[str]) -> list[_Series]:
+        """Return the selected series of the page, each once, with their new values, all finite."""
+        self._page += 1
+        page, texts, most, bad, is_twice = self._page, self._texts, self._most, "", False
+        found: list[_Series] = []
+        for line in lines:
+            head, _, number = line.rpartition(" ")
+            try:
+                try:
+                    series = texts[head]
+                except KeyError:
+                    series, number = self._stamped(head, number, scale, at) or self._sample(line, scale, at)
+                if series is None:
+                    continue
+                value = float(number) if "_" not in number else number_of(number)  # saves a call for each line
+            except ValueError:
+                bad = bad or line
+                continue
+            if series.seen == page:
+                is_twice = True
+            elif isfinite(value):
+                if len(found) == most:
+                    problems.append(f"the page has more than {most} series (max_series); the rest is left out")
+                    break
+                series.seen, series.value = page, value
+                found.append(series)
+        self._bad = bad and (self._bad or bad)
+        if bad:
+            problems.append(f"malformed lines are left out; the first was {self._bad[:80]!r}")
+        if is_twice:
+            problems.append("the page has a series twice; the first is used")
+        return found
+
+    def _sample(self, line: str, scale: int, at: int) -> tuple[_Series | None, str]:
+        """Return the series of a line, None if not selected, and its value as text; raise ValueError if malformed."""
+        named = SERIES.match(line)
+        rest = named and REST.fullmatch(line, named.end())
+        if not named or not rest:
+            if line.isspace():
+                return None, ""
+            raise ValueError(line)
+        text = named[0].strip()
+        if text not in self._texts and text not in self._created_texts:
+            self._parse_text(text, named[1], named[2])
+        number, time = rest.groups()
+        if text in self._created_texts:
+            seconds = number_of(number)
+            self._created_texts[text].at = int(seconds * 1e9) if 0 < seconds < 1e10 else None
+        stale = time is not None and at - number_of(time) * scale > STALE
+        return None if stale else self._texts.get(text), number
+
+    def _stamped(self, head: str, time: str, scale: int, at: int) -> tuple[_Series | None, str] | None:
+        """Return the same for a known series with a timestamp, separated by single spaces; None for other lines."""
+        text, _, number = head.rpartition(" ")
+        try:
+            series = self._texts[text]
+            stale = at - number_of(time) * scale > STALE
+        except (KeyError, ValueError):
+            return None
+        return None if number[:1] == "#" else (None if stale else series, number)
+
+    def _parse_text(self, text: str, name: str, braces: str | None) -> None:
+        """Parse the name and labels of a series; raise ValueError."""
+        name, labels = labels_of(name, braces or "")
+        kind, family = self._kind(name)
+        meta = self._meta.get(family, {})
+        # An empty label counts as absent; keys that begin with HIDDEN are reserved.
+        own = {f"_{key}" if key[0] == HIDDEN else key: value for key, value in labels.items() if value}
+        dims = Dimensions(self._dims(own))
+        if kind is CREATED:
+            self._created_texts[text] = self._created.setdefault((family, dims), _Created())
+            return
+        if kind is None or not self._takes(name, labels):
+            self._texts[text] = None
+            return
+        assert isinstance(kind, Kind)
+        unit = "1" if name != family and name.endswith("count") else UNITS.get(meta.get("UNIT", ""), "1")
+        metric = Metric(name, kind, unit, sentence_of(meta.get("HELP", "")), dims=tuple(dims))
+        metric = self._metrics.setdefault(metric, metric)
+        if (metric, dims) not in self._series:
+            family = family.removesuffix("_total")
+            created = self._created.setdefault((family, dims), _Created()) if kind is Kind.COUNTER else None
+            self._series[metric, dims] = _Series(metric, dims, created)
+        self._texts[text] = self._series[metric, dims]
+
+    def _kind(self, name: str) -> tuple[Kind | str | None, str]:
+        """Return the kind of a sample, and its family."""
+        base, _, suffix = name.rpartition("_")
+        suffix = f"_{suffix}"
+        for family in (base, f"{base}_total") if suffix == "_created" else (base,):
+            kinds = SUFFIXES.get(self._meta.get(family, {}).get("TYPE", ""), {})
+            if suffix in kinds and (kinds[suffix] is CREATED or "TYPE" not in self._meta.get(name, {})):
+                return kinds[suffix], base
+        return (Kind.COUNTER if self._meta.get(name, {}).get("TYPE") == "counter" else Kind.GAUGE), name
+
+    def _describe(self, comments: Sequence[str]) -> None:
+        """Read the comments about the families; if they changed, parse all series again."""
+        self._comments = comments
+        meta: dict[str, dict[str, str]] = {}
+        for match in map(META.match, comments):
+            if match:
+                word, plain, quoted, text = match.groups()
+                meta.setdefault(plain or unescaped(quoted), {}).setdefault(word, (text or "").strip())
+        if meta != self._meta:
+            self._meta = meta
+            self._texts.clear()
+            self._created_texts.clear()
+
+    def _forget(self, most: int) -> None:
+        """Forget series that are not in the page, once more than `most` are remembered."""
+        if len(self._texts) + len(self._created_texts) > most or len(self._series) > most:
+            self._texts.clear()
+            self._created_texts.clear()
+            self._series = {key: series for key, series in self._series.items() if series.seen == self._page}
+            alive = {series.created for series in self._series.values()}
+            self._created = {key: created for key, created in self._created.items() if created in alive}
+            self._metrics = {metric: metric for metric, _ in self._series}

@@ -1,0 +1,275 @@
+"""Finds the job, pod, container, unit or user that a process belongs to, from files of /proc and of the host."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chipwatch.host.process_tree import SECOND, ProcTree, parse_stat
+from chipwatch.host.procfs import boot_time
+from chipwatch.owner import DOCKER, ECS, KINDS, KUBERNETES, SLURM, UNIT, USER, Owner
+
+MAX_PROCESSES: Final = 16_384
+"""Processes whose owner is kept; the least recently used one is forgotten first."""
+MAX_BYTES: Final = 1 << 18
+"""Of a file that is read; an environment or a list of users may be longer, and is then not used."""
+MAX_ENTRIES: Final = 16_384
+"""Entries of a folder that are read."""
+FIRST_NAMESPACE: Final = "pid:[4026531836]"
+"""The machine's initial PID namespace: PROC_PID_INIT_INO of Linux's include/linux/proc_ns.h."""
+KTHREADD: Final = b"2 (kthreadd) "
+"""Process 2 of the initial PID namespace, and of no other one."""
+UID: Final = r"(?P<job>[0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})"
+ID: Final = r"(?P<container>[0-9a-f]{64}|[0-9a-f]{32}-\d+)"
+"""Of a container; the second form is that of ECS on Fargate."""
+SLURMD: Final = r"(?:[^/]*slurmstepd\.scope|slurm[^/]*/uid_(?P<uid>\d+))"
+"""The folder of all jobs: cgroup v2, cgroup v1."""
+PATHS: Final = (
+    (SLURM, re.compile(rf".*/{SLURMD}/job_(?P<job>[^/]+)(?:/step_(?P<step>[^/]+))?")),
+    (KUBERNETES, re.compile(rf"(?=.*kubepods).*[/-]pod{UID}(?:\.slice)?(?:[/:](?:[a-z-]+[-:])?{ID})?")),
+    (KUBERNETES, re.compile(rf".*/(?:cri-containerd|crio)-{ID}\.scope")),  # of the pod that this process is in
+    (ECS, re.compile(rf".*/ecs/(?:[^/]+/)?{UID}/{ID}")),
+    (ECS, re.compile(rf"(?i:.*/ecstasks\.slice/ecstasks)-{UID}\.slice(?:/docker-{ID})?")),
+    (DOCKER, re.compile(rf".*/(?:(?:docker|libpod|nerdctl|podman)[/-])?{ID}(?=[./]|$)")),
+    (DOCKER, re.compile(r".*/(?:lxc\.payload\.|lxc/)(?P<container>[^/]+)")),
+)
+"""Cgroup paths of each kind, up to the job; tests/fixtures/owners.json has real ones."""
+OF_USERS: Final = re.compile(r"/user@\d+\.service/")
+"""Below it each user makes cgroups of any name; Slurm has no jobs there."""
+POD: Final = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<id>[^_]+)")
+"""A folder of the host's log/pods: BuildPodLogsDirectory of Kubernetes' pkg/kubelet/kuberuntime."""
+LOG: Final = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
+"""A link in the host's log/containers: LogSymlink of the same package."""
+PARTITION, STEP_GPUS, JOB_GPUS = "SLURM_JOB_PARTITION", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+SCRIPT_STEPS: Final = frozenset({"batch", "interactive"})
+"""Steps in which JOB_GPUS is of this node; others inherit it from the job's first node."""
+VARIABLES: Final = frozenset({PARTITION, STEP_GPUS, JOB_GPUS, VISIBLE})
+MAX_VALUE: Final = 4096
+MAX_DEVICES: Final = 256
+"""Devices of one list."""
+SCHEDULED: Final = frozenset({SLURM, KUBERNETES, DOCKER})
+"""Kinds whose processes may have such variables."""
+DEVICE: Final = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F/-]+|\d{1,4}")
+DELETED: Final = " (deleted)"
+"""What the kernel adds to the path of a cgroup that is gone, of a process that cannot end."""
+RANGE: Final = re.compile(r"(\d{1,4})-(\d{1,4})")
+PARTITION_NAME: Final = re.compile(r"[\w.+-]{1,64}")
+"""A partition: the processes of a job may write anything into their environment."""
+PERMISSION: Final = "run the agent as root or with CAP_SYS_PTRACE"
+
+
+class Process(NamedTuple):
+    """A process as it was first seen."""
+
+    identity: tuple[int, int]
+    """Inode and ctime of its folder in /proc, which another process with this pid does not have."""
+    owner: Owner
+    devices: frozenset[str]
+    """Devices that its scheduler names in its environment."""
+
+
+def parse(path: str) -> Owner | None:
+    """Return what a cgroup path tells: the innermost job of the most important kind, or None."""
+    for kind, pattern in PATHS:
+        if not (match := pattern.match(OF_USERS.split(path, 1)[0] if kind == SLURM else path)):
+            continue
+        found = {key: _plain(value or "") for key, value in match.groupdict().items()}
+        container, job = found.get("container", ""), found.get("job", "")
+        if kind == KUBERNETES:
+            job = job.replace("_", "-")
+        end = path.find("/", match.end("job") if job else match.end("container"))
+        return Owner(
+            kind,
+            job or container[:12],
+            step=found.get("step", ""),
+            user=found.get("uid", ""),
+            container=container,
+            cgroup=path if end < 0 else path[:end],
+        )
+    *above, name = [part for part in path.split("/") if part.endswith((".service", ".scope", ".slice"))] or [""]
+    if name.endswith((".service", ".scope")) and "user.slice" not in above:
+        return Owner(UNIT, _plain(name), unit=_plain(name), cgroup=path[: path.rindex(name)] + name)
+    return None
+
+
+class Owners:
+    """Finds owners of processes, and remembers those of processes that still run."""
+
+    def __init__(self, proc: Path, root: Path, logs: Path) -> None:
+        """Take the host's /proc, / (of which only etc/passwd is read) and /var/log, which has the names of pods."""
+        self._proc, self._root, self._logs, self._folder = proc, root, logs, str(proc)
+        self._known: dict[int, Process] = {}
+        """By pid, the one that was asked for last at the end."""
+        self._users: dict[str, str] = {}
+        self._version: tuple[int, int] | None = None
+        self._names: dict[str, tuple[str, str, str]] = {}
+        """Namespace, pod and container ("": of the pod) by uid of the pod or id of the container."""
+        self._unnamed: set[str] = set()
+        """Uids and ids that were asked for and not found there."""
+        self.missing: dict[str, str] = {}
+        """What could not be known, and why."""
+
+    def of_drivers(self, pids: Collection[int]) -> dict[int, Process]:
+        """Return the processes that drivers named, none where /proc does not have the machine's pids."""
+        if not self.has_host_pids:
+            self.missing["pids"] = (
+                f"{self._proc} does not have the machine's process ids, which drivers report: share them"
+                " (hostPID: true in Kubernetes, --pid=host in Docker)"
+            )
+            return {}
+        found = {pid: process for pid in pids if (process := self.process(pid))}
+        if len(found) < len(pids) and not (self._proc / "1").exists():
+            self.missing["processes"] = (
+                f"{self._proc} hides the processes of other users (hidepid): run the agent as root"
+            )
+        return found
+
+    def process(self, pid: int) -> Process | None:
+        """Return a process of this /proc with its owner, or None if it has ended."""
+        try:
+            status = os.stat(f"{self._folder}/{pid}")  # noqa: PTH116  # faster than a Path
+        except OSError:
+            self._known.pop(pid, None)
+            return None
+        identity = status.st_ino, status.st_ctime_ns
+        process = self._known.pop(pid, None)
+        if process is None or process.identity != identity:
+            process = self._read(pid, identity)
+        if process:
+            self._known[pid] = process
+            if len(self._known) > MAX_PROCESSES:
+                del self._known[next(iter(self._known))]
+        return process
+
+    @cached_property
+    def has_host_pids(self) -> bool:
+        """Whether /proc is that of the machine's initial PID namespace."""
+        if read(self._proc / "2/stat").startswith(KTHREADD):
+            return True
+        try:  # a /proc that hides the processes of others (hidepid) has no process 2
+            first = os.readlink(self._proc / "self/ns/pid") == FIRST_NAMESPACE  # noqa: PTH115  # it is not a path
+        except OSError:
+            return False
+        return first and len(_field(read(self._proc / "self/status"), b"NSpid:").split()) < 2
+
+    def _read(self, pid: int, identity: tuple[int, int]) -> Process | None:
+        folder = self._proc / str(pid)
+        try:
+            began = int(parse_stat(read(folder / "stat")).began)
+        except ValueError:
+            return None  # it has ended
+        uid = (_field(read(folder / "status"), b"Uid:").split() or [b""])[0].decode()
+        lines = os.fsdecode(read(folder / "cgroup")).splitlines()
+        if not uid or not lines:
+            return None  # it has ended meanwhile
+        found = [owner for line in lines if (owner := parse(line.split(":", 2)[-1].removesuffix(DELETED)))]
+        owner = min(found, key=lambda one: KINDS.index(one.kind), default=Owner(USER, self._user(uid)))
+        boot = boot_time(self._proc)
+        owner = owner._replace(since=boot and boot + began * SECOND // ProcTree.second)
+        variables: Mapping[str, str] = {}
+        if owner.kind in SCHEDULED:
+            variables = self._environment(folder / "environ")
+        if owner.kind == KUBERNETES:
+            owner = self._named(owner)
+        elif owner.kind == SLURM:
+            partition = variables.get(PARTITION, "")
+            if not PARTITION_NAME.fullmatch(partition):
+                partition = ""
+            owner = owner._replace(user=self._user(owner.user or uid), partition=partition)
+        elif owner.kind in {UNIT, USER} or (owner.kind == DOCKER and uid != "0"):  # which is anybody's in a container
+            owner = owner._replace(user=self._user(uid))
+        return Process(identity, owner, _devices(owner, variables))
+
+    def _environment(self, file: Path) -> dict[str, str]:
+        """Return the variables of a process that are used here; the processes of others need a permission."""
+        try:
+            with file.open("rb") as opened:
+                pairs = opened.read(MAX_BYTES).split(b"\0")
+        except PermissionError:
+            self.missing["environment"] = f"the environment of jobs' processes cannot be read: {PERMISSION}"
+            return {}
+        except OSError:
+            return {}
+        found = (os.fsdecode(pair).partition("=") for pair in pairs)
+        return {name: value[:MAX_VALUE] for name, _, value in found if name in VARIABLES}
+
+    def _user(self, uid: str) -> str:
+        """Return the name of a user, or the number itself: a directory service is not asked."""
+        file = self._root / "etc/passwd"
+        try:
+            status = file.stat()
+        except OSError:
+            return uid
+        if (version := (status.st_ino, status.st_mtime_ns)) != self._version:
+            rows = (line.split(":") for line in os.fsdecode(read(file, MAX_BYTES)).splitlines())
+            self._users, self._version = {row[2]: _plain(row[0]) for row in rows if len(row) > 3}, version
+        return self._users.get(uid, uid)
+
+    def _named(self, owner: Owner) -> Owner:
+        """Return the owner with the names of its pod and container, where the host's log folder has them."""
+        if not {owner.job, owner.container} & (self._names.keys() | self._unnamed):
+            self._names = dict(islice(self._list_names(), MAX_ENTRIES))
+        namespace, pod, container = self._names.get(owner.container) or self._names.get(owner.job) or ("", "", "")
+        if not pod:
+            self._unnamed = {*islice(self._unnamed, MAX_ENTRIES), owner.job, owner.container}
+            self.missing["pods"] = (
+                f"pods are shown by uid: {self._logs}/pods does not name them; mount the host's /var/log, set `logs`"
+            )
+            return owner
+        return owner._replace(job=pod, pod=pod, namespace=namespace, container=container or owner.container[:12])
+
+    def _list_names(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
+        """Yield uid or id, then namespace, pod and container of what the host's log folder names."""
+        for folder, pattern in ("pods", POD), ("containers", LOG):
+            with suppress(OSError), os.scandir(self._logs / folder) as entries:
+                for entry in islice(entries, MAX_ENTRIES):
+                    if match := pattern.fullmatch(entry.name):
+                        yield match["id"], (match["namespace"], match["pod"], match.groupdict().get("container", ""))
+
+
+def _devices(owner: Owner, variables: Mapping[str, str]) -> frozenset[str]:
+    """Return the devices that the scheduler gave to a process."""
+    if owner.kind != SLURM:
+        listed = variables.get(VISIBLE, "")
+    else:
+        listed = variables.get(STEP_GPUS) or variables.get(JOB_GPUS if owner.step in SCRIPT_STEPS else "", "")
+    return frozenset(device for word in listed.split(",")[:MAX_DEVICES] for device in _expanded(word))
+
+
+def _expanded(word: str) -> Iterable[str]:
+    """Return the devices that a word of a list names: `3`, `0-3` or a UUID; none if it is something else."""
+    if match := RANGE.fullmatch(word):
+        first, last = map(int, match.groups())
+        return map(str, range(first, min(last + 1, first + MAX_DEVICES)))
+    return (word,) if DEVICE.fullmatch(word) else ()
+
+
+def _plain(text: str) -> str:
+    """Return `text` as UTF-8 can hold it: a file name may have any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def read(file: Path | str, size: int = 1 << 14) -> bytes:
+    """Return the start of a file, at most `size` bytes, or b"" if it cannot be read."""
+    try:
+        opened = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for its writer
+    except OSError:
+        return b""
+    try:
+        return os.read(opened, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(opened)
+
+
+def _field(lines: bytes, key: bytes) -> bytes:
+    """Return the rest of the line that begins with `key`, or b""."""
+    return (b"\n" + lines).partition(b"\n" + key)[2].partition(b"\n")[0]

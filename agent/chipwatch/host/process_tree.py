@@ -1,0 +1,259 @@
+"""A process and its descendants, read as one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from chipwatch.host import cgroup
+from chipwatch.host.cgroup import Limits
+from chipwatch.host.procfs import boot_time
+from chipwatch.host.reaped import ReapedTotal
+
+T = TypeVar("T")
+
+SECOND: Final = 1_000_000_000
+ZOMBIE: Final = "Z"
+"""Not counted as running: it uses no memory; its CPU time can be read until it is reaped."""
+REAPED: Final = frozenset("Xx")
+"""States of a process that is already included in its parent's totals."""
+IO: Final = "process.io"
+FILES: Final = "process.open_files"
+
+
+class Where(Protocol):
+    """Where the host's /proc and /sys are mounted."""
+
+    @property
+    def proc(self) -> Path:
+        """The host's /proc."""
+
+    @property
+    def sys(self) -> Path:
+        """The host's /sys."""
+
+
+class Stat(NamedTuple):
+    """A process at one moment; CPU times are in clock ticks."""
+
+    state: str
+    parent: int
+    own: int
+    """CPU time of its threads."""
+    reaped: int
+    """CPU time of its reaped descendants."""
+    threads: int
+    began: float
+    """Start time; together with the pid it identifies the process."""
+    pages: int
+
+
+def parse_stat(data: bytes) -> Stat:
+    """
+    Parse /proc/<pid>/stat, where the process name may contain any character, also `)`; raise ValueError.
+
+    https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
+    fields = data[data.rindex(b")") + 2 :].split(b" ", 22)  # begins with field 3 of the manual page
+    if len(fields) < 22:
+        raise ValueError(data)
+    return Stat(
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        own=int(fields[11]) + int(fields[12]),
+        reaped=int(fields[13]) + int(fields[14]),
+        threads=int(fields[17]),
+        began=int(fields[19]),
+        pages=int(fields[21]),
+    )
+
+
+class Reading(NamedTuple):
+    """Sums over the tree; None if unknown."""
+
+    cpu: int
+    """CPU time in clock ticks since a fixed moment; never decreases."""
+    processes: int
+    threads: int
+    rss: int
+    """Bytes."""
+    read: int | None
+    """Bytes since the start of the first process."""
+    written: int | None
+    files: int | None
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of the tree, as last read."""
+
+    stat: Stat
+    read: int = 0
+    written: int = 0
+
+    def runs(self) -> bool:
+        """Return whether it is not a zombie."""
+        return self.stat.state != ZOMBIE
+
+
+class ProcTree:
+    """
+    A Linux process and its descendants, also those whose parents ended.
+
+    A reading lists all pids, and reads each member and each new pid. A process that started and lost its parent between
+    two readings is not recognised as a descendant.
+    """
+
+    second = 100 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
+    """Clock ticks of a second."""
+    page = 1 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
+    """Bytes of a page."""
+
+    def __init__(self, config: Where, pid: int, *, detailed: bool) -> None:
+        """Raise ProcessLookupError if there is no process `pid`."""
+        self._config, self._proc, self._detailed = config, str(config.proc), detailed
+        if not (stat := self._stat(pid)):
+            raise ProcessLookupError(pid)
+        self._members = {pid: Member(stat)}
+        self._listed: AbstractSet[int] | None = None
+        self._own = 0
+        self._reaped, self._read, self._written = ReapedTotal(), ReapedTotal(), ReapedTotal()
+        self._has_io = False
+        self._files: int | None = None
+        self.denied: set[str] = set()
+        """Names of the values that were not readable for some member in the last reading."""
+        self.start_time = self._epoch(stat)
+        """When the first process started (ns since the epoch), or None."""
+
+    def read(self, *, rescan: bool) -> Reading | None:
+        """Return the current sums, or None once no member runs; `rescan` reads all pids to find missed ones."""
+        if not self._members:
+            return None
+        self._has_io, self._files, self.denied = False, None, set()
+        # The pids are listed before the members are read, so a process that starts meanwhile is new in the next
+        # reading. Parents are read before their children, so a child reaped during the reading shows up in its
+        # parent's totals one reading late, never too early.
+        listed = self._list()
+        ended = {pid: member for pid, member in self._members.items() if not self._refresh(pid, member)}
+        parents = {pid: member.stat.parent for pid, member in self._members.items()}
+        for pid in ended:
+            del self._members[pid]
+        reapers = {pid for pid, member in self._members.items() if member.runs()}
+        self._add_descendants(listed, ended.keys(), rescan=rescan)
+        self._update_totals(ended.values(), parents, reapers)
+        running = [member.stat for member in self._members.values() if member.runs()]
+        if not running:
+            return None
+        has_io = self._has_io and IO not in self.denied
+        return Reading(
+            cpu=self._own + self._reaped.total,
+            processes=len(running),
+            threads=sum(stat.threads for stat in running),
+            rss=sum(stat.pages for stat in running) * self.page,
+            read=self._read.total if has_io else None,
+            written=self._written.total if has_io else None,
+            files=None if FILES in self.denied else self._files,
+        )
+
+    def pids(self) -> frozenset[int]:
+        """Return the members at the last reading, including zombies."""
+        return frozenset(self._members)
+
+    def limits(self) -> Limits:
+        """Return the limits of the first running member; call it after a reading that found one."""
+        pid = next(pid for pid, member in self._members.items() if member.runs())
+        return cgroup.effective(self._config.proc, cgroup.find(self._config.proc, self._config.sys, pid), pid)
+
+    def _refresh(self, pid: int, member: Member) -> bool:
+        """Read a member again and count its usage; return False if it has ended."""
+        stat, last = self._stat(pid), member.stat
+        if stat is None or stat.began != last.began:
+            return False
+        if stat.own > last.own:
+            self._own += stat.own - last.own
+        self._reaped.gain(pid, stat.reaped - last.reaped)
+        member.stat = stat
+        if self._detailed:
+            self._read_detail(pid, member, count=True)
+        return True
+
+    def _add_descendants(self, listed: AbstractSet[int], ended: AbstractSet[int], *, rescan: bool) -> None:
+        """
+        Add new descendants of the members, with their usage since their start.
+
+        A descendant that was listed before and is recognised only now is counted from this reading on.
+        """
+        first, known = self._listed is None, (self._listed or frozenset()) - ended
+        self._listed = listed
+        candidates = listed - self._members.keys() if rescan else listed - known
+        found = {pid: stat for pid in sorted(candidates) if (stat := self._stat(pid))}
+        while joined := [pid for pid, stat in found.items() if stat.parent in self._members]:
+            for pid in joined:
+                member = self._members[pid] = Member(found.pop(pid))
+                started = not first and pid not in known
+                if started:
+                    self._own += member.stat.own + member.stat.reaped
+                if self._detailed:
+                    self._read_detail(pid, member, count=started or first)
+
+    def _read_detail(self, pid: int, member: Member, *, count: bool) -> None:
+        """Read what may need permission; `count`: add the I/O since the last reading to the totals."""
+        if (files := self._try(FILES, self._open_files, pid)) is not None:
+            self._files = (self._files or 0) + files
+        if io := self._try(IO, self._io, pid):
+            if count:
+                self._read.gain(pid, io[0] - member.read)
+                self._written.gain(pid, io[1] - member.written)
+            member.read, member.written = io
+            self._has_io = True
+
+    def _try(self, name: str, call: Callable[[int], T], pid: int) -> T | None:
+        try:
+            return call(pid)
+        except PermissionError:
+            self.denied.add(name)
+        except (FileNotFoundError, ProcessLookupError, IndexError, ValueError):
+            pass  # the process ended, or the system has no such value
+        return None
+
+    def _update_totals(self, ended: Collection[Member], parents: Mapping[int, int], reapers: AbstractSet[int]) -> None:
+        """Update the totals, which include those of reaped children, for the members that `ended`."""
+        self._reaped.update([(one.stat.parent, one.stat.own + one.stat.reaped) for one in ended], parents, reapers)
+        self._read.update([(one.stat.parent, one.read) for one in ended], parents, reapers)
+        self._written.update([(one.stat.parent, one.written) for one in ended], parents, reapers)
+
+    def _epoch(self, stat: Stat) -> int | None:
+        boot = boot_time(self._config.proc)
+        return boot and boot + int(stat.began) * SECOND // self.second
+
+    def _list(self) -> AbstractSet[int]:
+        names = os.listdir(self._proc)  # noqa: PTH208  # faster than a Path for each name
+        return {int(name) for name in names if name.isdecimal()}
+
+    def _stat(self, pid: int) -> Stat | None:
+        try:
+            stat = parse_stat(self._read_file(f"{pid}/stat"))
+        except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
+            return None
+        return stat if stat.state not in REAPED else None
+
+    def _io(self, pid: int) -> tuple[int, int]:
+        words = self._read_file(f"{pid}/io").split()  # https://man7.org/linux/man-pages/man5/proc_pid_io.5.html
+        return int(words[9]), int(words[11])
+
+    def _open_files(self, pid: int) -> int:
+        """Return the size of the folder, the number of files since Linux 6.2 (proc.rst of Linux)."""
+        path = f"{self._proc}/{pid}/fd"
+        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # faster than a Path
+
+    def _read_file(self, name: str) -> bytes:
+        file = os.open(f"{self._proc}/{name}", os.O_RDONLY)
+        try:
+            return os.read(file, 4096)
+        finally:
+            os.close(file)

@@ -1,0 +1,166 @@
+"""Values that need no network request: of this process, its environment and its files."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from chipwatch.identity.source import Answer, Source, Word, fit
+from chipwatch.owner import DOCKER, ECS, UNIT, USER, Owner
+from chipwatch.owner import KUBERNETES as KUBERNETES_KIND
+from chipwatch.owner import SLURM as SLURM_KIND
+
+SLURM: Final = {
+    "slurm_job": ("SLURM_JOB_ID",),
+    "slurm_step": ("SLURM_STEP_ID",),
+    "slurm_partition": ("SLURM_JOB_PARTITION",),
+    "slurm_rank": ("SLURM_PROCID",),
+    "user": ("SLURM_JOB_USER",),
+}
+"""Variables of a job (https://slurm.schedmd.com/srun.html, output environment variables)."""
+KUBERNETES: Final = {
+    "k8s_cluster": ("K8S_CLUSTER_NAME", "CLUSTER_NAME", "MY_CLUSTER_NAME"),
+    "k8s_location": ("K8S_LOCATION", "CLUSTER_LOCATION"),
+    "k8s_node": ("K8S_NODE_NAME", "NODE_NAME", "MY_NODE_NAME", "KUBERNETES_NODE_NAME"),
+    "k8s_namespace": ("K8S_NAMESPACE", "K8S_NAMESPACE_NAME", "K8S_POD_NAMESPACE", "POD_NAMESPACE", "MY_POD_NAMESPACE"),
+    "k8s_pod": ("K8S_POD_NAME", "POD_NAME", "MY_POD_NAME"),
+    "k8s_container": ("K8S_CONTAINER_NAME", "CONTAINER_NAME", "MY_CONTAINER_NAME"),
+}
+"""Kubernetes prescribes no names: ours come first, then those of its documentation and of common agents."""
+OF_OWNER: Final[Mapping[str, Callable[[Owner], dict[str, str]]]] = {
+    SLURM_KIND: lambda one: {"slurm_job": one.job, "slurm_step": one.step, "slurm_partition": one.partition},
+    KUBERNETES_KIND: lambda one: {
+        "k8s_namespace": one.namespace, "k8s_pod": one.pod, "k8s_container": one.container if one.pod else ""
+    },
+    ECS: lambda one: {"ecs_task": one.job},
+    DOCKER: lambda _: {},
+    UNIT: lambda _: {},
+    USER: lambda _: {},
+}  # fmt: skip
+"""The words that each kind of owner has."""
+FIELDS: Final = {
+    "k8s_cluster": "the cluster's name, which a pod cannot look up",
+    "k8s_location": "the cluster's region or zone, which a pod cannot look up",
+    "k8s_node": "fieldRef spec.nodeName",
+    "k8s_namespace": "fieldRef metadata.namespace",
+    "k8s_pod": "fieldRef metadata.name",
+    "k8s_container": "the container's name",
+}
+"""What a pod must set the variable to."""
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""A path in this container, not on the host (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+TRUNCATED: Final = 63
+"""Length to which the kubelet truncates a pod's name in its host name (RFC 1123)."""
+MAX_BYTES: Final = 1 << 16
+
+
+class Static(Source):
+    """The host name, and a random run_id for each start."""
+
+    name = "this machine"
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return both."""
+        found = fit({"hostname": platform.node()}, "the system") | fit({"run_id": os.urandom(6).hex()}, "this start")
+        return Answer(found, "it has no name" if {*wanted} - {*found} else "")
+
+
+class Process(Source):
+    """The job of the watched process, from its cgroup."""
+
+    name = "process"
+
+    def __init__(self, owner: Owner | None) -> None:
+        """Take the owner of the process; None: no process is watched, or it has ended."""
+        self._owner = owner
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return the words for the kind of job that it belongs to."""
+        if self._owner is None:
+            return Answer()
+        found = fit(OF_OWNER[self._owner.kind](self._owner) | {"user": self._owner.user}, "the watched process")
+        missing = [word for word in wanted if word in self.words and word not in found]
+        return Answer(found, f"its cgroup does not tell {', '.join(missing)}" if missing else "")
+
+
+class Slurm(Source):
+    """The job, the rank and the user."""
+
+    name = "Slurm"
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return them inside a job, none outside."""
+        found = _from_variables(SLURM, self._env)
+        unset = [names[0] for word, names in SLURM.items() if word in wanted and word not in found]
+        return Answer(found, f"{', '.join(unset)} not set" if unset else "")
+
+
+class Kubernetes(Source):
+    """
+    Cluster and its location, node, namespace, pod and container.
+
+    Variables that begin with K8S_ are read anywhere, the others only inside a pod. The namespace is also in the service
+    account's files. The last resort for the pod's name is HOSTNAME, unless it is the node's (hostNetwork) or may be
+    truncated.
+    """
+
+    name = "Kubernetes"
+
+    def __init__(self, env: Mapping[str, str], account: Path = ACCOUNT) -> None:
+        self._env, self._namespace = env, account / "namespace"
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return the values that the environment and the files give."""
+        namespace = self._read_namespace()
+        inside = namespace != "" or "KUBERNETES_SERVICE_HOST" in self._env
+        env = {name: value for name, value in self._env.items() if inside or name.startswith("K8S_")}
+        found = _from_variables(KUBERNETES, env)
+        if not inside:
+            why = f"this is not a pod: it has neither KUBERNETES_SERVICE_HOST nor {self._namespace}"
+            return Answer(found, why)
+        found = fit({"k8s_namespace": namespace}, str(self._namespace)) | found
+        found = fit({"k8s_pod": self._host_name(found)}, "HOSTNAME") | found
+        missing = [f"{KUBERNETES[word][0]} ({FIELDS[word]})" for word in FIELDS if word in wanted and word not in found]
+        return Answer(found, f"the pod's environment lacks {', '.join(missing)}" if missing else "")
+
+    def _read_namespace(self) -> str:
+        try:
+            with self._namespace.open("rb") as file:
+                return file.read(MAX_BYTES).decode()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def _host_name(self, found: Mapping[str, Word]) -> str:
+        name = self._env.get("HOSTNAME", "")
+        is_node = "k8s_node" in found and found["k8s_node"].value.partition(".")[0] == name.partition(".")[0]
+        return "" if is_node or len(name) >= TRUNCATED else name
+
+
+class Records(Source):
+    """Makes the identity wait for values from records; their collector passes them to `Identity.offer`."""
+
+    name = "records"
+
+    def is_here(self) -> bool:
+        """Return True: records are expected."""
+        return True
+
+    def ask(self, wanted: Collection[str]) -> Answer:
+        """Return that no record has named the instance yet."""
+        del wanted
+        return Answer(trouble="no record has named the instance yet", retry=True)
+
+
+def _from_variables(names: Mapping[str, Collection[str]], env: Mapping[str, str]) -> dict[str, Word]:
+    """Return the dimensions that variables in `env` give; the first variable with a value counts."""
+    found: dict[str, Word] = {}
+    for word, variables in names.items():
+        for variable in variables:
+            found = fit({word: env.get(variable)}, variable) | found
+    return found

@@ -1,0 +1,255 @@
+"""Sends HTTP requests over one kept connection, bounded in seconds and bytes, with TLS and the environment's proxy."""
+
+from __future__ import annotations
+
+import base64
+import os
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from chipwatch.errors import Refused, Retryable
+from chipwatch.net.address import is_loopback
+from chipwatch.net.timed_socket import TimedSocket, TooLarge, left
+
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds to wait for a connection."""
+CHUNK: Final = 1 << 16
+
+
+class Tls(NamedTuple):
+    """Files of TLS, in PEM; None: the system's certificates, and no certificate of our own."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure: bool = False
+    """Do not verify the server."""
+    ca_option: str = "ca_file"
+    """How users set `ca_file`."""
+
+
+class Answer(NamedTuple):
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
+    """Empty for an error whose body has more than `max_bytes`."""
+
+
+class HttpClient:
+    """Speaks to one server, and keeps the connection; used by one thread. Redirects are not followed."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        max_bytes: int,
+        tls: Tls = Tls(),  # noqa: B008  # a constant
+        direct: bool = False,
+        bytes_option: str = "",
+    ) -> None:
+        """
+        Take the address, the seconds that a request and its answer may take, and the bytes of an answer.
+
+        `direct`: use no proxy. `bytes_option`: how users set `max_bytes`, if they can.
+        """
+        self._url, self._parts, self._direct = url, urlsplit(url), direct
+        self._secure = self._parts.scheme == "https"
+        self._host, self._port = self._parts.hostname or "", self._parts.port or (443 if self._secure else 80)
+        self._timeout, self._max_bytes, self._tls = timeout, max_bytes, tls
+        self._too_large = f"the answer has more than {max_bytes} bytes{bytes_option and f' ({bytes_option})'}"
+        self._context: ssl.SSLContext | None = None
+        self._socket: socket.socket | None = None
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Send `body` to the address; raise as `request` does."""
+        return self.request("POST", "", body, headers)
+
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        """
+        Send `body` to the address with `path` after it, and return the answer, whatever its status.
+
+        Raise Retryable for the wire, Refused for certificates and the proxy's settings.
+        """
+        deadline = time.monotonic() + self._timeout
+        with self._judged():
+            if self._socket is None or _has_news(self._socket):
+                self.close()
+                self._socket = self._connect(deadline)
+            timed = TimedSocket(self._socket, deadline, max_bytes=self._max_bytes)
+            return self._exchange(timed, method, path, body, headers)
+
+    def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """Close the connection after a failure, and say whose fault that was."""
+        try:
+            yield
+        except (Refused, Retryable):
+            self.close()
+            raise
+        except TooLarge:
+            why: Exception = Retryable(self._too_large)
+        except TimeoutError:
+            why = Retryable(f"no complete answer in {self._timeout:g} s")
+        except ssl.SSLCertVerificationError as problem:
+            why = Refused(
+                f"the certificate of {self._host} is not trusted: {problem.verify_message}; set {self._tls.ca_option}"
+            )
+        except ssl.SSLError as problem:
+            why = Retryable(f"TLS: {problem.reason or 'failed'}")
+        except IncompleteRead:
+            why = Retryable("the answer is incomplete")
+        except OSError as problem:
+            why = Retryable(f"{self._host}:{self._port}: {problem.strerror or str(problem) or type(problem).__name__}")
+        except (HTTPException, ValueError) as problem:
+            why = Retryable(f"the answer is not valid HTTP ({type(problem).__name__})")
+        else:
+            return
+        self.close()
+        self._context = None  # certificates may have been renewed
+        raise why from None
+
+    def _exchange(
+        self, sock: TimedSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        connection = HTTPConnection(self._host, self._port)
+        connection.default_port = 443 if self._secure else 80  # so that Host does not name it
+        connection.sock = sock
+        target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
+        proxy = None if self._secure or self._direct else proxy_of(self._url)
+        more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
+        connection.request(method, self._url + path if proxy else target, body, {**headers, **more})
+        with connection.getresponse() as response:
+            answer = self._read(response)
+            if response.will_close:
+                self.close()
+        return answer
+
+    def _read(self, response: HTTPResponse) -> Answer:
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        try:
+            return Answer(response.status, headers, self._body(response))
+        except (TooLarge, HTTPException, ValueError):
+            if response.status < 300:  # only the body says how it ended
+                raise
+            self.close()
+            return Answer(response.status, headers, b"")
+
+    def _body(self, response: HTTPResponse) -> bytes:
+        """Return the whole body, read in parts: a length that the other side claims is not allocated."""
+        body = bytearray()
+        while part := response.read1(CHUNK):
+            body += part
+        if response.length:
+            raise IncompleteRead(bytes(body))
+        return bytes(body)
+
+    def _connect(self, deadline: float) -> socket.socket:
+        proxy = None if self._direct else proxy_of(self._url)
+        via = urlsplit(proxy) if proxy else None
+        if via and (via.scheme != "http" or not via.hostname):
+            raise Refused("the proxy of the environment: expected http://HOST:PORT")
+        host, port = (via.hostname, via.port or 80) if via else (self._host, self._port)
+        assert host is not None
+        connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
+        if proxy and self._secure:
+            connection.set_tunnel(
+                self._host, self._port, {"Proxy-Authorization": _basic(proxy)} if "@" in proxy else {}
+            )
+        try:
+            connection.connect()
+        except OSError as problem:
+            if via is None or isinstance(problem, TimeoutError):
+                raise
+            why = problem.strerror or str(problem) or type(problem).__name__
+            raise Retryable(f"the proxy {host}:{port}: {why}") from None
+        sock: socket.socket = connection.sock
+        if not self._secure:
+            return sock
+        try:
+            sock.settimeout(left(deadline))
+            return self._get_context().wrap_socket(sock, server_hostname=self._host)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _get_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            ca_file, cert_file, key_file, insecure, _ = self._tls
+            try:
+                context = ssl.create_default_context(cafile=ca_file)
+                if cert_file:
+                    context.load_cert_chain(cert_file, key_file, password=lambda: "")
+            except OSError as problem:
+                named = ", ".join(str(file) for file in self._tls[:3] if file)
+                raise Refused(f"TLS: {named}: {problem.strerror or 'not a certificate in PEM'}") from problem
+            if insecure:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            self._context = context
+        return self._context
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of Retry-After; a date counts from the server's own time."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        until = parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    try:
+        now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+    except (ValueError, OverflowError):
+        now = time.time_ns() / 1e9
+    return max(0.0, until - now) or None
+
+
+def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
+    """Return the proxy of the environment for `url`, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for loopback."""
+    parts = urlsplit(url)
+    host, scheme = parts.hostname or "", parts.scheme
+    if is_loopback(host):
+        return None
+
+    def value(name: str) -> str:
+        return env.get(name) or env.get(name.upper()) or ""
+
+    proxy = value(f"{scheme}_proxy")
+    for word in filter(None, (word.strip().lower() for word in value("no_proxy").split(","))):
+        name, _, port = word.rpartition(":") if word.count(":") == 1 else (word, "", "")
+        if word == "*" or (f".{host}".endswith(f".{name.lstrip('.')}") and port in ("", str(parts.port))):
+            return None
+    return (proxy if "://" in proxy else f"http://{proxy}") if proxy else None
+
+
+def _basic(proxy: str) -> str:
+    parts = urlsplit(proxy)
+    user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(user.encode()).decode()}"
+
+
+def _has_news(sock: socket.socket) -> bool:
+    """Tell whether the other side has closed an idle connection, or sent what nobody asked for."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))

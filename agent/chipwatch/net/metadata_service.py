@@ -1,0 +1,103 @@
+"""Requests to the metadata services of platforms."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from chipwatch.net.timed_socket import TimedSocket, TooLarge
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+T = TypeVar("T")
+
+TIMEOUT: Final = 1.0
+"""Seconds for the connection, and for each part of the answer."""
+TOTAL_TIMEOUT: Final = 3.0
+"""Seconds for the whole answer."""
+MAX_BYTES: Final = 1 << 16
+"""Default size limit of a body; the size limit of the headers."""
+LOCAL_IPV6: Final = tuple(map(ipaddress.IPv6Network, ("fd00:ec2::/32", "fd20:ce::/32")))
+"""Local services of AWS (fd00:ec2::254) and Google (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+
+
+class NoService(Exception):
+    """No service can be asked, now or later: it is disabled, or its address is not allowed."""
+
+
+class NoAnswer(Exception):
+    """The service gave no useful answer; with `retry`, or on a detected platform, a later request may succeed."""
+
+    def __init__(self, why: str, *, retry: bool = False) -> None:
+        super().__init__(why)
+        self.retry = retry
+
+
+class Service:
+    """
+    A metadata service at a loopback or link-local address.
+
+    Proxies are not used and redirects are not followed, so an environment variable cannot send our tokens elsewhere.
+    """
+
+    def __init__(self, url: str, variable: str) -> None:
+        """Take the address that `variable` gives; raise NoService if it is not allowed."""
+        try:
+            parts = urlsplit(url.strip())
+            host, port = parts.hostname or "", parts.port or 80
+        except ValueError:
+            raise NoService(f"{variable}: not a valid URL") from None
+        if parts.scheme != "http" or not _is_local(host) or not parts.path.isascii():
+            raise NoService(f"{variable}: expected http:// and a loopback or link-local address, got host {host!r}")
+        self._host, self._port, self._path = host, port, parts.path.rstrip("/")
+        at = f"[{host}]" if ":" in host else host
+        self.url = f"http://{at}{'' if port == 80 else f':{port}'}{self._path}"
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], max_bytes: int = MAX_BYTES
+    ) -> tuple[int, bytes, HTTPMessage]:
+        """Return status, body (at most `max_bytes`) and headers of the answer; raise NoAnswer."""
+        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # 1 MB, loaded only if needed
+
+        connection, deadline = HTTPConnection(self._host, self._port), time.monotonic() + TOTAL_TIMEOUT
+        try:
+            with socket.create_connection((self._host, self._port), TIMEOUT) as sock:
+                limit = MAX_BYTES + 2 * max_bytes  # headers, and a body with its chunk sizes
+                connection.sock = TimedSocket(sock, deadline, pause=TIMEOUT, max_bytes=limit)
+                connection.request(method, self._path + path, headers=dict(headers))
+                response = connection.getresponse()
+                body = response.read(max_bytes + 1)
+        except TooLarge:
+            raise NoAnswer(f"{self.url} gives an answer that is too large") from None
+        except TimeoutError:
+            raise NoAnswer(f"{self.url} does not answer") from None
+        except OSError as problem:
+            raise NoAnswer(f"{self.url} cannot be reached: {problem.strerror or problem}") from None
+        except (HTTPException, ValueError) as problem:
+            raise NoAnswer(f"{self.url} does not speak HTTP: {type(problem).__name__}") from None
+        if len(body) > max_bytes:
+            raise NoAnswer(f"{self.url} gives an answer that is too large")
+        return response.status, body, response.headers
+
+
+def decode(body: bytes, shape: type[T], wrong: str) -> T:
+    """Return the JSON in `body`; raise NoAnswer with the message `wrong` if it has another shape."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (ValueError, RecursionError):  # raised by msgspec for malformed and too deeply nested JSON
+        raise NoAnswer(wrong) from None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_link_local or any(address in network for network in LOCAL_IPV6)

@@ -1,0 +1,300 @@
+"""A small HTTP/1.1 server for pages that are at hand: one thread, with bounds for connections, bytes and seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from chipwatch.net.address import listener
+
+if TYPE_CHECKING:
+    import ssl
+
+MAX_CONNECTIONS: Final = 64
+MAX_HEAD: Final = 16_384
+"""Bytes of a request's line and headers."""
+REQUEST_SECONDS: Final = 10.0
+"""Seconds for the TLS handshake and a whole request, and again for its answer to be taken."""
+IDLE_SECONDS: Final = 300.0
+"""Seconds for which a connection is kept open for the next request."""
+MAX_ROUNDS: Final = 64
+"""How often others are served between two answers that take long, if they do not stop asking."""
+PAUSE: Final = 0.05
+"""Seconds until the next attempt to accept a connection that the system has no room for."""
+CHUNK: Final = 65_536
+REASONS: Final[Mapping[int, str]] = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Request(NamedTuple):
+    """A request without its body, which is not read."""
+
+    method: str
+    path: str
+    """Without the query."""
+    headers: Mapping[str, str]
+    """By lower-case name; several of one name are joined by commas."""
+    peer: str = ""
+    """Address of the host that asks."""
+
+
+class Response(NamedTuple):
+    """An answer; its length is added."""
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[str, str]] = (("Content-Type", "text/plain; charset=utf-8"),)
+
+
+Answer = Callable[[Request], Response | Callable[[], Response]]
+"""Returns the response; or, if it takes long to know, a function that does, which is called when nobody else waits."""
+
+
+class BadRequest(Exception):
+    """The request is malformed; takes the status of the answer and a sentence."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Connection:
+    """A connection, and how far its request and answer are."""
+
+    __slots__ = ("answered", "closing", "deadline", "idle", "out", "peer", "received", "secured", "sock")
+
+    def __init__(self, sock: socket.socket, peer: str, deadline: float, *, secured: bool) -> None:
+        self.sock, self.peer, self.deadline, self.secured = sock, peer, deadline, secured
+        self.received, self.out = b"", memoryview(b"")
+        self.answered = self.closing = self.idle = False
+
+
+class PageServer:
+    """
+    Answers GET and HEAD with what `answer` returns; `answer` runs on the server's only thread.
+
+    Between two answers that take long all others have their turn.
+
+    A request that is too long or too slow ends its connection. A connection too many ends the one that has waited
+    longest.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer: Answer,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        *,
+        connections: int = MAX_CONNECTIONS,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        """
+        Bind and serve `address`; raise OSError.
+
+        `tls` returns the context of a new connection, or None. A request may take `seconds`, and its answer as many.
+        """
+        self._answer, self._tls, self._connections, self._seconds = answer, tls, connections, seconds
+        self._listener = listener(address, connections)
+        self.host, self.port = self._listener.getsockname()[:2]
+        self._waker, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._open: dict[_Connection, None] = {}  # the one that was used last stands last
+        self._later: dict[_Connection, tuple[Callable[[], Response], bool]] = {}
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close all connections and stop listening; safe to call twice."""
+        self._waker.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        rounds = 0
+        while True:
+            now = time.monotonic()
+            for late in [connection for connection in self._open if connection.deadline <= now]:
+                self._drop(late)
+            timeout = min((connection.deadline - now for connection in self._open), default=None)
+            events = self._selector.select(0 if self._later else timeout)
+            for key, _ in events:
+                if key.fileobj is self._woken:
+                    self._end()
+                    return
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.data in self._open:
+                    self._serve(key.data)
+            rounds = rounds + 1 if events else MAX_ROUNDS
+            if self._later and rounds >= MAX_ROUNDS:
+                self._answer_one()
+                rounds = 0
+
+    def _end(self) -> None:
+        for connection in [*self._open]:
+            self._drop(connection)
+        self._selector.close()
+        self._listener.close()
+        self._woken.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, peer = self._listener.accept()
+        except (BlockingIOError, ConnectionError):  # gone again
+            return
+        except OSError:  # no file descriptor is left
+            time.sleep(PAUSE)
+            return
+        if len(self._open) >= self._connections:
+            self._drop(next(iter(self._open)))
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context := self._tls():
+            try:
+                sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except OSError:
+                sock.close()
+                return
+        connection = _Connection(sock, peer[0], time.monotonic() + self._seconds, secured=context is None)
+        self._open[connection] = None
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._open[connection]
+        if self._later.pop(connection, None) is None:
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+
+    def _answer_one(self) -> None:
+        """Give one of the answers that take long: of any connection, so that many cannot keep one waiting for ever."""
+        connection = random.choice([*self._later])  # noqa: S311  # no secret
+        answer, is_head = self._later.pop(connection)
+        self._put(connection, answer(), is_head=is_head)
+        self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
+
+    def _serve(self, connection: _Connection) -> None:
+        """Take one step, and wait for the next; no connection keeps the others from theirs."""
+        self._open[connection] = self._open.pop(connection)
+        try:
+            waits_for = selectors.EVENT_WRITE if self._advance(connection) else 0
+        except OSError as problem:
+            waits_for = _waits_for(problem, connection)
+        if connection in self._later:
+            self._selector.unregister(connection.sock)
+        elif waits_for:
+            self._selector.modify(connection.sock, waits_for, connection)
+        else:
+            self._drop(connection)
+
+    def _advance(self, connection: _Connection) -> bool:
+        """Send or receive once; return False at the end; raise OSError where the connection must wait, or fails."""
+        if not connection.secured:
+            connection.sock.do_handshake()  # type: ignore[attr-defined]
+            connection.secured = True
+        if not (connection.out or self._take_request(connection)):
+            return self._receive(connection)
+        if connection in self._later:
+            return True
+        connection.out = connection.out[connection.sock.send(connection.out[:CHUNK]) :]
+        return bool(connection.out) or not connection.closing
+
+    def _receive(self, connection: _Connection) -> bool:
+        """Receive a part of a request, for which time runs from its first byte; return False at the end."""
+        if connection.answered and not connection.received:
+            connection.answered, connection.idle = False, True
+            connection.deadline = time.monotonic() + IDLE_SECONDS
+        data = connection.sock.recv(CHUNK)
+        if connection.idle:
+            connection.idle, connection.deadline = False, time.monotonic() + self._seconds
+        connection.received += data
+        return bool(data)
+
+    def _take_request(self, connection: _Connection) -> bool:
+        """Answer the request that has arrived; return False if it is not whole."""
+        connection.received = connection.received.lstrip(b"\r\n")
+        head, end, rest = connection.received.partition(b"\r\n\r\n")
+        if len(head) > MAX_HEAD:
+            connection.received, connection.closing = b"", True
+            self._put(connection, _text(431, f"A request may have {MAX_HEAD} bytes of headers."), is_head=False)
+        elif not end:
+            return False
+        else:
+            connection.received = rest
+            response, is_head = self._respond(connection, head)
+            if isinstance(response, Response):
+                self._put(connection, response, is_head=is_head)
+            else:
+                self._later[connection] = response, is_head
+        return True
+
+    def _put(self, connection: _Connection, response: Response, *, is_head: bool) -> None:
+        connection.answered, connection.deadline = True, time.monotonic() + self._seconds
+        lines = [f"HTTP/1.1 {response.status} {REASONS[response.status]}", f"Content-Length: {len(response.body)}"]
+        lines += [f"{name}: {value}" for name, value in response.headers]
+        lines += ["Connection: close"] if connection.closing else []
+        sent = "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if is_head else response.body)
+        connection.out = memoryview(sent)
+
+    def _respond(self, connection: _Connection, head: bytes) -> tuple[Response | Callable[[], Response], bool]:
+        """Return the answer to a request, and whether its body is left out; note whether the connection ends."""
+        try:
+            request, version = parse(head)
+        except BadRequest as problem:
+            connection.closing = True
+            return _text(problem.status, str(problem)), False
+        options = request.headers.get("connection", "").lower()
+        has_body = {"content-length", "transfer-encoding"} & {*request.headers}
+        is_old = version == "HTTP/1.0" and "keep-alive" not in options
+        connection.closing = bool(has_body) or is_old or "close" in options
+        if request.method not in ("GET", "HEAD"):
+            refusal = _text(405, f"{request.method} is not allowed here, only GET and HEAD.")
+            return refusal._replace(headers=(*refusal.headers, ("Allow", "GET, HEAD"))), False
+        return self._answer(request._replace(peer=connection.peer)), request.method == "HEAD"
+
+
+def _waits_for(problem: OSError, connection: _Connection) -> int:
+    """Return the event to wait for, 0 if the connection has failed; `ssl` is loaded only with TLS."""
+    if isinstance(problem, BlockingIOError):
+        return selectors.EVENT_WRITE if connection.out else selectors.EVENT_READ
+    waits = {"SSLWantReadError": selectors.EVENT_READ, "SSLWantWriteError": selectors.EVENT_WRITE}
+    return waits.get(type(problem).__name__, 0)
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, f"{text}\n".encode())
+
+
+def parse(head: bytes) -> tuple[Request, str]:
+    """Return a request and its HTTP version; raise BadRequest."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[0].isalpha() or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
+        raise BadRequest(400, "This is not an HTTP request.")
+    method, target, version = words
+    if "://" in target and target[0] != "/":  # the absolute form, which a server has to accept: RFC 9112, 3.2.2
+        target = f"/{target.partition('://')[2].partition('/')[2]}"
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise BadRequest(400, "A header of this request is malformed.")
+        key, value = name.lower(), value.strip()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return Request(method, target.partition("?")[0], headers), version

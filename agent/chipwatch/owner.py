@@ -1,0 +1,105 @@
+"""What is known of the jobs on accelerators: values that a collector finds and a processor uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from chipwatch.datapoint import Dimensions
+
+SLURM: Final = "slurm"
+KUBERNETES: Final = "kubernetes"
+ECS: Final = "ecs"
+DOCKER: Final = "docker"
+UNIT: Final = "unit"
+USER: Final = "user"
+KINDS: Final = (SLURM, KUBERNETES, ECS, DOCKER, UNIT, USER)
+"""The kinds of owners; of several that a cgroup's path names, the first one counts."""
+
+
+class Owner(NamedTuple):
+    """The job, pod, container, unit or user that a process belongs to; "" stands for what is not known."""
+
+    kind: str
+    job: str
+    """Slurm's job id, the pod's name or its uid, the ECS task, the container's id, the unit, or the user."""
+    step: str = ""
+    """Slurm's step: a number, `batch`, `extern` or `interactive`."""
+    user: str = ""
+    partition: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    unit: str = ""
+    cgroup: str = ""
+    """Path of the job's cgroup, as in /proc/PID/cgroup."""
+    since: int | None = None
+    """When the process began (ns since the epoch)."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies the job on this machine, whichever process or file told of it."""
+        return self.kind, self.namespace, self.job
+
+    def dims(self, *, user: bool = False, container: bool = False) -> Dimensions:
+        """Return the dimensions of the job's points; `user`: with its user; `container`: with that of a named pod."""
+        pairs = {"job": self.job, "partition": self.partition, "namespace": self.namespace}
+        if container and self.pod:
+            pairs["container"] = self.container
+        if user:
+            pairs["user"] = self.user
+        return Dimensions({key: value for key, value in pairs.items() if value})
+
+
+class Allocation(NamedTuple):
+    """A device that a scheduler gave to a job."""
+
+    device: str
+    """As the source names it; `Collector.names` has these names too."""
+    owner: Owner
+    source: str
+    """`mapping`, `kubelet` or `environment`."""
+
+
+class GroupUse(NamedTuple):
+    """Usage of a job's cgroup since its creation; None where the kernel does not tell."""
+
+    owner: Owner
+    cpu: float | None = None
+    """CPU time in seconds."""
+    cores: float | None = None
+    """CPUs that it may use."""
+    periods: int | None = None
+    """Periods of its CPU quota."""
+    throttled: int | None = None
+    """Periods in which the quota held it back."""
+    io_some: float | None = None
+    """Seconds in which some of its tasks waited for I/O."""
+    memory_full: float | None = None
+    """Seconds in which all of its tasks waited for memory."""
+    memory_max: int | None = None
+    """The most memory that it had, in bytes."""
+    swapped: int | None = None
+    """Bytes in swap now."""
+    oom_kills: int | None = None
+    blocked: bool = False
+    """Whether a process of it on an accelerator is in an uninterruptible wait."""
+    since: int | None = None
+    """When the oldest process began that was seen in it (ns since the epoch)."""
+
+
+class JobFacts(NamedTuple):
+    """What one reading of the collector `jobs` found."""
+
+    moment: int
+    """Of the reading, in monotonic ns."""
+    owners: Mapping[int, Owner]
+    """The owner of each followed process that is known, by pid."""
+    allocations: Sequence[Allocation]
+    uses: Sequence[GroupUse]
+    cpu: Mapping[int, float]
+    """CPU seconds of each followed process whose job has no cgroup, by pid."""
+    blocked: frozenset[int]
+    """Those of them that are in an uninterruptible wait."""
+    missing: Mapping[str, str]
+    """What could not be known, and why."""

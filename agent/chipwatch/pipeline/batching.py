@@ -1,0 +1,209 @@
+"""Writes points in batches, and finds the points at fault if the answer does not name them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NoReturn
+
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
+from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
+from chipwatch.logs.text import count
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.sink import Limits, Sink
+from chipwatch.spool.queue import Spool
+
+MAX_REASONS: Final = 50
+"""Reasons of rejection that are counted separately; the rest is counted as `other`."""
+SUSPECT: Final = 3
+"""Failures in a row by a bug after which the points at fault are searched."""
+MAX_DOUBTED: Final = 100
+"""Points of one pass that may fail alone before another point is taken; then the pass ends without a loss."""
+
+
+def first_batch(points: Sequence[Datapoint], limits: Limits, size: Callable[[Datapoint], int]) -> int:
+    """Return how many of the first `points` one request may hold; at least 1."""
+    if limits.max_bytes is None and not limits.one_per_series:
+        return min(len(points), limits.max_points)
+    bytes_left = limits.max_bytes
+    seen: set[tuple[str, Dimensions]] = set()
+    for n, point in enumerate(points[: limits.max_points]):
+        if bytes_left is not None:
+            bytes_left -= size(point)
+            if bytes_left < 0:
+                return max(1, n)
+        if limits.one_per_series:
+            series = (point.metric.name, point.dims)
+            if series in seen:
+                return n
+            seen.add(series)
+    return min(len(points), limits.max_points)
+
+
+def _shown(point: Datapoint) -> str:
+    dims = {key: value[:100] for key, value in point.dims.items() if not key.startswith(HIDDEN)}
+    return f"{point.metric.name} {dims}"
+
+
+class BatchWriter:
+    """
+    Writes points in batches and acknowledges each batch in the spool before it writes the next.
+
+    A batch that fails for its data is halved. A point that fails alone is doubted, and is given up only if it fails
+    again after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice
+    if the process ends before the doubted points are settled. Used by one thread.
+    """
+
+    def __init__(
+        self, sink: Sink, spool: Spool, logger: ThrottledLogger, counts: Counter[str], failures: Counter[str]
+    ) -> None:
+        """Take counts of failed attempts by kind: all of them, which are added to, and those since a delivery."""
+        self._sink, self._spool, self._logger = sink, spool, logger
+        self._counts, self._failures = counts, failures
+        self._doubted: deque[Datapoint] = deque()
+        self._is_taken = False  # whether a part of this batch was taken
+        self._ahead: Counter[str] = Counter()  # outcomes of points taken while earlier ones are doubted
+        self._failed_passes = 0  # in a row
+        self.busy: float | None = None
+        """Since when the sink works (monotonic seconds), or None."""
+        self.seconds = 0.0
+        """How long the last write took."""
+        self.rejected = ""
+        """Why points were last rejected, with an example."""
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether points were taken that cannot be acknowledged before earlier ones."""
+        return bool(self._ahead)
+
+    @property
+    def most(self) -> int:
+        """Points that the next pass should take from the spool."""
+        most = self._sink.limits.max_points
+        return min(max(most, 2 * self._most_doubted()), 16 * most) if self._failed_passes else most
+
+    def _most_doubted(self) -> int:
+        """Return 100; after every 2nd failed pass in a row 16, after every 4th 32, and so on."""
+        return 8 * (self._failed_passes & -self._failed_passes) or MAX_DOUBTED
+
+    def write_all(self, points: list[Datapoint]) -> None:
+        """Write and acknowledge `points`; raise what the sink raises if the rest must be sent again."""
+        most_doubted = self._most_doubted()
+        self._doubted.clear()
+        for batch in self._cut(points):
+            self._is_taken = False
+            self._deliver(batch, most_doubted)
+        if self._doubted:
+            self.end_doubted()
+
+    def _cut(self, points: list[Datapoint]) -> Iterator[list[Datapoint]]:
+        while points:
+            n = first_batch(points, self._sink.limits, self._size)
+            yield points[:n]
+            points = points[n:]
+
+    def _size(self, point: Datapoint) -> int:
+        """Return the bytes of a point; if the sink fails to, a whole request's."""
+        try:
+            return self._sink.size(point)
+        except Exception as bug:
+            text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"
+            self._logger.log(logging.ERROR, f"size {type(bug)}", text, traceback=True)
+            assert self._sink.limits.max_bytes is not None
+            return self._sink.limits.max_bytes
+
+    def _write(self, batch: list[Datapoint]) -> Counter[str]:
+        """Write one batch; return the outcomes of its points, as entries of the ledger."""
+        self.busy = begun = time.monotonic()
+        try:
+            rejected = self._sink.write(batch)
+        finally:
+            self.seconds = time.monotonic() - begun
+        try:
+            rejected = rejected[: len(batch)]
+            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
+            example = _shown(rejected[0].point) if rejected else ""
+        except Exception as bug:
+            self._counts["bug"] += 1
+            text = f"does not return a list of Rejected, so its points count as sent: {text_of(bug)}"
+            self._logger.log(logging.ERROR, "answer", text, traceback=True)
+            reasons, example = [], ""
+        change = Counter(self._reject(reasons, example))
+        change["sent"] = len(batch) - len(reasons)
+        return change
+
+    def _deliver(self, batch: list[Datapoint], most_doubted: int) -> None:
+        """Write one batch and acknowledge it; halve it if a point is at fault and the answer does not say which."""
+        try:
+            change = self._write(batch)
+        except (Retryable, Refused, SinkClosed):
+            raise
+        except BaseException as problem:
+            if not self._is_data_fault(problem):
+                raise
+            if half := len(batch) // 2:
+                self._deliver(batch[:half], most_doubted)
+                self._deliver(batch[half:], most_doubted)
+                return
+            self._doubted += batch
+            if len(self._doubted) >= most_doubted:
+                self._fail_pass(problem)
+            return
+        self._is_taken, self._failed_passes, self._ahead = True, 0, change
+        self.end_doubted()
+
+    def _is_data_fault(self, problem: BaseException) -> bool:
+        return isinstance(problem, BadBatch) or self._failures["bug"] >= SUSPECT
+
+    def end_doubted(self) -> None:
+        """Try each doubted point again; give up those that fail again if others were taken; acknowledge all."""
+        aside: list[Datapoint] = []
+        why = ""
+        try:
+            while self._doubted:
+                point = self._doubted[0]
+                try:
+                    change = self._write([point])
+                except (Retryable, Refused, SinkClosed):
+                    raise
+                except BaseException as problem:
+                    if not self._is_data_fault(problem):
+                        raise
+                    if not self._is_taken:
+                        self._fail_pass(problem)
+                    if isinstance(problem, BadBatch):
+                        change = Counter(self._reject(["refused by the service"], f"{problem}: {_shown(point)}"))
+                    else:
+                        why = f"{type(problem).__name__}: {text_of(problem)}"
+                        aside.append(point)
+                        change = Counter({"dropped:set aside": 1})
+                self._spool.acknowledge(change)
+                self._doubted.popleft()
+        finally:
+            if aside:
+                self._spool.set_aside(aside, why)
+                text = f"{count(len(aside), 'are')} set aside: the sink fails on each of them, not on others: {why}"
+                self._logger.log(logging.ERROR, f"aside {why}", text)
+        self._spool.acknowledge(self._ahead)
+        self._ahead = Counter()
+
+    def _fail_pass(self, problem: BaseException) -> NoReturn:
+        """End a pass in which points fail and no later one was taken; raise Refused or `problem`."""
+        self._failed_passes += 1
+        if isinstance(problem, BadBatch):
+            raise Refused(f"the sink rejects every point, so all are kept: {problem}") from problem
+        raise problem
+
+    def _reject(self, reasons: Sequence[str], example: str) -> list[str]:
+        """Log each reason once; return the entries of the ledger."""
+        known = set(self._spool.ledger.rejected)
+        entries = []
+        for reason in reasons:
+            counted = reason if reason in known or len(known) < MAX_REASONS else "other"
+            known.add(counted)
+            self.rejected = f"{counted} (for example {example})"
+            self._logger.log(logging.ERROR, f"rejected {counted}", f"points are rejected: {self.rejected}")
+            entries.append(f"rejected:{counted}")
+        return entries

@@ -1,0 +1,302 @@
+"""Builds the pipeline of a configuration."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import queue
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.collector import Collector
+from chipwatch.config import plugins
+from chipwatch.config.instances import build_collectors, build_processors, build_sinks, hints
+from chipwatch.config.load import asked_collectors, collector_options, label_of, level_of, sink_options
+from chipwatch.config.options import Config, SinkOptions
+from chipwatch.datapoint import HIDDEN, Dimensions, Level, Metric
+from chipwatch.errors import ConfigError
+from chipwatch.naming import rename
+from chipwatch.pipeline import preflight
+from chipwatch.pipeline.clock import Pipeline
+from chipwatch.pipeline.delivery import Worker
+from chipwatch.pipeline.route import CardinalityLimit, Filter, MovedCounters, Route
+from chipwatch.pipeline.sampler import RETRY, Derivation, Reading, Sampler
+from chipwatch.pipeline.self_metrics import AgentCollector
+from chipwatch.pipeline.window import Window
+from chipwatch.processor import Processor
+from chipwatch.sink import Limits, Sink
+from chipwatch.spool.queue import Spool
+
+log = logging.getLogger(__name__)
+
+RETRY_ASKED: Final = 60.0
+"""Seconds after which a collector that was asked for and finds nothing to read is tried again."""
+FIRST_WINDOW: Final = 9.0
+"""Seconds after which the very first window ends, so that the first points arrive early: at the tick of 10 s."""
+FIRST_WAIT: Final = 5.0
+"""The most seconds between the end of that window and its delivery, over which a fleet is spread."""
+
+
+def view(
+    known: Callable[[], Dimensions | None], sink: Sink, config: Config, sought: Sequence[str]
+) -> Callable[[], Dimensions | None]:
+    """
+    Return `known` as `sink` sees it: the dimensions of all points, and the values of the sink's hints under `@`.
+
+    `sought` are the hints of all sinks.
+    """
+    if not sought:
+        return known
+    seen: tuple[Dimensions | None, Dimensions | None] = (None, None)
+    public = {*config.common_dims, *config.dims}
+
+    def common() -> Dimensions | None:
+        nonlocal seen
+        now = known()
+        if now is not None and now is not seen[0]:
+            dims = {word: value for word, value in now.items() if word in public or word not in sought}
+            seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.hints if word in now}))
+        return None if now is None else seen[1]
+
+    return common
+
+
+def level_wanted(config: Config, least: Level = Level.BASIC) -> Level:
+    """Return the highest level that any sink wants, and at least `least`."""
+    return max([least, *(level_of(sink_options(name, config).level or config.level) for name in config.sink)])
+
+
+def build_sources(
+    collectors: Mapping[str, Collector],
+    processors: Mapping[str, Processor],
+    config: Config,
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    least: Level = Level.BASIC,
+) -> tuple[list[Sampler], list[Derivation], queue.SimpleQueue[Reading]]:
+    """Return what runs collectors and processors, and the queue of readings; `learn` is told of the identity."""
+    level, readings = level_wanted(config, least), queue.SimpleQueue[Reading]()
+    asked = {name for names in asked_collectors(config) for name in names}
+    samplers = []
+    for name, collector in collectors.items():
+        retry = collector_options(name, config).retry or (RETRY_ASKED if name in asked else RETRY)
+        samplers.append(Sampler(name, collector, level, readings, retry=retry, learn=learn))
+    return samplers, [Derivation(name, processor, level) for name, processor in processors.items()], readings
+
+
+def delivery_offset(host: str) -> float:
+    """Return the share of a flush period (0 to 1) by which `host` delays its deliveries, so that a fleet is spread."""
+    return zlib.crc32(host.encode()) / 2**32
+
+
+def spool_path(name: str, sink: Sink, folder: Path) -> Path | None:
+    """Return the spool's file of a durable sink, None for another."""
+    return folder / f"{name}.db" if sink.limits.durable else None
+
+
+def validate(config: Config, *, with_refusals: bool = True) -> None:
+    """Build every plugin; raise ConfigError, with `with_refusals` also where a sink would reject every point."""
+    _check_dims(config)
+    collectors, processors = build_collectors(config), build_processors(config)
+    check_includes(config, collectors, processors)
+    metrics = declared(collectors, processors)
+    for name, sink in build_sinks(config).items():
+        window_length(name, sink, config)
+        if with_refusals:
+            refusals(name, sink, config, metrics)
+
+
+def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> list[Metric]:
+    """Return all metrics that these may yield."""
+    sources: list[Collector | Processor] = [*collectors.values(), *processors.values()]
+    return [metric for source in sources for metric in source.metrics]
+
+
+def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
+    """Raise ConfigError for an `include` of a sink that fits no metric."""
+    if any(collector.dynamic for collector in collectors.values()):
+        return  # its names are not known yet
+    metrics = [*declared(collectors, processors), *AgentCollector.metrics]
+    for name in config.sink:
+        options = sink_options(name, config)
+        level = level_of(options.level or config.level)
+        if fault := preflight.include_fault(options.include, level, metrics):
+            raise ConfigError(f"{label_of(config, 'sinks', name, 'include')}: {fault}")
+
+
+def refusals(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[str]:
+    """Return what the sink will never take of this configuration; raise ConfigError where that is everything."""
+    found = faults(name, sink, config, metrics)
+    if whole := next((fault.text for fault in found if fault.whole), None):
+        raise ConfigError(whole)
+    return [fault.text for fault in found]
+
+
+def faults(name: str, sink: Sink, config: Config, metrics: Sequence[Metric]) -> list[preflight.Fault]:
+    """Return what the sink will never take of these metrics under this configuration, by its own rules."""
+    wanted = filter(build_filter(sink_options(name, config), sink.limits, config).wants, metrics)
+    renamer = rename.renamer(profile_of(sink, config))
+    return [*preflight.faults(name, sink, config.dims, config.common_dims, wanted, rename=renamer)]
+
+
+def duplicates(
+    sinks: Mapping[str, Sink], config: Config, collectors: Mapping[str, Collector]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each sink that sends a metric where another of its type sends it, and a sentence."""
+    metrics = declared(collectors, {})
+    others: dict[Any, tuple[str, Filter]] = {}
+    for name, sink in sinks.items():
+        wanted = build_filter(sink_options(name, config), sink.limits, config)
+        place: frozenset[tuple[str, str]] = frozenset()
+        with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
+            place = frozenset(sink.destination().items())
+        if not place:
+            continue
+        other, theirs = others.setdefault((type(sink), place), (name, wanted))
+        both = (metric.name for metric in metrics if wanted.wants(metric) and theirs.wants(metric))
+        if other != name and (twice := next(both, None)):
+            yield name, f"{twice} (and perhaps more) goes where {other} sends it, too: set include or exclude in one"
+
+
+def _check_dims(config: Config) -> None:
+    """Raise ConfigError for dimensions that no spool can hold."""
+    for key, value in config.dims.items():
+        try:
+            f"{key}{value}".encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--dim {key!a}={value!a}: expected UTF-8") from None
+
+
+def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter:
+    """Return what a sink wants; where each series costs, the agent's own only if `include` names them."""
+    exclude = options.exclude
+    if limits.max_series is not None and not any(glob.startswith("agent.") for glob in options.include):
+        exclude = (*exclude, "agent.*")
+    return Filter(level_of(options.level or config.level), options.include, exclude)
+
+
+def profile_of(sink: Sink, config: Config) -> str:
+    """Return the naming profile of the points of `sink`: the configuration's, else its own."""
+    is_set = config.names != "native" or "names" in config.sources
+    return config.names if is_set else sink.names
+
+
+def window_length(name: str, sink: Sink, config: Config) -> float:
+    """Return the seconds of samples in one point; raise ConfigError if the sink does not take points so close."""
+    wanted, limits = sink_options(name, config).window, sink.limits
+    length = limits.window if wanted is None else wanted
+    if length < limits.spacing:
+        why = ": high_resolution_metrics asks for it" if config.high_resolution_metrics else ""
+        label = label_of(config, "sinks", name, "window")
+        raise ConfigError(
+            f"{label}: {length:g} s is too short{why}; {name} takes two points of a series only if they"
+            f" are {limits.spacing:g} s apart: set [sinks.{name}] window = {limits.spacing:g} or more"
+        )
+    return length
+
+
+def build_route(
+    name: str,
+    sink: Sink,
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    *,
+    folder: Path | None,
+    born: int,
+    on_closed: Callable[[], None],
+) -> Route:
+    """Return the route from samples to `sink`, with a spool in `folder` if the sink is durable."""
+    options, limits = sink_options(name, config), sink.limits
+    with plugins.blamed(plugins.SINKS, name, "destination fails"):
+        destination = sink.destination()
+    spool = Spool(
+        name,
+        spool_path(name, sink, folder) if folder else None,
+        max_bytes=config.spool_bytes,
+        max_age=limits.max_age,
+        destination=destination,
+        drop_others=config.drop_other_destinations,
+    )
+    worker = Worker(
+        name,
+        sink,
+        spool,
+        common=common,
+        rename=rename.renamer(profile_of(sink, config)),
+        flush=limits.flush if options.flush is None else options.flush,
+        offset=delivery_offset(platform.node()),
+        first_wait=FIRST_WAIT,
+        on_closed=on_closed,
+    )
+    window = Window(
+        window_length(name, sink, config),
+        born=born,
+        increases=limits.increases,
+        spacing=limits.spacing,
+        ended=spool.newest() if limits.spacing else None,
+        first=FIRST_WINDOW,
+    )
+    most = limits.max_series if options.max_series is None else options.max_series
+    limit = CardinalityLimit(name, most) if most else None
+    zeros = limits.zeros if options.zeros is None else options.zeros
+    moved = None if zeros else MovedCounters(increases=limits.increases)
+    chosen, copies = build_filter(options, limits, config), rename.copier(profile_of(sink, config))
+    return Route(chosen, window, spool, worker, common, limit=limit, moved=moved, copies=copies)
+
+
+def assemble(
+    config: Config,
+    common: Callable[[], Dimensions | None],
+    learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    folder: Path | None = None,
+    least: Level = Level.BASIC,
+) -> Pipeline:
+    """
+    Return the whole pipeline, not yet started; raise ConfigError or NotLoaded.
+
+    `common` returns the dimensions of this machine, or None while they are not known; `learn` is told what readings
+    say of them. Points of durable sinks are kept in `folder`, without it in memory; collectors may keep their state
+    there. They read the metrics of level `least`, and of any higher level that a sink wants. The pipeline stops when
+    the destination of every sink has closed for good.
+    """
+    _check_dims(config)
+    born = time.time_ns()
+    own = AgentCollector(start_time=born)
+    collectors, processors = {**build_collectors(config), "agent": own}, build_processors(config)
+    check_includes(config, collectors, processors)
+    sinks, sought = build_sinks(config), hints(config)
+    for name, sink in sinks.items():
+        for refusal in refusals(name, sink, config, declared(collectors, processors)):
+            log.error("%s", refusal)
+    for name, twice in duplicates(sinks, config, collectors):
+        log.warning("sinks.%s: %s", name, twice)
+    for collector in collectors.values():
+        collector.state = folder
+    samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
+    left = set(sinks)
+
+    def closed(name: str) -> None:
+        left.discard(name)
+        if not left:
+            pipeline.stop()
+
+    routes = [
+        build_route(
+            name,
+            sink,
+            config,
+            view(common, sink, config, sought),
+            folder=folder,
+            born=born,
+            on_closed=partial(closed, name),
+        )
+        for name, sink in sinks.items()
+    ]
+    assert config.interval is not None
+    pipeline = Pipeline(samplers, routes, readings, interval=config.interval, derivations=derivations)
+    own.watch(pipeline)
+    return pipeline

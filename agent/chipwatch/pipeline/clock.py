@@ -1,0 +1,188 @@
+"""The clock: requests readings, waits for them, and passes them to every route."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from chipwatch.collector import DeviceFacts
+from chipwatch.datapoint import Datapoint
+from chipwatch.errors import text_of
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.route import Route
+from chipwatch.pipeline.sampler import Derivation, Reading, Sampler
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+GRACE: Final = 0.25
+"""Seconds that a tick waits for readings; one that comes later goes with the next tick."""
+FIRST_READING: Final = 5.0
+"""Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
+DEADLINE: Final = 8.0
+"""Seconds that the sinks get at the stop; what they do not deliver stays spooled."""
+
+
+class Pipeline:
+    """
+    Samplers, processors and routes, driven by one clock.
+
+    Ticks stay on the grid of the first one: no drift, and after an overrun missed ticks are counted, not made up for.
+    An exception of a part costs only its share of a tick; it is logged and counted.
+    """
+
+    def __init__(
+        self,
+        samplers: Sequence[Sampler],
+        routes: Sequence[Route],
+        readings: queue.SimpleQueue[Reading],
+        *,
+        interval: float,
+        derivations: Sequence[Derivation] = (),
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Tick every `interval` seconds; `readings` is where the samplers put their readings."""
+        self.samplers, self.derivations, self.routes = samplers, derivations, routes
+        self._readings, self._interval, self._clock = readings, interval, clock
+        self._followers: list[Sampler] = []
+        """Samplers of collectors that read what others found in the same tick, and so are asked after these."""
+        if any(derivation.needs_facts for derivation in derivations):
+            self._followers = [sampler for sampler in samplers if sampler.collector.follows]
+            for sampler in samplers:
+                sampler.needs_facts = True
+        self._grace = min(GRACE, interval / 2)
+        self._stop = threading.Event()
+        self._logger = ThrottledLogger(log, "tick")
+        self.ticks = self.missed = self.failed = 0
+        self.ticked: float | None = None
+        """When the last tick ended (monotonic seconds), or None."""
+        self.after_tick: list[Callable[[], None]] = []
+        """Called after each tick, on the clock's thread."""
+        self.listeners: list[Callable[[Sequence[Datapoint], int], None]] = []
+        """Called with the datapoints of each tick and its time (ns), on the clock's thread."""
+
+    def start(self) -> None:
+        """Start every thread."""
+        for sampler in self.samplers:
+            sampler.start()
+        for route in self.routes:
+            route.worker.start()
+
+    def gather(self, at: int, grace: float | None = None) -> list[Datapoint]:
+        """
+        Return what collectors yield within `grace` seconds, and what processors derive from it.
+
+        A collector that is still reading is not asked again. A stop ends the wait. With `grace` the points are sorted.
+        """
+        deadline = time.monotonic() + (self._grace if grace is None else grace)
+        points: list[Datapoint] = []
+        facts: list[object] = []
+        first = [sampler for sampler in self.samplers if sampler not in self._followers]
+        self._wait(sum([sampler.request(at) for sampler in first]), at, deadline, points, facts)
+        if self._followers:
+            pids = {one.pid for found in facts if isinstance(found, DeviceFacts) for one in found.processes or ()}
+            for sampler in self._followers:
+                sampler.collector.follow(pids)
+            late = max(deadline, time.monotonic() + self._grace)
+            self._wait(sum([sampler.request(at) for sampler in self._followers]), at, late, points, facts)
+        for derivation in self.derivations:
+            points += derivation.run(tuple(points), at, facts)
+        if grace is not None:  # a single reading has the same order each time, whichever collector was quicker
+            points.sort(key=lambda point: (point.metric.name, point.dims.items_sorted))
+        for listener in self.listeners:
+            self._survive("listener", listener, points, at)
+        return points
+
+    def _wait(self, waiting: int, at: int, deadline: float, points: list[Datapoint], facts: list[object]) -> None:
+        """Take readings until `waiting` of those of `at` are there, the deadline is over, or the agent stops."""
+        while waiting or not self._readings.empty():
+            try:
+                reading = self._readings.get(timeout=max(0.0, min(GRACE, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= deadline or self._stop.is_set():
+                    break
+                continue
+            points += reading.points
+            facts += reading.facts
+            waiting -= reading.at == at
+
+    def tick(self, grace: float | None = None, earlier: Sequence[Datapoint] = ()) -> None:
+        """Pass one reading from the collectors to the spools; stop if a collector's input has ended for good."""
+        at = self._clock()
+        points = self._survive("readings", self.gather, at, grace) or []
+        points += [point._replace(at=at) for point in earlier]
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.take, points, at)
+            self._survive(f"sink {route.name}", route.worker.watch)
+        if any(sampler.ended for sampler in self.samplers):
+            self._stop.set()
+        self.ticks += 1
+        self.ticked = time.monotonic()
+        for call in [*self.after_tick]:
+            self._survive("after the tick", call)
+
+    def run(self, duration: float | None = None) -> None:
+        """Tick until `stop`, or for `duration` seconds; then once more, for the time since the last tick."""
+        begun = due = time.monotonic()
+        end = None if duration is None else begun + duration
+        while not self._stop.is_set():
+            self.tick()
+            due += self._interval
+            now = time.monotonic()
+            if now > due:
+                late = int((now - due) // self._interval)
+                self.missed += late
+                due += late * self._interval
+            wake = due if end is None else min(due, end)
+            if self._stop.wait(max(0.0, wake - now)) or (end is not None and wake == end):
+                break
+        self.tick()
+
+    def once(self, pause: float) -> None:
+        """
+        Read twice, `pause` seconds apart, since a rate needs two readings; send the second.
+
+        Of an input that ended with the first reading, that one is sent.
+        """
+        at = self._clock()
+        points = self._survive("readings", self.gather, at, FIRST_READING) or []
+        ended = {metric.name for of in self.samplers if of.ended for metric in of.collector.metrics}
+        first = [point for point in points if point.metric.name not in ended]
+        last = [point for point in points if point.metric.name in ended]
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.prime, first, at)
+        if not self._stop.wait(pause):
+            self.tick(FIRST_READING, last)
+
+    def stop(self) -> None:
+        """End `run`; safe from a signal handler and from any thread."""
+        self._stop.set()
+
+    def close(self, deadline: float = DEADLINE) -> None:
+        """End the windows, let the sinks deliver for `deadline` seconds, keep the rest in the spools."""
+        for sampler in self.samplers:
+            sampler.stop()
+        for route in self.routes:
+            self._survive(f"sink {route.name}", route.close_window)
+            route.worker.stop()
+        end = time.monotonic() + deadline
+        for route in self.routes:
+            route.worker.join(max(0.0, end - time.monotonic()))
+            self._survive(f"sink {route.name}", route.spool.close)
+        for sampler in self.samplers:
+            if sampler.ok:
+                sampler.join(0.1)
+
+    def _survive(self, who: str, call: Callable[..., T], *args: Any) -> T | None:
+        """Return what `call` returns; log and count an exception under the name `who`, and return None."""
+        try:
+            return call(*args)
+        except Exception as bug:
+            self.failed += 1
+            kind = type(bug).__name__
+            self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
+            return None

@@ -1,0 +1,256 @@
+"""Runs collectors, each on a thread of its own since a driver call may hang, and processors."""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from chipwatch.collector import Collector, DeviceFacts
+from chipwatch.datapoint import Datapoint, Level
+from chipwatch.errors import InputEnded, PartlyCollected, Unavailable, text_of
+from chipwatch.logs.throttled import ThrottledLogger
+from chipwatch.pipeline.validation import Validation
+from chipwatch.processor import Processor
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RETRY: Final = 300.0
+"""Seconds after which a collector that was not available is opened again."""
+MOST_FACTS: Final = 10_000
+"""Processes, activities and other facts, of each kind, that are taken from one reading."""
+
+
+class Reading(NamedTuple):
+    """What one call of `collect` gave."""
+
+    at: int
+    points: list[Datapoint]
+    facts: Sequence[object] = ()
+
+
+class Source:
+    """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
+
+    def __init__(self, kind: str, name: str, level: Level) -> None:
+        """Keep points of at most `level`."""
+        self.name = name
+        self._logger = ThrottledLogger(log, f"{kind} {name}")
+        self.validation = Validation(level, self._logger)
+        self.ok: bool | None = None
+        """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
+        self.trouble: str | None = None
+        """What went wrong in the last call, or None."""
+        self.earlier: str | None = None
+        """The same for the call before it."""
+        self.yielded = 0
+        """Points of the last call."""
+        self.seconds = 0.0
+        """How long the last call took."""
+        self.failed = 0
+
+    def _attempt(self, read: Callable[[list[Datapoint]], None]) -> list[Datapoint]:
+        """Return the points that `read` adds to a list; log and count what it raises, and keep the points so far."""
+        begun = time.monotonic()
+        points: list[Datapoint] = []
+        self.earlier, self.trouble = self.trouble, None
+        self.validation.problems.clear()
+        try:
+            read(points)
+        except BaseException as bug:  # a plugin's SystemExit, too
+            self.ok = False
+            self.failed += 1
+            self.trouble = f"{type(bug).__name__}: {text_of(bug)}"
+            is_bug = not isinstance(bug, OSError)  # which is a fault of the host
+            self._logger.log(logging.ERROR, type(bug).__name__, f"failed: {text_of(bug)}", traceback=is_bug)
+        self.trouble = "; ".join(filter(None, (self.trouble, *self.validation.problems.values()))) or None
+        self.seconds, self.yielded = time.monotonic() - begun, len(points)
+        return points
+
+
+class Derivation(Source):
+    """
+    Runs one processor on the clock's thread, and validates its points like a collector's.
+
+    An exception costs only this processor's points of this tick; it is logged and counted.
+    """
+
+    def __init__(self, name: str, processor: Processor, level: Level) -> None:
+        """Keep derived points of at most `level`."""
+        super().__init__("processor", name, level)
+        self.processor = processor
+        self.needs_facts = processor.needs_facts
+
+    def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
+        """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
+        if self.needs_facts:
+            self.processor.facts = facts
+        return self._attempt(partial(self._derive, tick, at))
+
+    def _derive(self, tick: Sequence[Datapoint], at: int, points: list[Datapoint]) -> None:
+        try:
+            self.validation.take(self.processor.derive(tick, at), at, points)
+        except PartlyCollected as partly:
+            self.trouble = "; ".join(partly.problems)
+            self._logger.log(logging.WARNING, "partly", self.trouble)
+        except BaseException:
+            points.clear()
+            raise
+        self.ok = True
+
+
+class Sampler(Source):
+    """
+    Runs one collector: never twice at once, and from `open` to `close` on one daemon thread.
+
+    The thread is long-lived, because psutil keeps its baselines by thread. A collector whose reading does not return
+    is skipped and counted until it returns. A collector that finds nothing to read is closed, and its thread ends;
+    the next attempt opens it on a new thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        collector: Collector,
+        level: Level,
+        readings: queue.SimpleQueue[Reading],
+        *,
+        retry: float = RETRY,
+        learn: Callable[[Mapping[str, str]], None] = lambda _: None,
+    ) -> None:
+        """
+        Put readings of at most `level` on `readings`; open an unavailable collector again after `retry` seconds.
+
+        `learn` is called on this sampler's thread with what readings say of this machine's identity.
+        """
+        super().__init__("collector", name, level)
+        self.collector, self._readings = collector, readings
+        collector.level = level
+        self._retry, self._retry_at = retry, -math.inf
+        self.absence_level = logging.DEBUG
+        """The level of the record that says that there is nothing to read."""
+        self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._busy = self._open = self._is_parked = False
+        self._learn = learn
+        self._learned: Mapping[str, str] = {}
+        self.ended: InputEnded | None = None
+        """How the collector's input ended for good, if it has."""
+        self.found: str | None = None
+        """What the collector says that it found, after the first reading."""
+        self.unavailable: str | None = None
+        """Why there is nothing to read, or None."""
+        self.partial = self.skipped = 0
+        self.needs_facts = False
+        """Whether a processor needs what the collector found beside its points."""
+        self._facts: list[object] = []
+        self._thread = threading.Thread()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._is_parked = False
+        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
+        self._thread.start()
+
+    def request(self, at: int) -> bool:
+        """Request a reading stamped `at`; return whether one will come. Called by the clock's thread."""
+        if self.ended:
+            return False
+        if self._busy:
+            self.skipped += 1
+            self.ok = False
+            self._logger.log(logging.WARNING, "busy", "the last reading has not returned; skipped until it does")
+            return False
+        if not self._open and time.monotonic() < self._retry_at:
+            return False
+        self._busy = True
+        self._due.put(at)
+        if self._is_parked:
+            self.start()
+        return True
+
+    def stop(self) -> None:
+        """End the thread after the reading in progress."""
+        self._due.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has closed the collector, at most `timeout` seconds."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (at := self._due.get()) is not None:
+            points = self._attempt(partial(self._read, at))
+            if is_parked := self.unavailable is not None and not self._open:
+                self._close()
+                self._is_parked = True
+            self._busy = False  # if this thread ends now, another one may use the collector from here on
+            self._readings.put(Reading(at, points, self._facts))
+            if is_parked:
+                return
+        self._close()
+
+    def _read(self, at: int, points: list[Datapoint]) -> None:
+        """Read once into `points`; raise only what is a bug of the collector, or an OSError."""
+        self._facts = []
+        try:
+            if not self._open:
+                self._retry_at = time.monotonic() + self._retry
+                self.collector.open()
+                self._open, self.unavailable = True, None
+                self._logger.resolved("unavailable", "available now")
+            self.validation.take(self.collector.collect(at), at, points)
+            self.ok = True
+            self._logger.resolved("busy", "its readings return again")
+            if self.found is None:
+                self.found = f"{self._survive(self.collector.describe, 'cannot describe what it found') or ''}"
+        except InputEnded as end:
+            self._partly(end.problems)
+            self.ok, self.ended = True, end
+        except Unavailable as reason:
+            self._open, self.unavailable, self.ok = False, str(reason), None
+            text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
+            self._logger.log(self.absence_level, "unavailable", text)
+        except PartlyCollected as partly:
+            self._partly(partly.problems)
+            self.ok = True
+        if self._open and self.needs_facts:
+            self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
+        if self._open and (words := self.collector.identity()) != self._learned:
+            self._learned = words
+            self._learn(words)
+
+    def _ask_facts(self) -> list[object]:
+        """Return what the collector found beside its points."""
+        listed = self.collector.processes()
+        processes = None if listed is None else [*islice(listed, MOST_FACTS)]
+        activity = [*islice(self.collector.activity(), MOST_FACTS)]
+        found = [*islice(self.collector.facts(), MOST_FACTS)]
+        if processes is not None or activity:
+            found.append(DeviceFacts(time.monotonic_ns(), processes, self.collector.names(), activity, self.name))
+        return found
+
+    def _partly(self, problems: Sequence[str]) -> None:
+        self.partial += len(problems)
+        self.trouble = "; ".join(problems) or None
+        for problem in problems:
+            self._logger.log(logging.WARNING, problem, problem)
+
+    def _close(self) -> None:
+        self._open = False
+        self._survive(self.collector.close, "failed to close")
+
+    def _survive(self, method: Callable[[], T], failure: str) -> T | None:
+        """Return what `method` of the collector returns; log an exception, and return None."""
+        try:
+            return method()
+        except BaseException as bug:
+            cause = f"{failure} {type(bug).__name__}"
+            self._logger.log(logging.ERROR, cause, f"{failure}: {text_of(bug)}", traceback=True)
+            return None

@@ -1,0 +1,157 @@
+"""The collector of the agent's own metrics, read from the counts that its parts keep."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Level, counter, gauge
+
+if TYPE_CHECKING:
+    from chipwatch.pipeline.clock import Pipeline
+    from chipwatch.pipeline.route import Route
+    from chipwatch.pipeline.sampler import Derivation, Sampler
+
+C, S, R = ("collector",), ("sink",), ("reason", "sink")
+P = ("collector", "part")
+D = ("processor",)
+LEVEL: Final = Level.DETAILED
+STATM: Final = Path("/proc/self/statm")
+
+# fmt: off
+SECONDS = gauge("agent.collector.seconds", "s", "How long the last reading took.", LEVEL, C)
+OK = gauge("agent.collector.ok", "1", "1: the last reading came in time; 0: it failed or hangs.", LEVEL, C)
+FAILED = counter("agent.collector.failed", "{reading}", "Readings that ended in a bug.", LEVEL, C)
+PARTIAL = counter("agent.collector.partial", "{problem}", "Things that a reading could not read.", LEVEL, C)
+SKIPPED = counter("agent.collector.skipped", "{tick}", "Ticks passed over while a reading hung.", LEVEL, C)
+NOT_FINITE = counter("agent.collector.not_finite", "{point}", "Values dropped as NaN or infinite.", LEVEL, C)
+MALFORMED = counter("agent.collector.malformed", "{point}", "Points left out for a part that is malformed.", LEVEL, P)
+DERIVED_SECONDS = gauge("agent.processor.seconds", "s", "How long the last call took.", LEVEL, D)
+DERIVED_FAILED = counter("agent.processor.failed", "{call}", "Calls that ended in a bug.", LEVEL, D)
+DERIVED_LEFT_OUT = counter(
+    "agent.processor.left_out", "{point}", "Derived points left out: malformed, NaN or infinite.", LEVEL, D
+)
+SENT = counter("agent.sink.sent", "{point}", "Points delivered.", LEVEL, S)
+REJECTED = counter("agent.sink.rejected", "{point}", "Points that the far side will never take.", LEVEL, R)
+DROPPED = counter("agent.sink.dropped", "{point}", "Points lost before they were sent.", LEVEL, R)
+RETRIED = counter("agent.sink.retried", "{request}", "Requests that failed and are tried again.", LEVEL, S)
+REFUSED = counter("agent.sink.refused", "{request}", "Requests refused for the set-up.", LEVEL, S)
+SINK_SECONDS = gauge("agent.sink.seconds", "s", "How long the last request took.", LEVEL, S)
+SPOOL_BYTES = gauge("agent.spool.bytes", "By", "Bytes that wait for the sink.", LEVEL, S)
+SPOOL_OLDEST = gauge("agent.spool.oldest", "s", "Age of the oldest points that wait for the sink.", LEVEL, S)
+SPOOL_FAULTS = counter("agent.spool.faults", "{fault}", "Times that the spool's file failed.", LEVEL, S)
+MISSED = counter("agent.ticks.missed", "{tick}", "Ticks that came too late to be made.", LEVEL)
+TICKS_FAILED = counter("agent.ticks.failed", "{failure}", "Parts of ticks that ended in a bug of the agent.", LEVEL)
+RSS = gauge("agent.memory.rss", "By", "Resident memory of the agent.", LEVEL)
+CPU = counter("agent.cpu", "s", "CPU time of the agent, all threads.", LEVEL)
+# fmt: on
+
+
+class AgentCollector(Collector):
+    """
+    Always collected, whatever was chosen; of level `detailed`, so that a paid sink gets it only on request.
+
+    It reads the counts of the other parts without a lock: each is one integer with one writer.
+    """
+
+    metrics = (
+        SECONDS, OK, FAILED, PARTIAL, SKIPPED, NOT_FINITE, MALFORMED, DERIVED_SECONDS, DERIVED_FAILED,
+        DERIVED_LEFT_OUT, SENT, REJECTED, DROPPED, RETRIED, REFUSED, SINK_SECONDS, SPOOL_BYTES,
+        SPOOL_OLDEST, SPOOL_FAULTS, MISSED, TICKS_FAILED, RSS, CPU,
+    )  # fmt: skip
+
+    def __init__(self, start_time: int) -> None:
+        """Count from `start_time` (ns since the epoch), when the agent began."""
+        self._start_time = start_time
+        self._pipeline: Pipeline | None = None
+        self._before: dict[tuple[str, str], int] = {}
+        self._dims: dict[tuple[tuple[str, str], ...], Dimensions] = {}
+
+    def watch(self, pipeline: Pipeline) -> None:
+        """Set whose counts to read. A spool's counts include earlier processes, whose share is subtracted."""
+        self._pipeline = pipeline
+        for route in pipeline.routes:
+            self._before |= {(route.name, entry): n for entry, n in route.spool.ledger.ended().items()}
+
+    def open(self) -> None:
+        """Do nothing."""
+
+    def collect(self, at: int) -> Iterator[Datapoint]:
+        """Yield the current counts; nothing below level `detailed`."""
+        if self.level < LEVEL:
+            return
+        yield RSS.point(at, _resident_bytes())
+        yield CPU.point(at, time.process_time(), start_time=self._start_time)
+        pipeline = self._pipeline
+        yield MISSED.point(at, pipeline.missed if pipeline else 0, start_time=self._start_time)
+        yield TICKS_FAILED.point(at, pipeline.failed if pipeline else 0, start_time=self._start_time)
+        if pipeline:
+            for sampler in pipeline.samplers:
+                yield from self._of_collector(sampler, at)
+            for derivation in pipeline.derivations:
+                yield from self._of_processor(derivation, at)
+            for route in pipeline.routes:
+                yield from self._of_sink(route, at)
+
+    def _of_collector(self, sampler: Sampler, at: int) -> Iterator[Datapoint]:
+        if sampler.ok is None:
+            return
+        dims, start_time = self._named(collector=sampler.name), self._start_time
+        yield SECONDS.point(at, sampler.seconds, dims)
+        yield OK.point(at, sampler.ok, dims)
+        yield FAILED.point(at, sampler.failed, dims, start_time=start_time)
+        yield PARTIAL.point(at, sampler.partial, dims, start_time=start_time)
+        yield SKIPPED.point(at, sampler.skipped, dims, start_time=start_time)
+        yield NOT_FINITE.point(at, sampler.validation.not_finite, dims, start_time=start_time)
+        for part, points in tuple(sampler.validation.malformed.items()):
+            yield MALFORMED.point(at, points, self._named(collector=sampler.name, part=part), start_time=start_time)
+
+    def _of_processor(self, derivation: Derivation, at: int) -> Iterator[Datapoint]:
+        if derivation.ok is None:
+            return
+        dims, start_time, checked = self._named(processor=derivation.name), self._start_time, derivation.validation
+        yield DERIVED_SECONDS.point(at, derivation.seconds, dims)
+        yield DERIVED_FAILED.point(at, derivation.failed, dims, start_time=start_time)
+        left_out = checked.not_finite + checked.malformed.total()
+        yield DERIVED_LEFT_OUT.point(at, left_out, dims, start_time=start_time)
+
+    def _of_sink(self, route: Route, at: int) -> Iterator[Datapoint]:
+        dims, start_time, worker, spool = self._named(sink=route.name), self._start_time, route.worker, route.spool
+        for entry, points in spool.ledger.ended().items():
+            kind, _, reason = entry.partition(":")
+            ours = points - self._before.get((route.name, entry), 0)
+            if kind == "sent":
+                yield SENT.point(at, ours, dims, start_time=start_time)
+            elif reason:
+                metric = REJECTED if kind == "rejected" else DROPPED
+                yield metric.point(at, ours, self._named(reason=reason, sink=route.name), start_time=start_time)
+        yield RETRIED.point(at, worker.counts["retried"], dims, start_time=start_time)
+        yield REFUSED.point(at, worker.counts["refused"], dims, start_time=start_time)
+        yield SPOOL_FAULTS.point(at, spool.faults.total(), dims, start_time=start_time)
+        yield SPOOL_BYTES.point(at, spool.bytes, dims)
+        yield SINK_SECONDS.point(at, worker.seconds, dims)
+        oldest = spool.oldest()
+        yield SPOOL_OLDEST.point(at, 0.0 if oldest is None else max(0.0, (at - oldest) / 1e9), dims)
+
+    def _named(self, **pairs: str) -> Dimensions:
+        key = tuple(pairs.items())
+        if key not in self._dims:
+            self._dims[key] = Dimensions(pairs)
+        return self._dims[key]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _resident_bytes() -> float:
+    try:
+        with STATM.open("rb", buffering=0) as file:
+            return int(file.read(256).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        import psutil  # noqa: PLC0415  # four MB, and only where there is no /proc
+
+        return float(psutil.Process().memory_info().rss)

@@ -1,0 +1,174 @@
+"""Validates the points of collectors and processors; a malformed point is left out alone."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric
+from chipwatch.errors import PartlyCollected
+from chipwatch.logs.throttled import ThrottledLogger
+
+MOST_POINTS: Final = 100_000
+"""Points taken of one reading."""
+MOST_METRICS: Final = 20_000
+"""Metrics remembered as checked."""
+LATEST: Final = 2**63 - 1
+"""The last nanosecond that SQLite can hold."""
+LARGE: Final = 9e18
+"""A number between -LARGE and this is a finite float or an integer of 64 bits, and can be kept as it is."""
+NO_NUMBER: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What numbers of other libraries may raise when they cannot become a float."""
+
+
+class Malformed(Exception):
+    """A point does not keep the contract; `part` of it is at fault."""
+
+    def __init__(self, part: str, text: str) -> None:
+        """Take the part, one of a few words, and what is wrong with it."""
+        super().__init__(f"{part}: {text}")
+        self.part = part
+
+
+class Validation:
+    """Validates what one collector or processor yields; used by one thread."""
+
+    def __init__(self, level: Level, logger: ThrottledLogger) -> None:
+        """Take points of at most `level`; log malformed ones, which are left out, to `logger`."""
+        self._level, self._logger = level, logger
+        self._wanted: dict[int, bool] = {}  # by identity: a metric is a constant, and its hash is slow
+        self._metrics: list[Metric] = []  # keeps them alive, so that no other object gets these identities
+        self.not_finite = 0
+        self.malformed: Counter[str] = Counter()
+        """Points left out, by the part that was at fault."""
+        self.problems: dict[str, str] = {}
+        """What is wrong with the points of this reading, an example for each part."""
+
+    def take(self, found: Iterable[Datapoint], now: int, points: list[Datapoint]) -> None:
+        """Add the valid points of the reading of `now` to `points`; raise PartlyCollected if there are too many."""
+        wanted, add, source, small, large, latest = self._wanted.get, points.append, iter(found), -LARGE, LARGE, LATEST
+        for point in islice(source, MOST_POINTS):
+            if point.__class__ is Datapoint:  # the fast path; `type()` takes twice as long
+                metric, value, dims, at, start_time, start, summary, increase = point
+                is_wanted = wanted(id(metric))
+                if is_wanted is False:
+                    continue
+                kind = value.__class__
+                if (
+                    is_wanted
+                    and (kind is float or kind is int)
+                    and small < value < large
+                    and dims.__class__ is Dimensions
+                    and (dims.is_text or _verify(dims))
+                    and at is now
+                    and (start_time is None or (start_time.__class__ is int and 0 <= start_time <= latest))
+                    and start is None
+                    and summary is None
+                    and increase is None
+                ):
+                    add(point)
+                    continue
+            try:
+                if (good := self._checked(point)) is not None:
+                    add(good)
+            except Malformed as problem:
+                self._leave_out(point, problem)
+        for _ in source:
+            raise PartlyCollected([f"more than {MOST_POINTS} points in one reading; the rest is left out"])
+
+    def _leave_out(self, point: object, problem: Malformed) -> None:
+        self.malformed[problem.part] += 1
+        if problem.part not in self.problems:
+            name = "" if problem.part in {"point", "metric"} or not isinstance(point, Datapoint) else point.metric.name
+            text = self.problems[problem.part] = f"malformed points are left out: {f'{name}: ' * bool(name)}{problem}"
+            self._logger.log(logging.ERROR, f"malformed {problem.part}", text)
+
+    def _checked(self, point: Datapoint) -> Datapoint | None:
+        """Return `point` with plain numbers and text, None if it is not wanted; raise Malformed."""
+        if type(point) is not Datapoint:
+            raise Malformed("point", f"expected a Datapoint, got {_kind(point)}")
+        metric, value, dims, at, start_time, *rest = point
+        if not self._wants(metric):
+            return None
+        number = _number(value)
+        if not math.isfinite(number):
+            self.not_finite += 1
+            return None
+        if type(dims) is not Dimensions:
+            raise Malformed("dims", f"expected Dimensions, got {_kind(dims)}")
+        if not (dims.is_text or _verify(dims)):
+            dims = Dimensions({_text("dims", key): _text("dims", text) for key, text in dims.items_sorted})
+        _check_moment("at", at)
+        if start_time is not None:
+            _check_moment("start_time", start_time)
+        if rest != [None, None, None]:
+            raise Malformed("point", "start, summary and increase are set by the agent; leave them out")
+        return Datapoint(metric, number, dims, at, start_time)
+
+    def _wants(self, metric: Metric) -> bool:
+        """Return whether `metric` is of the level; raise Malformed if it is not a metric."""
+        if (known := self._wanted.get(id(metric))) is None:
+            if type(metric) is not Metric:
+                raise Malformed("metric", f"expected a Metric, got {_kind(metric)}")
+            texts = (metric.name, metric.unit, metric.help)
+            if not (type(metric.kind) is Kind and type(metric.level) is Level and type(metric.dims) is tuple):
+                raise Malformed("metric", "expected a Kind, a Level and a tuple as kind, level and dims")
+            if any(_text("metric", text) is not text for text in (*texts, *metric.dims)):
+                raise Malformed("metric", "expected plain str, got a subclass of it")
+            if len(self._metrics) >= MOST_METRICS:
+                self._wanted.clear()
+                self._metrics.clear()
+            self._metrics.append(metric)
+            known = self._wanted[id(metric)] = metric.level <= self._level
+        return known
+
+
+def _verify(dims: Dimensions) -> bool:
+    """Return whether all pairs are plain text that UTF-8 can encode, and remember it in `dims` if so."""
+    for key, value in dims.items_sorted:
+        if type(key) is not str or type(value) is not str:
+            return False
+        if not (key.isascii() and value.isascii()):
+            try:
+                f"{key}{value}".encode()
+            except UnicodeEncodeError:
+                return False
+    dims.is_text = True
+    return True
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__
+
+
+def _text(part: str, text: object) -> str:
+    """Return `text` as a plain str; raise Malformed if it is no str, or one that UTF-8 cannot encode."""
+    if not isinstance(text, str):
+        raise Malformed(part, f"expected str, got {_kind(text)}")
+    plain = str.__str__(text)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise Malformed(part, f"expected UTF-8, got {plain[:80]!a}") from None
+    return plain
+
+
+def _number(value: object) -> float:
+    """Return a plain float; raise Malformed."""
+    if not hasattr(type(value), "__float__"):
+        raise Malformed("value", f"expected a number, got {_kind(value)}")
+    try:
+        return float(value)  # type: ignore[arg-type]  # it has __float__
+    except NO_NUMBER as problem:
+        raise Malformed("value", f"expected a number, got {_kind(value)} ({_kind(problem)})") from None
+
+
+def _check_moment(part: str, moment: object) -> None:
+    if type(moment) is not int:
+        raise Malformed(part, f"expected nanoseconds since the epoch as an int, got {_kind(moment)}")
+    if not 0 <= moment <= LATEST:
+        raise Malformed(part, f"expected 0 to 2**63 - 1 ns, got {'less' if moment < 0 else 'more'}")

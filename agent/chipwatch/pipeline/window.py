@@ -1,0 +1,265 @@
+"""Turns the samples of each series into one datapoint a window."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric, Summary
+from chipwatch.sink import SLACK
+
+MOST_VALUES: Final = 150
+"""Distinct values of a summary; CloudWatch takes no more in one datum."""
+MAX_RANK_ERROR: Final = 0.01
+"""Error of a percentile where values were merged, as a share of all samples."""
+FORGET: Final = 3600 * 10**9
+"""Nanoseconds after which a counter that is no longer read is forgotten."""
+
+COUNTER: Final = Kind.COUNTER  # reading a module's constant takes half the time of an enum's member
+Series = tuple[str, Dimensions]
+
+
+def everything(_: Metric) -> bool:
+    """Return True: every metric is wanted."""
+    return True
+
+
+def summarise(samples: list[float]) -> Summary:
+    """Return a summary of `samples`; above 150 distinct values, neighbours are merged into their mean."""
+    if len(samples) == 1:
+        value = samples[0]
+        return Summary(1, value, value, value, (value,), (1,), value)
+    ordered = sorted(samples)
+    seen = Counter(ordered)  # its keys ascend too
+    values, sizes = [*seen], [*seen.values()]
+    if len(seen) > MOST_VALUES:
+        sizes = [sizes[0], *_merged(sizes[1:-1], len(samples) * MAX_RANK_ERROR), sizes[-1]]
+        ends = [*accumulate(sizes)]
+        values = [_mean(ordered[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    return Summary(len(samples), _sum(samples), ordered[0], ordered[-1], tuple(values), tuple(sizes), samples[-1])
+
+
+def _merged(sizes: list[int], most: float) -> list[int]:
+    """
+    Merge neighbouring values into bins and return the bins' counts; `sizes` are the counts of the sorted values.
+
+    At most `most` samples of a bin lie below its mean, and at most as many above it. `most` grows until the bins fit.
+    """
+    bins: list[int] = []
+    first = 0
+    for size in sizes:
+        if bins and bins[-1] + size - min(first, size) <= most:
+            bins[-1] += size
+        else:
+            bins.append(size)
+            first = size
+    return bins if len(bins) <= MOST_VALUES - 2 else _merged(sizes, most * 1.05)
+
+
+def _mean(ordered: list[float]) -> float:
+    return min(max(_sum(ordered) / len(ordered), ordered[0]), ordered[-1])  # rounding may exceed them
+
+
+def _sum(samples: list[float]) -> float:
+    """Return the sum, at most the largest float."""
+    try:
+        return math.fsum(samples)
+    except OverflowError:
+        total = math.fsum([value / 2**64 for value in samples]) * 2.0**64
+        return min(max(total, -sys.float_info.max), sys.float_info.max)
+
+
+class _Counter:
+    """The last reading of a counter, and its increase in the open window."""
+
+    __slots__ = ("increase", "is_seen", "point", "start")
+
+    def __init__(self, point: Datapoint) -> None:
+        self.point = point
+        self.start = point.at
+        self.increase: float | None = None
+        self.is_seen = False
+
+
+class Window:
+    """
+    Aggregates the samples of one route, window after window.
+
+    Windows are aligned to the clock (60 s: a minute of the day), so that machines can be compared. A window ends with
+    the first samples of the next one, or with `close`. With `seconds` = 0 each call of `add` is a window: gauges are
+    unchanged, counters get their increase.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        born: int,
+        increases: bool = False,
+        spacing: float = 0.0,
+        ended: int | None = None,
+        first: float | None = None,
+    ) -> None:
+        """
+        Take the length in seconds and the start of this agent (ns since the epoch).
+
+        With `increases`, a counter whose increase is unknown yields no datapoint. A window that would end less than
+        `spacing` seconds after the last one continues for another length; `ended` (ns) is when the last one before a
+        restart ended. The very first window ends after `first` seconds, if that is sooner.
+        """
+        self._increases = increases
+        self._length = int(seconds * 1e9)
+        self._born = born
+        self._slot: int | None = None
+        self._last = 0
+        self._spacing, self._slack = int(spacing * 1e9), int(min(spacing, SLACK) * 1e9)
+        self._ended = None if ended is None else ended + self._slack  # the end may have been moved by so much
+        self._first = None if first is None else int(first * 1e9)
+        self._early: int | None = None
+        self._gauges: dict[Series, tuple[Datapoint, Callable[[float], None], list[float]]] = {}
+        self._counters: dict[Series, _Counter] = {}
+        self._seen: list[_Counter] = []
+        self._closed = 0
+        self.samples = 0
+        """Samples of the open window."""
+
+    def add(
+        self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything
+    ) -> list[Datapoint]:
+        """
+        Add the samples of the tick at `at` (ns) that `wants` accepts; return the datapoints of the window that ended.
+
+        `wants` is called once for each series and window.
+        """
+        if not self._length:
+            return self._pass(points, at, wants)
+        slot = at // self._length
+        if self._slot is None:
+            self._slot, self._early = slot, None if self._first is None else at + self._first
+        done = []
+        if slot != self._slot or (self._early is not None and at >= self._early):
+            done, self._early = [] if self.is_short else self.close(), None
+        self._slot, self._last = slot, at
+        gauges, counters, taken = self._gauges, self._counters, 0
+        for point in points:
+            metric = point.metric
+            key = (metric.name, point.dims)
+            if metric.kind is COUNTER:
+                if key in counters or wants(metric):
+                    self._rise(key, point)
+                    taken += 1
+            elif (known := gauges.get(key)) is not None:
+                known[1](point.value)
+                taken += 1
+            elif wants(metric):
+                samples = [point.value]
+                gauges[key] = (point, samples.append, samples)
+                taken += 1
+        self.samples += taken
+        return done
+
+    def _pass(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool]) -> list[Datapoint]:
+        """Return gauges unchanged and counters with their increase."""
+        self._last = at
+        gauges = []
+        for point in points:
+            if wants(point.metric):
+                if point.metric.kind is COUNTER:
+                    self._rise((point.metric.name, point.dims), point)
+                else:
+                    gauges.append(point)
+        return gauges + self._end_counters()
+
+    def first_seconds(self, interval: float) -> float:
+        """Return in about how many seconds the first window ends, with a tick every `interval` seconds."""
+        length = self._length if self._first is None else min(self._length, self._first)
+        return math.ceil(length / 1e9 / interval) * interval if interval else 0.0
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether each sample is a datapoint, so that no window is ever open."""
+        return not self._length
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is too soon after the last window to end this one."""
+        ended, spacing = self._ended, self._spacing
+        return ended is not None and ended - 2 * spacing <= self._last < ended + spacing - self._slack
+
+    def prime(self, points: Iterable[Datapoint], at: int, wants: Callable[[Metric], bool] = everything) -> None:
+        """Use samples only as the base of counters."""
+        ended = self._ended
+        self.add(points, at, wants)
+        self.close()
+        self._ended = ended
+
+    def close(self) -> list[Datapoint]:
+        """
+        End the window; return one datapoint for each of its series.
+
+        If it ends too soon, the datapoints get the first time that is `spacing` after the last window.
+        """
+        done, earliest = [], 0
+        if self._spacing and self._ended is not None and self._last >= self._ended - 2 * self._spacing:
+            earliest = self._ended + self._spacing - self._slack  # also for a late reading
+            if self.is_short:
+                earliest = self._last = self._ended + self._spacing
+        for first, _, samples in self._gauges.values():
+            total = summarise(samples)
+            mean = min(max(total.sum / total.count, total.minimum), total.maximum)  # rounding may exceed them
+            done.append(Datapoint(first.metric, mean, first.dims, self._last, None, min(first.at, self._last), total))
+        self._gauges, self.samples = {}, 0
+        done += self._end_counters(earliest)
+        if done:
+            due = self._last if self._ended is None else self._ended + self._spacing
+            self._ended = due if 0 < due - self._last <= self._slack else self._last  # the sink moves the end there
+        return done
+
+    def _end_counters(self, earliest: int = 0) -> list[Datapoint]:
+        """Return one datapoint for each counter of the window, at `earliest` or later; forget old counters."""
+        done = []
+        for state in self._seen:
+            metric, value, dims, at, start_time, *_ = state.point
+            if state.increase is not None or not self._increases:
+                end, start = max(at, earliest), min(state.start, at)
+                done.append(Datapoint(metric, value, dims, end, start_time, start, None, state.increase))
+            state.start, state.increase, state.is_seen = at, None, False
+        self._seen = []
+        self._closed += 1
+        if self._closed % 64 == 0:
+            horizon = self._last - FORGET
+            self._counters = {k: s for k, s in self._counters.items() if s.point.at > horizon}
+            self._born = max(self._born, horizon)  # a counter that returns did not start while we watched
+        return done
+
+    def _rise(self, key: Series, point: Datapoint) -> None:
+        """
+        Add the increase of the counter since its last reading.
+
+        A counter that started after the last reading counts from zero. If a counter fell, or its `start_time` changed
+        to an older time or to `at`, the time of its reset is unknown, and this reading is only a new base.
+        """
+        state = self._counters.get(key)
+        last = state.point if state else None
+        if state is None:
+            state = self._counters[key] = _Counter(point)
+        start_time = point.start_time
+        gain: float | None = None
+        if last is not None and start_time == last.start_time:
+            gain = point.value - last.value
+        elif start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
+            gain = point.value
+            if last is None:
+                state.start = start_time
+        if gain is not None and gain >= 0:
+            state.increase = gain if state.increase is None else state.increase + gain
+        elif state.increase is None:
+            state.start = point.at
+        state.point = point
+        if not state.is_seen:
+            state.is_seen = True
+            self._seen.append(state)

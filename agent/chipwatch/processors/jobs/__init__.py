@@ -1,0 +1,300 @@
+"""Charges the time of accelerators to jobs, by state, and tells why accelerators are idle; see docs/jobs.md."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, Literal
+
+from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.owner import Allocation, JobFacts, Owner
+from chipwatch.processor import Processor
+from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Key
+from chipwatch.processors.jobs.answer import by_number, of_device, of_job
+from chipwatch.processors.jobs.device import Device, Held, Place, Use, place_of, plausible
+from chipwatch.processors.jobs.evidence import Evidences
+from chipwatch.processors.jobs.ledger import OTHER, Account, Ledger
+from chipwatch.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
+from chipwatch.processors.jobs.points import DevicePoints, Values, from_points
+
+MISSED: Final = 3
+"""Readings in a row that a device misses, while others answer, until it counts as lost."""
+HOUR: Final = 3600
+
+
+class JobsProcessor(Processor):
+    """Who holds which accelerator, what it does for its job, and why it is idle."""
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """What is told of jobs, and what an accelerator costs."""
+
+        max_jobs: int = 64
+        """Jobs that have series of their own at one time; others are added up as the job `other`."""
+        dimensions: tuple[Literal["user"], ...] = ()
+        """Dimensions of each job in addition to job, partition and namespace: user."""
+        dollars_per_hour: float | None = None
+        """Price of one accelerator for an hour; with it jobs have a cost."""
+        interval: float = 5.0
+        """Seconds between two ticks; set by --interval."""
+
+    metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
+    needs_facts = True
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        if config.dollars_per_hour is None:
+            self.metrics = tuple(metric for metric in self.metrics if metric is not COST)
+        self._interval, self._with_user = round(config.interval * SECOND), "user" in config.dimensions
+        self._lock = threading.Lock()
+        """Held while a tick changes what `answer` and `saved` read."""
+        self._devices: dict[Place, Device] = {}
+        self._ledger = Ledger(config.max_jobs)
+        self._evidences = Evidences()
+        self._jobs: JobFacts | None = None
+        self._alive: set[Key] = set()
+        """Jobs that have a cgroup, a device or a process on one."""
+        self._is_late = False
+        """Whether it is too long ago that anybody told who holds what."""
+        self._forgotten = 0
+        """Time (ns) in which parts were held that are no longer there."""
+        self._points = DevicePoints()
+        self._before = 0
+        """Time of the tick before this one (ns since the epoch)."""
+        self._starts: dict[tuple[Place, str], int] = {}
+
+    def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
+        """Charge the time since the last tick; yield the family of each job, and the idle and busy time."""
+        with self._lock:
+            return [*self._derive(tick, at)]
+
+    def _derive(self, tick: Sequence[Datapoint], at: int) -> Iterator[Datapoint]:
+        readings = sorted((one for one in self.facts if isinstance(one, DeviceFacts)), key=lambda one: one.moment)
+        for facts in self.facts:
+            if isinstance(facts, JobFacts):
+                self._know(facts)
+        self._before = self._before or at
+        values, fallen = self._points.take(tick) if readings else ({}, set())
+        answered: set[Place] = set()
+        moments: dict[str, int] = {}
+        """When each collector last read a device."""
+        for reading in readings:
+            most = MOST_INTERVALS * self._interval
+            self._is_late = self._jobs is not None and reading.moment - self._jobs.moment > most
+            if not self._is_late:  # else this is read when the jobs are
+                mine = self._take(reading, values, fallen, at)
+                answered |= mine
+                moments |= {reading.source: reading.moment} if mine else {}
+        missing = self._devices.keys() - answered
+        self._release(missing)
+        for place in missing:
+            if (moment := moments.get(self._devices[place].source)) is not None:
+                self._miss(place, answered, moment, at)
+        held = {key for device in self._devices.values() for key in device.held}
+        ended = self._ledger.end(held if len(held) <= self._config.max_jobs else held | {OTHER.key}, at)
+        yield from self._of_jobs(ended, at)
+        yield from self._of_devices(at)
+        self._before = at
+
+    def _know(self, facts: JobFacts) -> None:
+        self._jobs = facts
+        self._evidences.take(facts)
+        given, used = (one.owner for one in facts.allocations), (one.owner for one in facts.uses)
+        self._alive = {owner.key for owner in chain(facts.owners.values(), given, used)}
+
+    def _take(self, reading: DeviceFacts, values: Mapping[Place, Values], fallen: set[Place], at: int) -> set[Place]:
+        """Charge what one collector found; return which devices it answered for."""
+        jobs = self._jobs
+        processes: dict[Place, list[DeviceProcess]] = {}
+        for process in reading.processes or ():
+            processes.setdefault(place_of(process.dims), []).append(process)
+        given: dict[Place, list[Allocation]] = {}
+        for one in jobs.allocations if jobs else ():
+            if (dims := reading.names.get(one.device)) is not None:
+                given.setdefault(place_of(dims), []).append(one)
+        answered = set()
+        for activity in reading.activity or from_points(reading, values):
+            place = place_of(activity.dims)
+            answered.add(place)
+            device = self._devices.get(place) or self._devices.setdefault(place, Device(activity.dims))
+            places = dict.fromkeys((place, place[:1]))  # what the whole has, its parts have
+            mine = [process for one in places for process in processes.get(one, ())]
+            use = Use(
+                None if reading.processes is None else mine,
+                jobs.owners if jobs else {},
+                [allocation for one in places for allocation in given.get(one, ())],
+                self._alive, reading.moment, at,
+            )  # fmt: skip
+            known = values.get(place, {})
+            device.source = reading.source
+            read = plausible(activity)
+            self._charge(device, read._replace(lost=read.lost or place in fallen), use, known, at)
+            self._note_memory(device, known)
+        return answered
+
+    def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
+        """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""
+        before, last = device.held, device.last
+        evidence = self._evidences.of(before, [process.pid for process in use.processes or ()])
+        charged = device.take(activity, use, evidence, self._interval, values)
+        elapsed = use.moment - last.moment if last else 0
+        energy = activity.energy
+        if energy is None and "gpu.power" in values:
+            energy = values["gpu.power"] * min(elapsed, MOST_INTERVALS * self._interval) / SECOND
+        self._book({**before, **device.held}, charged, device, energy / elapsed if energy and elapsed else 0.0, at)
+
+    def _book(
+        self,
+        held: Mapping[Key, Held],
+        charged: Mapping[Key, Mapping[str, int]],
+        device: Device,
+        watts: float,
+        at: int,
+    ) -> None:
+        """Add charges to the accounts; `watts` are joules a nanosecond."""
+        for key, one in held.items():
+            account = self._ledger.account(one.owner, at)
+            states = charged.get(key, {})
+            account.charge(states, device.slices, self._before)
+            account.energy += watts * sum(states.values())
+
+    def _note_memory(self, device: Device, values: Values) -> None:
+        for held in device.held.values():
+            used = held.memory if held.memory is not None or len(device.held) > 1 else values.get("gpu.memory.used")
+            account = self._ledger.account(held.owner, self._before)
+            account.memory = max(account.memory, used or 0.0)
+
+    def _release(self, places: Iterable[Place]) -> None:
+        """End the jobs whose cgroup is gone on devices that did not answer; `max_jobs` hides whether it is."""
+        if self._jobs is None or "jobs" in self._jobs.missing:
+            return
+        for device in map(self._devices.__getitem__, places):
+            lost = device.missed >= MISSED
+            device.release({
+                key for key, one in device.held.items() if key not in self._alive and (one.owner.cgroup or lost)
+            })  # fmt: skip
+
+    def _miss(self, place: Place, answered: Collection[Place], moment: int, at: int) -> None:
+        """Charge a device as lost that misses readings while others answer; forget a part that is no longer there."""
+        device = self._devices[place]
+        device.missed += 1
+        if any(place[:1] == one[:1] for one in answered):  # it was made into instances, or they were made anew
+            self._forgotten += self._devices.pop(place).allocated
+            self._starts = {key: start for key, start in self._starts.items() if key[0] != place}
+        elif device.missed >= MISSED and device.last and moment > device.last.moment:
+            self._book(device.held, device.lose(moment, self._interval), device, 0.0, at)
+
+    def _of_jobs(self, ended: Sequence[Account], at: int) -> Iterator[Datapoint]:
+        """Yield the families of the jobs that hold a device, and the last values of those that ended."""
+        found: dict[int, tuple[Account, dict[str, float], list[float]]] = {id(one): (one, {}, []) for one in ended}
+        for device in self._devices.values():
+            shares: dict[Dimensions, float] = {}
+            for held in device.held.values():
+                account = self._ledger.account(held.owner, at)
+                _, gpus, work = found.setdefault(id(account), (account, {}, []))
+                gpus[held.source] = gpus.get(held.source, 0.0) + device.slices
+                if device.work is not None and account.owner is not OTHER:
+                    work.append(device.work)
+                dims = _dims_of(OTHER if account.owner is OTHER else held.owner, self._with_user, True)
+                shares[dims] = shares.get(dims, 0.0) + 1 / len(device.held)
+            for dims, share in shares.items():
+                yield HELD.point(at, share, dims | device.dims)
+        for account, gpus, work in found.values():
+            yield from self._family(account, gpus, work, at)
+
+    def _family(
+        self, account: Account, gpus: Mapping[str, float], work: Sequence[float], at: int
+    ) -> Iterator[Datapoint]:
+        """Yield the series of a job; `gpus` by source, `work` of each."""
+        dims, price = _dims_of(account.owner, self._with_user, False), self._config.dollars_per_hour
+        for source, count in gpus.items():
+            yield GPUS.point(at, count, _with(dims, "source", source))
+        for state, spent in account.times.items():
+            yield GPU_TIME.point(at, spent / SECOND, _with(dims, "state", state), start_time=account.starts[state])
+        if len(work) > 1:
+            yield IMBALANCE.point(at, 100 * (max(work) - min(work)), dims)
+        if account.memory:
+            yield MEMORY.point(at, account.memory, dims)
+        if account.times:
+            start = min(account.starts.values())
+            yield ENERGY.point(at, account.energy, dims, start_time=start)
+            if price is not None:
+                hours = sum(account.times.values()) / SECOND / HOUR
+                yield COST.point(at, hours * price, dims, start_time=start)
+
+    def _of_devices(self, at: int) -> Iterator[Datapoint]:
+        for place, device in self._devices.items():
+            if place[0][0] != "gpu":
+                continue
+            for metric, key, spent in ((IDLE, "cause", device.idle), (BUSY, "kind", device.busy)):
+                for what, time_spent in spent.items():
+                    start = self._starts.setdefault((place, what), self._before)
+                    yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
+
+    def saved(self) -> bytes:
+        """Return the ledger as JSON."""
+        with self._lock:
+            return self._ledger.saved()
+
+    def restore(self, saved: bytes) -> None:
+        """Take the ledger of an earlier process; raise ValueError."""
+        self._ledger.restore(saved)
+
+    def describe(self) -> str:
+        """Return who holds what, how the utilization was measured, whether the sums agree, and what is not known."""
+        with self._lock:
+            held = {key for device in self._devices.values() for key in device.held}
+            parts = ["no accelerator"]
+            if self._devices:
+                parts = [f"jobs on accelerators: {len(held)}, accelerators: {len(self._devices)}"]
+            if bases := sorted({device.basis for device in self._devices.values() if device.basis}):
+                parts.append(f"utilization by {' and '.join(bases)}")
+            charged, allocated = self._sums()
+            if allocated:
+                parts.append(f"{charged:.3f} s charged of {allocated:.3f} s allocated")
+            parts += [f"{what} unknown: {why}" for what, why in self._missing().items()]
+        return "; ".join(parts)
+
+    def answer(self) -> Mapping[str, Any]:
+        """Return who holds which device now, and what each job was charged since it began."""
+        with self._lock:
+            charged, allocated = self._sums()
+            devices = {place: (one, self._holding(one)) for place, one in sorted(self._devices.items(), key=by_number)}
+            return {
+                "at": self._before / SECOND,
+                "dollars_per_hour": self._config.dollars_per_hour,
+                "jobs": [of_job(account, self._config.dollars_per_hour) for account in self._ledger.holding()],
+                "devices": [of_device(place, device, mine) for place, (device, mine) in devices.items()],
+                "missing": self._missing(),
+                "charged_seconds": charged,
+                "allocated_seconds": allocated,
+            }
+
+    def _missing(self) -> dict[str, str]:
+        """Return what could not be known, and why."""
+        late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
+        return {**(self._jobs.missing if self._jobs else {}), **late}
+
+    def _holding(self, device: Device) -> list[Account]:
+        return [self._ledger.account(held.owner, self._before) for held in device.held.values()]
+
+    def _sums(self) -> tuple[float, float]:
+        """Return the seconds charged to jobs and those in which devices were held, which are equal."""
+        ledger = self._ledger
+        charged = ledger.forgotten + sum(sum(account.times.values()) for account in ledger.accounts.values())
+        held = self._forgotten + sum(device.allocated for device in self._devices.values())
+        return charged / SECOND, held / SECOND
+
+
+@lru_cache(maxsize=1000)
+def _dims_of(owner: Owner, with_user: bool, with_container: bool) -> Dimensions:  # noqa: FBT001  # keys of the cache
+    return owner.dims(user=with_user, container=with_container)
+
+
+@lru_cache(maxsize=10_000)
+def _with(dims: Dimensions, key: str, value: str) -> Dimensions:
+    return dims | {key: value}

@@ -1,0 +1,49 @@
+"""What `agent jobs` and `agent top` are told of jobs and devices, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from chipwatch.processors.jobs.accounting import SECOND, STATES
+from chipwatch.processors.jobs.device import Device, Place
+from chipwatch.processors.jobs.ledger import Account
+
+
+def of_job(account: Account, price: float | None) -> dict[str, Any]:
+    """Return what a job was charged since it began; `price` is dollars an hour of one accelerator."""
+    owner, seconds = account.owner, {state: account.total(state) / SECOND for state in STATES}
+    return {
+        "job": owner.job,
+        "kind": owner.kind,
+        "user": owner.user,
+        "partition": owner.partition,
+        "namespace": owner.namespace,
+        "since": account.since / SECOND,
+        "seconds": seconds,
+        "memory_max": account.memory,
+        "energy": account.earlier_energy + account.energy,
+        "cost": None if price is None else sum(seconds.values()) / 3600 * price,
+    }
+
+
+def of_device(place: Place, device: Device, holding: Iterable[Account]) -> dict[str, Any]:
+    """Return who holds a device, and what it does."""
+    owners = [account.owner for account in holding]
+    idle = None if device.ran is None or device.last is None else (device.last.moment - device.ran) / SECOND
+    return {
+        "device": ".".join(number for _, number in place),
+        "place": dict(place),
+        "slices": device.slices,
+        "holders": [{"kind": one.kind, "namespace": one.namespace, "job": one.job} for one in owners],
+        "jobs": [*dict.fromkeys(owner.job for owner in owners)],
+        "users": [*dict.fromkeys(owner.user for owner in owners if owner.user)],
+        "state": device.state,
+        "cause": device.cause,
+        "seconds_since_kernel": idle,
+    }
+
+
+def by_number(item: tuple[Place, object]) -> list[tuple[str, int, str]]:
+    """Return what sorts devices by their numbers."""
+    return [(key, len(number), number) for key, number in item[0]]

@@ -1,0 +1,72 @@
+"""Why a device is idle: pure functions of one tick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from chipwatch.processors.jobs.accounting import HELD_AFTER
+
+IDLE_CPU: Final = 0.05
+"""CPUs that a process without work uses at most: timers and heartbeats take less."""
+IO_PRESSURE: Final = 0.2
+"""Share of the time in which some task of the job waited for I/O, from which data is late."""
+LOADER_CPU: Final = 0.9
+"""Share of the job's CPUs in use from which its loaders cannot be faster."""
+QUOTA_PERIODS: Final = 0.1
+"""Share of the periods in which the CPU quota held the job back; bursts of a healthy job reach a few percent."""
+MEMORY_PRESSURE: Final = 0.05
+"""Share of the time in which all tasks of the job waited for memory; healthy is zero."""
+ACTIVE: Final = 5.0
+"""Percent of tensor, floating point and memory activity below which kernels wait, for example in a collective."""
+COMPUTE: Final = ("gpu.tensor.active", "gpu.fp64.active", "gpu.fp32.active", "gpu.fp16.active", "gpu.dram.active")
+
+
+class Evidence(NamedTuple):
+    """What the host tells of the jobs on a device over the tick; None where it is not known."""
+
+    cpu: float | None = None
+    """CPUs in use by the job."""
+    cpus: float | None = None
+    """CPUs that the job may use."""
+    io: float | None = None
+    """Share of the time in which some of its tasks waited for I/O."""
+    blocked: bool = False
+    """A process of it is in an uninterruptible wait, as for a file."""
+    quota: float | None = None
+    """Share of the periods in which its CPU quota held it back."""
+    memory: float | None = None
+    """Share of the time in which all of its tasks waited for memory."""
+    swaps: bool = False
+    """Its memory in swap grew."""
+
+
+def cause(*, lost: bool, known: bool, processes: int, ran: bool, since_kernel: int, evidence: Evidence) -> str:
+    """
+    Return why a device was idle: the first that holds.
+
+    `known`: its processes and its utilization are. `ran`: a kernel ran since a process came, `since_kernel` ns ago.
+    """
+    cpu = evidence.cpu
+    is_idle = cpu is not None and cpu < IDLE_CPU
+    throttled = (evidence.quota or 0) > QUOTA_PERIODS
+    # A job that its quota throttles uses all CPUs that it may use, whether or not it loads data.
+    loads = evidence.cpus and (cpu or 0) >= LOADER_CPU * evidence.cpus and not throttled
+    holds = {
+        "lost": lost,
+        "unknown": not known,
+        "no_process": not processes,
+        "startup": not ran,
+        "held": since_kernel >= HELD_AFTER and is_idle,
+        "data": (evidence.io or 0) > IO_PRESSURE or evidence.blocked or loads,
+        "host": throttled or (evidence.memory or 0) > MEMORY_PRESSURE or evidence.swaps,
+    }
+    return next((name for name, is_so in holds.items() if is_so), "other")
+
+
+def kind_of_work(values: Mapping[str, float]) -> str | None:
+    """Return what kernels did by the activity of a GPU's units (metric -> percent), None where it is not known."""
+    known = [values[name] for name in COMPUTE if name in values]
+    if not known or "gpu.sm.active" not in values:
+        return None
+    return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(known) < ACTIVE else "compute"

@@ -1,0 +1,220 @@
+"""One accelerator, or a part of one: who holds it, and what it did since the last reading."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from math import isfinite, isnan
+from typing import Final, NamedTuple
+
+from chipwatch.collector import DeviceActivity, DeviceProcess
+from chipwatch.datapoint import DEVICES, Dimensions
+from chipwatch.owner import SLURM, Allocation, Owner
+from chipwatch.processors.jobs import accounting, causes
+from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, Holding, Key, Reading
+from chipwatch.processors.jobs.causes import Evidence
+
+SCHEDULERS: Final = ("mapping", "kubelet")
+"""Sources of a scheduler's own word: beside it, who uses the device does not count as its holder."""
+PROCESS: Final = "process"
+"""The source of an allocation that is known only from the device's use."""
+FREE: Final = "free"
+AVERAGED: Final = 300 * SECOND
+"""Time constant of the mean of a device's work: GPUs that take turns within minutes are in balance."""
+Place = tuple[tuple[str, str], ...]
+"""What names a device, and a part of it: (("gpu", "0"), ("mig", "1"))."""
+
+
+@lru_cache(maxsize=10_000)
+def place_of(dims: Dimensions) -> Place:
+    """Return which device, and which part of it, these dimensions name; nothing for the host's."""
+    return tuple((key, dims[key]) for key in DEVICES if key in dims)
+
+
+class Held(NamedTuple):
+    """A job that holds a device."""
+
+    owner: Owner
+    source: str
+    holding: Holding
+    memory: float | None
+    """Bytes of the device's memory that its processes use, if known."""
+
+
+class Use(NamedTuple):
+    """Who uses a device, and to whom it was given, in one reading."""
+
+    processes: Sequence[DeviceProcess] | None
+    """None if the driver lists none."""
+    owners: Mapping[int, Owner]
+    allocations: Sequence[Allocation]
+    alive: AbstractSet[Key]
+    """Jobs that have a cgroup, a device or a process on one."""
+    moment: int
+    """Monotonic ns, and the same in ns since the epoch."""
+    at: int
+
+
+def holders(use: Use) -> dict[Key, Held]:
+    """Return the jobs that hold a device, by the best source that knows."""
+    present: dict[Key, list[tuple[Owner, float | None]]] = {}
+    has_strangers = use.processes is None
+    for process in use.processes or ():
+        if (owner := use.owners.get(process.pid)) is None:
+            has_strangers = True
+        else:
+            present.setdefault(owner.key, []).append((owner, process.memory))
+    given = [one for one in use.allocations if one.source in SCHEDULERS and not _is_stale(one, present)]
+    others = [one for one in use.allocations if one.source not in SCHEDULERS]
+    found = {one.owner.key: (one.owner, one.source) for one in reversed(given or others)}
+    if not given:
+        found |= {key: (mine[0][0], PROCESS) for key, mine in present.items() if key not in found}
+    held = {}
+    for key, (owner, source) in found.items():
+        mine = present.get(key, [])
+        starts = [one.since for one in (owner, *(one for one, _ in mine)) if one.since is not None]
+        since = use.moment - max(0, use.at - min(starts)) if starts else use.moment
+        known = [memory for _, memory in mine if memory is not None]
+        holding = Holding(since, present=bool(mine), blind=not mine and has_strangers)
+        held[key] = Held(mine[0][0] if mine else owner, source, holding, sum(known) if known else None)
+    return held
+
+
+def _is_stale(one: Allocation, present: Mapping[Key, Sequence[tuple[Owner, float | None]]]) -> bool:
+    """Return whether a job of Slurm without a cgroup has a device that another job of Slurm uses: it has ended."""
+    has_ended = one.owner.kind == SLURM and not one.owner.cgroup and one.owner.key not in present
+    return has_ended and any(mine[0][0].kind == SLURM and mine[0][0].cgroup for mine in present.values())
+
+
+def plausible(activity: DeviceActivity) -> DeviceActivity:
+    """Return an activity with shares from 0 to 1, and without what is no number: a plugin may give anything."""
+    active, energy = activity.active, activity.energy
+    return activity._replace(
+        active=None if active is None or isnan(active) else _share(active),
+        idle=max(0.0, activity.idle) if activity.idle is not None and isfinite(activity.idle) else None,
+        throttled=_share(activity.throttled),
+        energy=energy if energy is not None and isfinite(energy) and energy >= 0 else None,
+        slices=_share(activity.slices),
+    )
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))  # 0.0 of what is no number
+
+
+class Device:
+    """Remembers one device from reading to reading."""
+
+    def __init__(self, dims: Dimensions) -> None:
+        """Take its dimensions."""
+        self.dims = dims
+        self.held: dict[Key, Held] = {}
+        self.last: Reading | None = None
+        self.allocated = 0
+        """Time (ns) that jobs held it, weighted by its slices."""
+        self.slices, self.missed = 1.0, 0
+        self.state, self.cause, self.basis = FREE, "", ""
+        self.source = ""
+        """The collector that reads it."""
+        self.ran: int | None = None
+        """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        self.work: float | None = None
+        """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
+        self._pids: frozenset[int] = frozenset()
+        self.idle: Counter[str] = Counter()
+        """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
+        self.busy: Counter[str] = Counter()
+
+    def take(
+        self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
+    ) -> dict[Key, dict[str, int]]:
+        """Return the time since the last reading by job and state, not weighted; nothing for one that is older."""
+        if self.last and use.moment <= self.last.moment:
+            return {}
+        held = holders(use)
+        if activity.lost and not held:  # the driver lists its processes no more
+            held = {key: one for key, one in self.held.items() if key in use.alive}
+        idle = round((activity.idle or 0.0) * SECOND)
+        now = Reading(
+            use.moment, {key: one.holding for key, one in held.items()},
+            activity.active, idle, activity.throttled, activity.lost,
+        )  # fmt: skip
+        before, now = self.last, accounting.following(self.last, now)
+        self._average(before, now)
+        self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
+        self.basis = activity.basis
+        self._note(use, now, first=before is None)
+        self.cause = causes.cause(
+            lost=now.lost,
+            known=now.active is not None and use.processes is not None and self._are_owned(use),
+            processes=len(use.processes or ()),
+            ran=self.ran is not None,
+            since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
+            evidence=evidence,
+        )
+        if before is None:
+            self.state = _state(now, {})
+            return {}
+        charged = accounting.charges(before, now, interval)
+        self.state = _state(now, charged)
+        self._count(now, min(now.moment - before.moment, MOST_INTERVALS * interval), causes.kind_of_work(values))
+        self.allocated += round(accounting.allocated(before, now) * self.slices)
+        return charged
+
+    def _average(self, before: Reading | None, now: Reading) -> None:
+        """Move the mean of the work by this tick; it begins anew with the holders."""
+        if before is None or now.active is None or before.holders.keys() != now.holders.keys():
+            self.work = now.active
+        elif self.work is not None:
+            weight = min(1.0, (now.moment - before.moment) / AVERAGED)
+            self.work += (now.active - self.work) * weight
+
+    def _are_owned(self, use: Use) -> bool:
+        return all(process.pid in use.owners for process in use.processes or ())
+
+    def _note(self, use: Use, now: Reading, *, first: bool) -> None:
+        """Note when a kernel last ran since the processes came; those of the first reading came earlier."""
+        pids = frozenset(process.pid for process in use.processes or ())
+        if not pids & self._pids:
+            self.ran = now.moment if first and pids else None
+        self._pids = pids
+        if now.active:
+            self.ran = now.moment - now.idle
+
+    def _count(self, now: Reading, elapsed: int, kind: str | None) -> None:
+        weighted = elapsed * self.slices
+        active = 0.0 if now.lost or now.active is None else now.active
+        if idle := round(weighted * (1 - active)):
+            self.idle[self.cause] += idle
+        if kind and (busy := round(weighted * active)):
+            self.busy[kind] += busy
+
+    def release(self, jobs: Container[Key]) -> None:
+        """Forget holders that have ended, while the device does not answer; they count until its last reading."""
+        self.held = {key: one for key, one in self.held.items() if key not in jobs}
+        if self.last:
+            holders = {key: one for key, one in self.last.holders.items() if key in self.held}
+            self.last = self.last._replace(holders=holders)
+
+    def lose(self, moment: int, interval: int) -> dict[Key, dict[str, int]]:
+        """Return the time since the last reading as lost: the device no longer answers."""
+        assert self.last is not None
+        before, self.last = self.last, self.last._replace(moment=moment, lost=True, active=None)
+        charged = accounting.charges(before, self.last, interval)
+        self.state, self.cause = LOST, "lost"
+        self._count(self.last, moment - before.moment, None)
+        self.allocated += round(accounting.allocated(before, self.last) * self.slices)
+        return charged
+
+
+def _state(now: Reading, charged: Mapping[Key, Mapping[str, int]]) -> str:
+    """Return what the device did most of the time for its jobs: one of the states, or `free`."""
+    if now.lost:
+        return LOST
+    total: Counter[str] = Counter()
+    for key, states in charged.items():
+        if key in now.holders:
+            total.update(states)
+    return max(total, key=lambda state: total[state]) if total else (FREE if not now.holders else accounting.UNSEEN)

@@ -1,0 +1,72 @@
+"""What the host tells of a job between two readings: differences of cumulative figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from chipwatch.owner import GroupUse, JobFacts
+from chipwatch.processors.jobs.accounting import SECOND, Key
+from chipwatch.processors.jobs.causes import Evidence
+
+
+class _Pid(NamedTuple):
+    cpu: float | None
+    blocked: bool
+
+
+class Evidences:
+    """The evidence of the last reading, by job, and by process where its job has no cgroup."""
+
+    def __init__(self) -> None:
+        self._last: JobFacts | None = None
+        self._jobs: dict[Key, Evidence] = {}
+        self._pids: dict[int, _Pid] = {}
+
+    def take(self, facts: JobFacts) -> None:
+        """Compare a reading with the one before."""
+        last, self._last = self._last, facts
+        before = {use.owner.key: use for use in last.uses} if last else {}
+        seconds = (facts.moment - last.moment) / SECOND if last else 0.0
+        self._jobs = {use.owner.key: _between(before.get(use.owner.key, use), use, seconds) for use in facts.uses}
+        used = last.cpu if last else {}
+        self._pids = {
+            pid: _Pid(_rate(used.get(pid), cpu, seconds), pid in facts.blocked) for pid, cpu in facts.cpu.items()
+        }
+
+    def of(self, jobs: Iterable[Key], pids: Iterable[int]) -> Evidence:
+        """Return the evidence on the jobs and processes of one device: what holds for any of them."""
+        found = [self._jobs[key] for key in jobs if key in self._jobs]
+        if len(found) == 1:
+            return found[0]
+        found += [Evidence(one.cpu, blocked=one.blocked) for pid in pids if (one := self._pids.get(pid))]
+        cpu = [one.cpu for one in found if one.cpu is not None]
+        return Evidence(
+            cpu=sum(cpu) if cpu else None,
+            io=_most(one.io for one in found),
+            blocked=any(one.blocked for one in found),
+            quota=_most(one.quota for one in found),
+            memory=_most(one.memory for one in found),
+            swaps=any(one.swaps for one in found),
+        )
+
+
+def _between(before: GroupUse, now: GroupUse, seconds: float) -> Evidence:
+    return Evidence(
+        cpu=_rate(before.cpu, now.cpu, seconds),
+        cpus=now.cores,
+        io=_rate(before.io_some, now.io_some, seconds),
+        blocked=now.blocked,
+        quota=_rate(before.throttled, now.throttled, (now.periods or 0) - (before.periods or 0)),
+        memory=_rate(before.memory_full, now.memory_full, seconds),
+        swaps=(now.swapped or 0) > (before.swapped or 0) and before.swapped is not None,
+    )
+
+
+def _rate(before: float | None, now: float | None, over: float) -> float | None:
+    """Return the increase of a cumulative figure over a time, or over another figure; None if it is not known."""
+    return None if before is None or now is None or over <= 0 or now < before else (now - before) / over
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

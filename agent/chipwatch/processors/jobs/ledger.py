@@ -1,0 +1,124 @@
+"""What each job was charged, in this life of the agent and in earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from chipwatch.owner import Owner
+from chipwatch.processors.jobs.accounting import Key
+
+OTHER: Final = Owner("", "other")
+"""Stands for all jobs beyond the limit."""
+KEPT: Final = 24 * 3600 * 1_000_000_000
+"""How long (ns) the account of a job that holds nothing is kept: it may return, or the agent may start again."""
+MOST_BYTES: Final = 1 << 20
+"""Size of what is saved at most."""
+LATEST: Final = 2**62
+"""A time (ns) beyond what a clock shows: 146 years after 1970."""
+Time = Annotated[int, msgspec.Meta(ge=0, le=LATEST)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+
+
+class Account(msgspec.Struct):
+    """What a job was charged; times in ns."""
+
+    owner: Owner
+    since: Time
+    """Start of its oldest process or cgroup (ns since the epoch)."""
+    seen: Time
+    """When it last held a device (ns since the epoch)."""
+    earlier: dict[str, Time] = {}
+    """GPU time by state before the last start of the agent."""
+    earlier_energy: Amount = 0.0
+    memory: Amount = 0.0
+    """The most memory of one device that it used, in bytes."""
+    times: dict[str, int] = {}
+    """GPU time by state since the start of the agent."""
+    starts: dict[str, int] = {}
+    """When each of these was zero (ns since the epoch)."""
+    energy: float = 0.0
+    """Joules since the start of the agent."""
+
+    def charge(self, states: Mapping[str, int], slices: float, at: int) -> None:
+        """Add time by state on a device; `at` is when a state that is new was zero."""
+        for state, time in states.items():
+            self.times[state] = self.times.get(state, 0) + round(time * slices)
+            self.starts.setdefault(state, at)
+
+    def total(self, state: str) -> int:
+        """Return the time in a state over all lives of the agent."""
+        return self.times.get(state, 0) + self.earlier.get(state, 0)
+
+
+class Ledger:
+    """The accounts of at most `most` jobs that hold devices, and as many that no longer do; the rest share one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.accounts: dict[Key, Account] = {}
+        self._live: set[Key] = set()
+        self.forgotten = 0
+        """Time (ns) charged in accounts that are no longer kept."""
+
+    def account(self, owner: Owner, at: int) -> Account:
+        """Return the account of a job, of OTHER if there are too many; it holds a device at `at`."""
+        if owner.key not in self._live and len(self._live - {OTHER.key}) >= self._most:
+            owner = OTHER
+        key = owner.key
+        self._live.add(key)
+        account = self.accounts.get(key) or self.accounts.setdefault(key, Account(owner, owner.since or at, at))
+        account.seen = at
+        account.since = min(account.since, owner.since or at)
+        if owner.user and not account.owner.user:  # a mapping file tells only the job
+            account.owner = owner
+        return account
+
+    def end(self, held: Iterable[Key], at: int) -> list[Account]:
+        """Return the accounts whose jobs hold nothing any more; forget the oldest of those that ended before."""
+        over = self._live.difference(held)
+        self._live -= over
+        for one in self.accounts.values():
+            one.seen = min(one.seen, at)  # the clock was ahead
+        past = sorted((one.seen, key) for key, one in self.accounts.items() if key not in self._live | over)
+        for n, (seen, key) in enumerate(past):
+            if seen < at - KEPT or n < len(past) - self._most:
+                self.forgotten += sum(self.accounts.pop(key).times.values())
+        return [self.accounts[key] for key in over]
+
+    def holding(self) -> list[Account]:
+        """Return the accounts of jobs that hold a device."""
+        return [self.accounts[key] for key in sorted(self._live)]
+
+    def saved(self) -> bytes:
+        """
+        Return the accounts as JSON, with the times of this life added to those of earlier ones.
+
+        Where all are too long, those are left out that held a device least recently.
+        """
+        rows: list[bytes] = []
+        size = 2
+        for one in sorted(self.accounts.values(), key=lambda one: one.seen, reverse=True):
+            totals = {state: one.total(state) for state in {**one.earlier, **one.times}}
+            owner = one.owner._replace(cgroup="")  # which is found anew
+            kept = Account(owner, one.since, one.seen, totals, one.earlier_energy + one.energy, one.memory)
+            rows.append(msgspec.json.encode(kept))
+            size += len(rows[-1]) + 1
+            if size > MOST_BYTES:
+                rows.pop()
+                break
+        return b"[%b]" % b",".join(rows)
+
+    def restore(self, saved: bytes) -> None:
+        """Take the accounts of an earlier life; raise ValueError."""
+        try:
+            accounts = msgspec.json.decode(saved[: MOST_BYTES + 1], type=list[Account])
+        except (msgspec.MsgspecError, RecursionError) as problem:
+            raise ValueError(f"the ledger of jobs cannot be read: {problem}") from None
+        for old in accounts[: 2 * self._most]:
+            account = self.accounts.setdefault(old.owner.key, Account(old.owner, old.since, old.seen))
+            account.since = min(account.since, old.since)
+            account.earlier, account.earlier_energy = old.earlier, old.earlier_energy
+            account.memory = max(account.memory, old.memory)

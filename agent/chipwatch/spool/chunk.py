@@ -1,0 +1,51 @@
+"""One window's points as the spool keeps track of them, and the destination that they belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions
+
+NEWEST: Final = "newest"
+"""Memo of when the newest point of all was measured (ns since the epoch, 8 bytes)."""
+
+
+def label_of(destination: Mapping[str, str]) -> bytes:
+    """Return a destination as the spool's file stores it."""
+    return json.dumps(dict(destination), sort_keys=True).encode()
+
+
+def shown(label: bytes) -> str:
+    """Return a destination for people, without its empty values."""
+    return ", ".join(f"{word}={value}" for word, value in json.loads(label).items() if value) or "not known"
+
+
+def fits(label: bytes, destination: Mapping[str, str]) -> bool:
+    """Return whether every value that the label has is that of `destination`."""
+    return all(destination.get(word) == value for word, value in json.loads(label).items())
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """One window's points; the first `done` of them have ended; `points` is None if only the disk has them."""
+
+    key: int
+    count: int
+    size: int
+    """Bytes on disk, or about as many in memory."""
+    newest: int
+    """When its newest point was measured (ns since the epoch)."""
+    destination: bytes
+    done: int = 0
+    failed_reads: int = 0
+    stored: bool = False
+    points: list[Datapoint] | None = None
+    common: Dimensions | None = None
+
+    @property
+    def left(self) -> int:
+        """Number of points that have not ended."""
+        return self.count - self.done

@@ -1,0 +1,126 @@
+"""The heartbeat file, which shows that the agent runs, without a port or a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+try:
+    import fcntl
+except ImportError:  # on Windows only the age of the last tick shows that the process has died
+    fcntl = None  # type: ignore[assignment]
+
+from chipwatch.logs.text import without_secrets
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "alive"
+"""Name of the file in the state folder."""
+SIZE: Final = 512
+"""Bytes of the file; each record overwrites the last one."""
+MAX_REASON: Final = 200
+"""Characters of the reason why the agent is not ready."""
+MAX_MISSED: Final = 3
+"""Intervals without a tick after which the clock counts as hanging."""
+MIN_TIMEOUT: Final = 3.0
+"""Seconds without a tick that are always allowed."""
+PAUSES: Final = (0.01, 0.02, 0.04)
+"""Seconds between attempts to lock the file."""
+
+
+def state_folder(spool: Path | None, env: Mapping[str, str]) -> Path:
+    """Return the state folder: as configured, else systemd's, else root's or the user's."""
+    if spool is not None:
+        return spool
+    if state := env.get("STATE_DIRECTORY"):
+        return Path(state.partition(":")[0])
+    if getattr(os, "geteuid", lambda: 1)() != 0:
+        if home := env.get("XDG_STATE_HOME"):
+            return Path(home) / "chipwatch"
+        with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
+            return Path.home() / ".local" / "state" / "chipwatch"
+    return Path("/var/lib/chipwatch")
+
+
+def tick_timeout(interval: float) -> float:
+    """Return the seconds without a tick after which the clock counts as hanging."""
+    return max(MAX_MISSED * interval, MIN_TIMEOUT)
+
+
+class Heartbeat:
+    """
+    Writes the time of each tick, and whether the agent is ready, to a file that it holds locked.
+
+    The kernel releases the lock when the process ends, in any way. Used by the clock's thread.
+    """
+
+    def __init__(self, path: Path, interval: float) -> None:
+        """Create and lock the file, readable only by its owner; raise OSError, also if another agent holds it."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        self._file: int = os.open(path, flags, 0o600)
+        self._late = tick_timeout(interval)
+        try:
+            self._lock()
+            self._write({"at": None, "late": self._late})
+        except OSError:
+            os.close(self._file)
+            raise
+
+    def beat(self, why: str | None) -> None:
+        """Write that a tick has ended now; `why` is the reason why the agent is not ready, or None."""
+        with contextlib.suppress(OSError):  # the age of the last record then shows the problem
+            reason = why and without_secrets(why[: 5 * MAX_REASON])[:MAX_REASON]
+            self._write({"at": time.monotonic(), "late": self._late, "why": reason})
+
+    def close(self) -> None:
+        """Unlock and close the file; safe to call twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _lock(self) -> None:
+        """Lock the file; `is_held` in another process may hold it for a moment."""
+        if fcntl is None:
+            return
+        for pause in PAUSES:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(pause)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        text = json.dumps({**record, "pid": os.getpid()}).encode()
+        while len(text) >= SIZE:  # JSON may encode a character by six
+            record = {**record, "why": record["why"][: len(record["why"]) // 2]}
+            text = json.dumps({**record, "pid": os.getpid()}).encode()
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.write(self._file, text.ljust(SIZE - 1) + b"\n")
+
+
+def is_held(file: int) -> bool:
+    """Return whether another process holds the lock of the open file; True if that is unknown."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def start(folder: Path, interval: float, level: int = logging.INFO) -> Heartbeat | None:
+    """Return a heartbeat in `folder`; None if the file cannot be used, which is logged at `level`."""
+    try:
+        return Heartbeat(folder / NAME, interval)
+    except OSError as problem:
+        why = "another agent holds it" if isinstance(problem, BlockingIOError) else problem.strerror or problem
+        log.log(level, "no heartbeat for `agent health`: %s: %s", folder / NAME, why)
+        return None

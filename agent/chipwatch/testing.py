@@ -1,0 +1,139 @@
+"""Fakes and checks that ship: for our tests, and for those of other people's plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from chipwatch.collector import Collector
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.sink import Limits, Rejected, Sink
+
+
+class Clock:
+    """A wall clock that stands still until it is moved (ns since the epoch)."""
+
+    def __init__(self, now: int = 1_800_000_000_000_000_000) -> None:
+        """Begin at `now`."""
+        self.now = now
+
+    def __call__(self) -> int:
+        """Return the time."""
+        return self.now
+
+    def forward(self, seconds: float) -> int:
+        """Move by `seconds`, which may be negative; return the new time."""
+        self.now += int(seconds * 1e9)
+        return self.now
+
+
+class MemorySink(Sink):
+    """Keeps what it is given; fails on demand."""
+
+    limits = Limits(max_points=100, window=0, flush=0)
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        """Obey other limits than the class's, if they are given."""
+        if limits is not None:
+            self.limits = limits
+        self.batches: list[list[Datapoint]] = []
+        self.failures: list[Exception] = []
+        """Raised by the next writes, in order."""
+        self.reject: Callable[[Datapoint], str | None] = lambda _: None
+        """Returns the reason why a point is rejected, or None."""
+        self.opened = self.closed = 0
+
+    def open(self) -> None:
+        """Count."""
+        self.opened += 1
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Keep what is not rejected, or fail."""
+        if self.failures:
+            raise self.failures.pop(0)
+        rejected = [Rejected(point, why) for point in batch if (why := self.reject(point))]
+        bad = {id(r.point) for r in rejected}
+        self.batches.append([point for point in batch if id(point) not in bad])
+        return rejected
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+    @property
+    def points(self) -> list[Datapoint]:
+        """All points that were taken."""
+        return [point for batch in self.batches for point in batch]
+
+
+def check_collector(collector: Collector, *, ticks: int = 3, at: int = 1_800_000_000_000_000_000) -> list[Datapoint]:
+    """
+    Run a collector as the frame would and assert that it keeps the contract; return what it yielded.
+
+    Raises AssertionError with a sentence, and Unavailable where there is nothing to read.
+    """
+    collector.close()
+    name = type(collector).__name__
+    declared = None if collector.dynamic else frozenset(collector.metrics)
+    for metric in collector.metrics:
+        assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
+        assert metric.help.endswith("."), f"the help of {metric.name} is no sentence"
+    yielded: list[Datapoint] = []
+    try:
+        collector.open()
+        for tick in range(ticks):
+            now = at + tick * 1_000_000_000
+            seen: set[tuple[str, Dimensions]] = set()
+            try:
+                for point in collector.collect(now):
+                    _check_point(name, point, now, declared)
+                    series = (point.metric.name, point.dims)
+                    assert series not in seen, f"{name} yielded {series} twice in one tick"
+                    seen.add(series)
+                    yielded.append(point)
+            except PartlyCollected:
+                pass
+        assert isinstance(collector.describe(), str), f"{name}.describe returns no text"
+    finally:
+        collector.close()
+        collector.close()
+    return yielded
+
+
+def _check_point(who: str, point: Datapoint, at: int, declared: AbstractSet[Metric] | None) -> None:
+    name = point.metric.name
+    assert declared is None or point.metric in declared, (
+        f"{who} yielded {name}, which its `metrics` does not declare so"
+    )
+    assert point.at == at, f"{who} stamped {name} {point.at} instead of {at}"
+    assert tuple(point.dims) == tuple(sorted(point.metric.dims)), f"{name} has dimensions {tuple(point.dims)}"
+    assert isinstance(point.value, int | float), f"{name} is no number"
+    if point.metric.kind is Kind.COUNTER:
+        assert point.start_time is not None, f"the counter {name} does not say since when it counts"
+        assert point.value >= 0, f"the counter {name} is negative"
+    if point.metric.unit == "%":
+        assert 0 <= point.value <= 100, f"{name} is {point.value} %"
+
+
+def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+    """Run a sink as the frame would on `batch` and assert that it keeps the contract; return what it rejected."""
+    assert sink.limits.max_points > 0, "a request must hold at least one point"
+    sink.close()
+    try:
+        sink.open()
+        assert isinstance(sink.describe(), str), "describe returns no text"
+        words = [word for pair in sink.destination().items() for word in pair]
+        assert all(isinstance(word, str) for word in words), "destination returns something other than text"
+        assert len(batch) <= sink.limits.max_points, "the batch is above the sink's own limits"
+        rejected = sink.write(batch)
+        ours = {id(point) for point in batch}
+        assert all(id(r.point) in ours for r in rejected), "a rejected point is none of the batch"
+        assert len({id(r.point) for r in rejected}) == len(rejected), "a point is rejected twice"
+    finally:
+        sink.close()
+        sink.close()
+    return rejected
+
+
+__all__ = ["Clock", "MemorySink", "Unavailable", "check_collector", "check_sink"]

@@ -1,0 +1,144 @@
+"""Amazon CloudWatch, by PutMetricData."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.errors import BadBatch
+from chipwatch.net.trusted_clock import TRUSTED_CLOCK, TrustedClock
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch_sinks.cloudwatch.wire import Encoder, body
+from chipwatch_sinks.common.aws_regions import region_fault
+from chipwatch_sinks.common.cloudwatch_rules import ALLOWED, namespace_fault, series_fault
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.cloudwatch.client import Client
+
+ROUNDS: Final = 5
+"""Requests in one write: the first, and one more each time the service names refused datums."""
+
+
+class CloudwatchSink(Sink):
+    """
+    Sends each batch by PutMetricData: gauges with all their values, counters by their increase.
+
+    A write makes one request. If the service names refused datums, it has stored none, so the others are sent again at
+    once. Points beyond the documented limits are rejected without a request.
+    """
+
+    limits = Limits(
+        max_points=1000,
+        max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
+        max_age=14 * 86_400.0 - 3_600.0,  # two weeks, less an hour for delivery
+        increases=True,
+        zeros=False,
+        max_series=500,
+    )
+    needs = ("botocore",)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """
+        The options; all others come from the environment and the shared files, as botocore reads them.
+
+        For instance AWS_PROFILE, HTTPS_PROXY and NO_PROXY, AWS_CA_BUNDLE, AWS_DISABLE_REQUEST_COMPRESSION.
+        """
+
+        namespace: str = "Chipwatch"
+        """CloudWatch's namespace."""
+        region: str | None = None
+        """AWS region; unless set: AWS_REGION, AWS_DEFAULT_REGION, the profile's, the instance's own."""
+        high_resolution: bool = False
+        """CloudWatch stores a point for each second instead of each minute."""
+        endpoint_url: str | None = None
+        """Where to send instead of to the region's endpoint: a VPC endpoint, or a server for tests."""
+        use_fips: bool = False
+        """Send to the FIPS endpoint."""
+        use_dualstack: bool = False
+        """Send to the endpoint that also has IPv6 addresses."""
+        profile: str | None = None
+        """Profile of ~/.aws/config."""
+        role_arn: str | None = None
+        """Role to assume for sending."""
+        external_id: str | None = None
+        """External id that the role requires."""
+        timeout: float = 10.0
+        """Seconds to wait for an answer."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for a region that does not exist, or a namespace that CloudWatch does not allow."""
+            if fault := namespace_fault(self.namespace):
+                raise ValueError(f"namespace: {fault}, got {self.namespace!r}")
+            if self.region and not self.endpoint_url and (fault := region_fault(self.region)):
+                raise ValueError(f"region: {fault}")
+
+    def __init__(
+        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: TrustedClock = TRUSTED_CLOCK
+    ) -> None:
+        """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
+        self._config, self._clock, self._steady = config, clock, steady
+        self._encoder = Encoder(high_resolution=config.high_resolution)
+        self._client: Client | None = None
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why CloudWatch rejects every point of this series, or None."""
+        fault = series_fault(metric.name, dims)
+        return fault and f"{fault}: {ALLOWED}"
+
+    def open(self) -> None:
+        """Find region and credentials; raise Refused if there are none, Retryable if their source does not answer."""
+        from chipwatch_sinks.cloudwatch.client import Client  # noqa: PLC0415  # takes 12 MB, only if this sink is used
+
+        client = Client(self._config, self._clock, self._steady.compare)
+        client.connect()
+        self._client = client
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Send the batch; return the points that CloudWatch rejects."""
+        assert self._client is not None
+        good, texts, rejected = self._encoder.encode(batch, self._steady())
+        for _ in range(ROUNDS):
+            if not good:
+                return rejected
+            named = self._client.put(body(self._config.namespace, texts), len(good))
+            if not named:
+                return rejected
+            rejected += [Rejected(good[n], reason) for n, reason in named.items()]
+            good = [point for n, point in enumerate(good) if n not in named]
+            texts = [text for n, text in enumerate(texts) if n not in named]
+        raise BadBatch(f"CloudWatch refused different datums in each of {ROUNDS} requests")
+
+    def size(self, point: Datapoint) -> int:
+        """Return an upper bound of the bytes of the point's datum."""
+        return self._encoder.size(point)
+
+    def destination(self) -> Mapping[str, str]:
+        """Return namespace, region, endpoint, role and profile; the account is unknown without a request."""
+        config, env = self._config, os.environ
+        endpoint = config.endpoint_url or env.get("AWS_ENDPOINT_URL_CLOUDWATCH") or env.get("AWS_ENDPOINT_URL") or ""
+        found = {"namespace": config.namespace, "endpoint": re.sub("//[^/]*@", "//", endpoint)}
+        found |= {"role": config.role_arn or "", "profile": config.profile or env.get("AWS_PROFILE") or ""}
+        region = self._client.region if self._client else config.region or env.get("AWS_REGION")
+        return found | ({"region": region} if region else {})
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return the path in CloudWatch's console, which groups metrics by their dimensions."""
+        return (
+            f"CloudWatch > All metrics > {self._config.namespace} > {', '.join(dims) or 'Metrics with no dimensions'}"
+        )
+
+    def describe(self) -> str:
+        """Return the namespace and the endpoint."""
+        endpoint = self._client and self._client.endpoint
+        return f"namespace {self._config.namespace}{f' at {endpoint}' if endpoint else ''}"
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()

@@ -1,0 +1,224 @@
+"""CloudWatch's prices, and its dashboards and alarms: the body of PutDashboard, and parameters of PutMetricAlarm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from chipwatch.advice import MONTH, Alarm, Chart, Load, Quota, Scope, Sent, Statistic
+from chipwatch.errors import Refused
+from chipwatch_sinks.common.advice import document, placed
+from chipwatch_sinks.common.cloudwatch_prices import CloudwatchPrices
+
+WIDTH, HEIGHT = 8, 6
+"""Size of a graph, in CloudWatch's units."""
+MAX_SERIES, MAX_WIDGETS, MAX_SHOWN = 500, 500, 2500
+"""
+Limits of lines of a graph or time series of a query, of widgets of a dashboard, and of metrics of all its graphs.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html.
+"""
+ALARM_PRICE: Final = 0.10
+"""Dollars a month for each metric that the query of an alarm looks at: https://aws.amazon.com/cloudwatch/pricing/."""
+MAX_METRICS: Final = 10_000
+"""Metrics that a query looks at; beyond, an alarm sees a part of them: .../monitoring/alarm-limits.html."""
+MAX_DESCRIPTION, MAX_GROUPS = 1024, 9
+"""Limits of characters of an alarm's description, and of metrics of an alarm besides its query: PutMetricAlarm."""
+MAX_LOOK_BACK: Final = 180
+"""Minutes that an alarm on a query may look back: .../monitoring/alarm-limits.html."""
+FIRST_SEEN: Final = 15
+"""
+Minutes until a new metric is found at the latest, when its first event is past and newer points are 0.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html, of ListMetrics.
+"""
+SHORT: Final = (1, 5, 10, 20, 30)
+"""Periods (s) below a minute, which only metrics of high resolution have."""
+FUNCTIONS: Final[Mapping[Statistic, str]] = {
+    "mean": "AVG", "min": "MIN", "max": "MAX", "sum": "SUM", "rate": "MAX", "absent": "COUNT",
+}  # fmt: skip
+STATISTICS: Final = {"mean": ("Average",), "peaks": ("Average", "p99"), "rate": ("Sum",), "increase": ("Sum",)}
+"""Counters are sent as increases, gauges with all their values."""
+
+
+class CloudwatchAdvisor(CloudwatchPrices):
+    """Graphs are searches, and alarms are queries of Metrics Insights: both find new machines."""
+
+    max_lines = MAX_SERIES
+    counts_hosts = True
+
+    def quotas(self, load: Load) -> Iterable[Quota]:
+        """Return the requests per second."""
+        limit, used = self.book.requests_per_second, load.requests / MONTH
+        return (Quota("requests/s", limit, used, "an account has in a region", shared=True),)
+
+    def notes(self) -> Iterable[str]:
+        """Return the notes on prices, and what high resolution costs."""
+        return *super().notes(), "High resolution costs requests; a metric costs the same."
+
+    def alarm_notes(self, metrics: int) -> Iterable[str]:
+        """Return what alarms on queries cost: a query is billed by the metrics that it looks at."""
+        if metrics:
+            dollars = f"{metrics * ALARM_PRICE:,.2f} dollars a month more"
+            yield f"The alarms of `agent dashboard --alarms` look at {metrics:,} metrics: {dollars}, not counted above."
+
+    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        """Return the body of PutDashboard; raise Refused if CloudWatch would not accept it."""
+        if not self.region:
+            raise Refused("no AWS region, and each graph needs one: set --region or AWS_REGION")
+        widgets: list[dict[str, Any]] = []
+        note = "" if scope.dims_as else " ".join(self.limits(charts))  # a template is a part of a dashboard
+        for what, x, y in placed(charts, WIDTH, HEIGHT, service="CloudWatch", limit=MAX_WIDGETS, note=note):
+            if isinstance(what, str):
+                widget = {"type": "text", "x": 0, "y": y, "width": 3 * WIDTH, "height": 1}
+                widgets.append({**widget, "properties": {"markdown": what if what is note else f"## {what}"}})
+            else:
+                widget = {"type": "metric", "x": x, "y": y, "width": WIDTH, "height": HEIGHT}
+                widgets.append({**widget, "properties": self._graph(what, scope)})
+        return document({"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets})
+
+    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+        """Return what is not shown of a large fleet."""
+        each = sum(one.series * len(STATISTICS[one.drawn]) for chart in charts for one in chart.series)
+        hosts = MAX_SHOWN // each if each else 0
+        fit = f"so all are shown of up to {hosts} hosts" if hosts else "so some of a single host are left out"
+        yield (
+            f"A graph shows the {MAX_SERIES} series with the highest values, a dashboard {MAX_SHOWN:,} metrics. A host"
+            f" has {each:,} here, {fit}. The mean of the fleet is over {MAX_METRICS:,} metrics at most."
+        )
+
+    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+        """Return the parameters of PutMetricAlarm, one for each alarm; raise Refused if it would not accept them."""
+        parts = "give each part of the fleet a namespace (-n) and alarms of its own"
+        if scope.hosts > MAX_SERIES:
+            raise Refused(f"--hosts {scope.hosts}: an alarm watches {MAX_SERIES} hosts at most; {parts}")
+        for alarm in alarms:
+            if (metrics := alarm.sent.series * scope.hosts) > MAX_METRICS:
+                what = f"{alarm.rule.key} would look at {metrics:,} metrics of the {MAX_METRICS:,} that an alarm may"
+                raise Refused(f"--hosts {scope.hosts}: {what}; {parts}")
+        return document([self._alarm(alarm, scope) for alarm in alarms])
+
+    def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+        seconds = self._period(scope)
+        lines = [(one, statistic) for one in chart.series for statistic in STATISTICS[one.drawn]]
+        most = (MAX_SERIES - bool(chart.gauge)) // len(lines)
+        metrics = []
+        for number, (one, statistic) in enumerate(lines, 1):
+            schema = ",".join([_quoted(self._config.namespace), *_keys(one, scope)])  # a search matches exactly these
+            search = f"SEARCH('{{{schema}}} MetricName={_quoted(one.name)}', '{statistic}', {seconds})"
+            if one.drawn == "rate":
+                search = f"{search} / {seconds}"
+            line = {"expression": f"SLICE(SORT({search}, MAX, DESC), 0, {most})", "id": f"e{number}", "period": seconds}
+            metrics.append([{**line, "label": statistic} if statistic.startswith("p") else line])
+        if chart.gauge:  # a widget can have one query
+            fleet = {"expression": self._select("AVG", chart.gauge, scope), "id": "q1", "period": _minutes(seconds)}
+            metrics.append([{**fleet, "label": "mean of the fleet"}])
+        limits = [{"label": title, "value": value} for title, value in chart.limits]
+        left = {"label": chart.label, "showUnits": False, "min": chart.bottom, "max": chart.top}
+        return {
+            "title": chart.title,
+            "view": "timeSeries",
+            "stacked": False,
+            "region": self.region,
+            "period": seconds,
+            "metrics": metrics,
+            "yAxis": {"left": {key: value for key, value in left.items() if value is not None}},
+            **({"annotations": {"horizontal": limits}} if limits else {}),
+        }
+
+    def _period(self, scope: Scope) -> int:
+        """Return the seconds of one dot; raise Refused for a period that CloudWatch does not have."""
+        if scope.period is not None:
+            if scope.period not in SHORT and scope.period % 60:
+                raise Refused(f"--period: CloudWatch has 1, 5, 10, 20, 30 and whole minutes, not {scope.period} s")
+            return scope.period
+        short = [short for short in SHORT if scope.window <= short] if self._config.high_resolution else []
+        return short[0] if short else _minutes(scope.window)
+
+    def _alarm(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
+        """
+        Return an alarm on a query of Metrics Insights, which finds new machines too.
+
+        Absence is watched over all series together, because a series that has ended leaves the query's result with its
+        state. Otherwise each host has a state of its own, with all its devices in one value, since a query returns 500
+        series at most. This needs both GROUP BY and ORDER BY:
+        https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Metrics_Insights_Alarm.html
+        """
+        rule, counts = alarm.rule, alarm.rule.per == "host"
+        longer = 300 if alarm.minutes >= 15 and alarm.minutes % 5 == 0 else 60
+        seconds = math.lcm(60, math.ceil(scope.window)) if counts else max(longer, _minutes(scope.window))
+        periods = needed = max(1, math.ceil(alarm.minutes * 60 / seconds))
+        if rule.statistic == "sum":  # of the events within these minutes; once is enough
+            seconds, needed = max(_minutes(scope.window), _minutes(60 * alarm.minutes)), 1
+            periods = math.ceil(FIRST_SEEN * 60 / seconds)
+        if periods * seconds > MAX_LOOK_BACK * 60:
+            raise Refused(f"--minutes: {rule.key}: an alarm of CloudWatch looks back {MAX_LOOK_BACK} minutes at most")
+        threshold = alarm.threshold * (scope.window if rule.statistic == "rate" else 1)  # of the series that rose most
+        metrics = [{"Id": "q1", "Expression": self._query(alarm, scope), "Period": seconds, "ReturnData": True}]
+        if counts:
+            each = seconds / scope.window
+            threshold = each * (scope.hosts - 0.5)  # half a machine less: windows and periods differ by seconds
+            metrics = _minus_groups(metrics, each, scope.groups)
+        return {
+            "AlarmName": alarm.name,
+            "AlarmDescription": f"{rule.title}. {rule.text}"[:MAX_DESCRIPTION],
+            "ActionsEnabled": True,
+            "AlarmActions": list(scope.notify),
+            "OKActions": list(scope.notify),
+            "ComparisonOperator": "LessThanThreshold" if rule.below else "GreaterThanThreshold",
+            "Threshold": threshold,
+            "EvaluationPeriods": periods,
+            "DatapointsToAlarm": needed,
+            "TreatMissingData": "breaching" if rule.statistic == "absent" else "notBreaching",
+            "Metrics": metrics,
+        }
+
+    def _query(self, alarm: Alarm, scope: Scope) -> str:
+        sent, function = alarm.sent, FUNCTIONS[alarm.rule.statistic]
+        where = " AND ".join(f"{_quoted(key)} != '{value}'" for key, value in alarm.but)
+        groups = _keys(sent._replace(dims=()), scope)
+        query = f"{self._select(function, sent, scope)}{where and f' WHERE {where}'}"
+        if not groups or alarm.rule.statistic == "absent":
+            return query
+        order = "ASC" if alarm.rule.below else "DESC"
+        return f"{query} GROUP BY {', '.join(groups)} ORDER BY {function}() {order}"
+
+    def _select(self, function: str, sent: Sent, scope: Scope) -> str:
+        """Return a query of Metrics Insights over all series of a metric."""
+        schema = ", ".join([_quoted(self._config.namespace), *_keys(sent, scope)])
+        return f"SELECT {function}({_quoted(sent.name)}) FROM SCHEMA({schema})"  # noqa: S608  # of our own names
+
+
+def _minus_groups(metrics: list[dict[str, Any]], each: float, groups: Sequence[str]) -> list[dict[str, Any]]:
+    """Subtract from the points that arrived those that the groups should send: `each` per instance in service."""
+    if not groups:
+        return metrics
+    if len(groups) > MAX_GROUPS:
+        raise Refused(f"--autoscaling-group: an alarm can have {MAX_GROUPS} groups, not {len(groups)}")
+    (query,) = metrics
+    in_service = []
+    for number, group in enumerate(groups, 1):
+        dims = [{"Name": "AutoScalingGroupName", "Value": group}]
+        metric = {"Namespace": "AWS/AutoScaling", "MetricName": "GroupInServiceInstances", "Dimensions": dims}
+        stat = {"Metric": metric, "Period": query["Period"], "Stat": "Minimum"}
+        in_service.append({"Id": f"m{number}", "MetricStat": stat, "ReturnData": False})
+    expected = " + ".join(f"m{number}" for number in range(1, len(groups) + 1))
+    watched = {"Id": "e1", "Expression": f"q1 - {each:g} * ({expected})", "ReturnData": True}
+    return [{**query, "ReturnData": False}, *in_service, watched]
+
+
+def _keys(sent: Sent, scope: Scope) -> list[str]:
+    """Return the dimensions, quoted: the metric's own, then the machine's or their placeholder."""
+    return [*map(_quoted, sent.dims), *([scope.dims_as] if scope.dims_as else map(_quoted, scope.machine))]
+
+
+def _minutes(seconds: float) -> int:
+    return 60 * max(1, math.ceil(seconds / 60))
+
+
+def _quoted(name: str) -> str:
+    """Return a name in double quotes, for searches and queries; raise Refused if these cannot contain it."""
+    if not {"'", '"', "\\"}.isdisjoint(name):
+        raise Refused(f"CloudWatch's searches and queries cannot contain the name {name!r}: no quotes, no backslashes")
+    return f'"{name}"'

@@ -1,0 +1,119 @@
+"""Sends one signed request with a body that is ready, classifies the answer, and compares the clocks."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from botocore import exceptions as failures
+
+from chipwatch.errors import Refused
+from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.version import __version__
+from chipwatch_sinks.cloudwatch.endpoint import endpoint_of
+from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_request import Signer
+from chipwatch_sinks.common.aws_session import Login
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chipwatch_sinks.cloudwatch import CloudwatchSink
+
+log = logging.getLogger(__name__)
+
+HEADERS: Final = {
+    "Content-Type": "application/x-amz-json-1.0",
+    "X-Amz-Target": "GraniteServiceVersion20100801.PutMetricData",
+    "X-Amzn-Query-Mode": "true",
+    "User-Agent": f"agent/chipwatch/{__version__}",
+}
+"""Of AWS JSON 1.0: botocore/data/cloudwatch/2010-08-01/service-2.json, metadata."""
+COMPRESS_FROM: Final = 10_240
+"""Bytes from which a body is compressed: botocore's threshold."""
+MAX_ANSWER: Final = 1 << 20
+"""Size limit of an answer; the service's answers are smaller than a tenth of it."""
+MAX_SKEW: Final = 60.0
+"""Seconds between this clock and the service's that cause a warning; from 300 on the service refuses signatures."""
+
+
+class Client:
+    """Sends requests signed by botocore over an HTTP client of our own, which limits time and bytes."""
+
+    def __init__(self, config: CloudwatchSink.Config, clock: Callable[[], int], on_time: Callable[[int], None]) -> None:
+        """Take the wall clock (ns since the epoch), and a function to call with the service's time (ns)."""
+        self._config, self._clock, self._on_time = config, clock, on_time
+        login = Login(config.region, config.endpoint_url, config.profile, config.role_arn, config.external_id)
+        self._signer = Signer("monitoring", login, config.timeout)
+        self._http: HttpClient | None = None
+        self._compress = True
+        self._skew_logged = False
+        self.endpoint = ""
+        """The service's address, once it is known."""
+
+    @property
+    def region(self) -> str:
+        """The region, once it is known."""
+        return self._signer.region
+
+    def connect(self) -> None:
+        """Find region, credentials and address; raise Refused or Retryable."""
+        session = self._signer.open()
+        try:
+            self.endpoint = endpoint_of(self._config, session, self.region)
+            authority = session.get_config_variable("ca_bundle")
+            self._compress = not session.get_config_variable("disable_request_compression")
+        except failures.BotoCoreError as problem:
+            raise Refused(str(problem)) from problem
+        tls = Tls(ca_file=Path(authority) if authority else None, ca_option="AWS_CA_BUNDLE")
+        timeout = self._config.timeout
+        self._http = HttpClient(f"{self.endpoint}/", timeout=timeout, max_bytes=MAX_ANSWER, tls=tls)
+
+    def put(self, body: bytes, count: int) -> dict[int, str]:
+        """
+        Send `body` in one request; raise Retryable, Refused or BadBatch.
+
+        Return which of its `count` datums the service names as refused, with reasons; then it has stored none.
+        """
+        if self._http is None:
+            self.connect()
+        assert self._http is not None
+        headers = HEADERS
+        if self._compress and len(body) >= COMPRESS_FROM:
+            body, headers = gzip.compress(body, 1, mtime=0), {**HEADERS, "Content-Encoding": "gzip"}
+        signed = self._signer.sign(f"{self.endpoint}/", body, headers)
+        answer = self._http.post(body, signed)
+        judged = Answer.of_json(answer.status, answer.headers, answer.body)
+        self._compare_clocks(answer.headers)
+        if judged is None:
+            self._signer.worked()
+            return {}
+        if named := judged.members(count):
+            return named
+        blame = judged.blame()
+        raise self._signer.expired(str(blame)) if isinstance(blame, Stale) else blame
+
+    def close(self) -> None:
+        """Drop the connection; the next `put` reads the credentials again."""
+        http, self._http = self._http, None
+        if http is not None:
+            http.close()
+
+    def _compare_clocks(self, headers: Mapping[str, str]) -> None:
+        """Report the service's time; warn once if this clock differs much."""
+        try:
+            service_time = parsedate_to_datetime(headers["date"]).timestamp()
+        except (LookupError, ValueError):
+            return
+        self._on_time(int(service_time * 1e9))
+        skew = self._clock() / 1e9 - service_time
+        if abs(skew) > MAX_SKEW and not self._skew_logged:
+            self._skew_logged = True
+            way = "ahead of" if skew > 0 else "behind"
+            log.warning(
+                "cloudwatch: the clock of this machine is %.0f s %s the service's; synchronise it", abs(skew), way
+            )

@@ -1,0 +1,51 @@
+"""What advisors share: price tiers, and the layout of a dashboard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from chipwatch.advice import Chart, Cost
+from chipwatch.errors import Refused
+
+Tier = tuple[int | None, float]
+"""Size (None: unlimited), and dollars for each unit in it."""
+
+
+def tiers(item: str, amount: float, prices: Iterable[Tier], *, unit: str = "", as_of: str = "") -> Iterator[Cost]:
+    """Yield the cost of each price tier."""
+    begun = 0
+    for size, price in prices:
+        count = amount if size is None else min(amount, size)
+        which = f"beyond {begun:,}" if size is None else f"{'next' if begun else 'first'} {size:,}"
+        yield Cost(f"{item}, {which}" if begun or size else item, count, price, unit=unit, as_of=as_of)
+        amount, begun = amount - count, begun + (size or 0)
+
+
+def placed(
+    charts: Sequence[Chart], width: int, height: int, *, service: str, limit: int, note: str = ""
+) -> list[tuple[str | Chart, int, int]]:
+    """
+    Return texts (a `note`, titles of sections), one row high, and graphs, three in a row, each with its column and row.
+
+    Raises Refused if these are more widgets than the `limit` of the service.
+    """
+    placed: list[tuple[str | Chart, int, int]] = [(note, 0, 0)] if note else []
+    y = len(placed)
+    for section, graphs in groupby(charts, key=lambda chart: chart.section):
+        placed.append((section, 0, y))
+        for n, chart in enumerate(graphs):
+            placed.append((chart, n % 3 * width, y + 1 + n // 3 * height))
+        y += 1 + (n // 3 + 1) * height
+    if len(placed) > limit:
+        raise Refused(
+            f"the dashboard needs {len(placed)} widgets, and {service} allows {limit}; choose fewer metrics with"
+            " --for or --level"
+        )
+    return placed
+
+
+def document(content: object) -> tuple[str]:
+    """Return one JSON document."""
+    return (json.dumps(content, indent=2, ensure_ascii=False),)

@@ -1,0 +1,120 @@
+"""Classifies errors of the service; messages that may hold a secret are not repeated."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.http_client import retry_after
+
+MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
+"""The service's name for a refused datum, counted from 1, and its field."""
+FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
+BUSY: Final = re.compile(
+    r"Throttl|LimitExceeded|SlowDown|TooManyRequests|RequestTimeout(Exception)?$|PriorRequestNotComplete"
+    r"|ServiceUnavailable|Internal(Failure|Server|Service)"
+)
+"""Transient and throttling error codes, as in botocore/retries/standard.py."""
+STALE: Final = re.compile(r"ExpiredToken|InvalidClientTokenId|UnrecognizedClient|TokenRefreshRequired")
+CLOCK: Final = re.compile(r"Signature (expired|not yet current)|RequestExpired|RequestTimeTooSkewed")
+DENIED: Final = re.compile(r"AccessDenied|Unauthorized|NotAuthorized|AuthFailure")
+DATA: Final = re.compile(r"InvalidParameter|Missing(Required)?Parameter|Validation|Serialization|Malformed")
+PRINCIPAL: Final = re.compile(r"User: (arn:[\w+=,.@/:-]+) is not authorized to perform: ([\w:]+)")
+
+
+def foreign(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
+    """Return the content type of an answer that is not CloudWatch's, or None if it may be CloudWatch's."""
+    try:
+        text = body.decode().strip()
+        if status < 300:
+            size = str(len(body))
+            whole = "content-encoding" in headers or headers.get("content-length", size) == size
+            known = whole and ("x-amzn-requestid" in headers or text == "{}")
+        else:
+            error = json.loads(text or "{}")
+            types = {*map(type, map(error.get, ("__type", "message", "Message")))}
+            known = types <= {str, type(None)}
+    except (ValueError, AttributeError, RecursionError):
+        known = False
+    return None if known else ascii(headers.get("content-type", "no content type")[:60])[1:-1]
+
+
+class Stale(Exception):
+    """The credentials are expired or unknown; new ones may be available."""
+
+
+class Answer:
+    """An error of a service of AWS."""
+
+    def __init__(self, response: Any, operation: str, foreign: str | None = None) -> None:
+        """Parse the `response` of botocore's ClientError; `foreign` is its content type if it is not the service's."""
+        error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+        self.operation = operation
+        self.code, self.message = ascii(str(error.get("Code", ""))[:100])[1:-1], str(error.get("Message", ""))
+        self.status: int = metadata.get("HTTPStatusCode", 0)
+        self.headers: dict[str, str] = metadata.get("HTTPHeaders", {})
+        self._foreign = foreign
+
+    @classmethod
+    def of_json(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer | None:
+        """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
+        other = foreign(status, headers, body)
+        if status < 300 and other is None:
+            return None
+        error: Mapping[str, Any] = {} if other is not None else json.loads(body.decode().strip() or "{}")
+        # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
+        code = headers.get("x-amzn-query-error", "").partition(";")[0]
+        code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]
+        message = error.get("message") or error.get("Message") or ""
+        metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
+        return cls({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "PutMetricData", other)
+
+    def members(self, count: int) -> dict[int, str]:
+        """Return the refused ones of `count` datums (from 0), each with a reason; {} if the service names none."""
+        if self.status != 400 or self.operation != "PutMetricData" or not DATA.match(self.code):
+            return {}
+        found: dict[int, str] = {}
+        for number, field in MEMBER.findall(self.message):
+            if 0 < int(number) <= count:
+                reason = "refused by the service" + (f": {field}" if field in FIELDS else "")
+                found.setdefault(int(number) - 1, reason)
+        return found
+
+    def blame(self) -> Exception:
+        """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
+        who = "CloudWatch" if self.operation == "PutMetricData" else self.operation
+        says = f"{who} answers {self.status} {self.code}"
+        if self._foreign is not None:
+            says = f"{who} answers {self.status} with a body that is not CloudWatch's ({self._foreign})"
+        if self.status < 300 or self.status >= 500 or self.status in {408, 429} or BUSY.search(self.code):
+            advice = f": {self._advice()}" if self._foreign is not None else ""
+            return Retryable(says + advice, after=retry_after(self.headers))
+        if STALE.search(self.code):
+            return Stale(says)
+        data = self.status == 400 and DATA.match(self.code)
+        if self.operation != "PutMetricData":
+            return Refused(f"{self._advice()} ({says})")
+        if self.status == 413 or (data and "parameter Namespace" not in self.message):
+            return BadBatch(f"{says} {self.message[:200]}".strip())
+        return Refused(f"{self._advice()} ({says})")
+
+    def _advice(self) -> str:
+        """Return what to do about a wrong set-up."""
+        if self._foreign is not None:
+            return "check endpoint and proxy"
+        if DENIED.search(self.code):
+            found = PRINCIPAL.search(self.message)
+            own = "cloudwatch" if self.operation == "PutMetricData" else "sts"
+            who, action = found.groups() if found else ("this machine's identity", f"{own}:{self.operation}")
+            return f"{who} lacks the permission {action}; allow it in the policy of that role or user"
+        if CLOCK.match(self.message) or CLOCK.match(self.code):
+            return "the clock of this machine is wrong; synchronise it"
+        if "Signature" in self.code:
+            return "the secret key does not belong to the access key; set both again"
+        if DATA.match(self.code):
+            what = "namespace" if self.operation == "PutMetricData" else "role"
+            return f"choose another {what} ({self.message[:200]})"
+        return "unknown error; check endpoint, proxy and account"

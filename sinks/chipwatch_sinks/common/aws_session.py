@@ -1,0 +1,211 @@
+"""A session of botocore: region and credentials, and what is wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
+
+from botocore import exceptions as failures
+from botocore.config import Config as Options
+from botocore.configloader import load_config, raw_config_parse
+from botocore.configprovider import (
+    ConfiguredEndpointProvider,
+    ConfigValueStore,
+    create_botocore_default_config_mapping,
+)
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    DeferredRefreshableCredentials,
+    create_credential_resolver,
+)
+from botocore.parsers import ResponseParserError
+from botocore.utils import IMDSRegionProvider, validate_region_name
+
+from chipwatch.errors import Refused, Retryable
+from chipwatch_sinks.common.aws_answers import Answer, Stale
+from chipwatch_sinks.common.aws_regions import region_fault
+
+# At DEBUG botocore logs session tokens; at INFO it logs each time where it found credentials.
+logging.getLogger("botocore").setLevel(logging.WARNING)
+# At WARNING it logs a failed refresh with a traceback and the output of a program; the sink reports it without these.
+logging.getLogger("botocore.credentials").setLevel(logging.CRITICAL)
+# urllib3 logs unreadable headers with a traceback.
+logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+UNEXPECTED: Final = (
+    ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError, ResponseParserError,
+)  # fmt: skip
+"""Exceptions of botocore for malformed answers and files."""
+PRINTABLE: Final = re.compile("[!-~]+")
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds to wait for a connection; botocore's default of 60 would delay the stop of the agent."""
+NO_REGION: Final = "no AWS region, nor does instance metadata name one: set --region, AWS_REGION or a profile"
+NO_CREDENTIALS: Final = (
+    "no AWS credentials in the environment, the shared files, or the metadata of the container or the instance: "
+    "attach a role to this machine (a container on EC2 needs a hop limit of 2 to use it), or set a profile"
+)
+
+
+class Login(NamedTuple):
+    """The options of a sink that say who it is to AWS; None: as botocore's chain has it."""
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    profile: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+
+
+@contextmanager
+def reading_credentials(who: str = "") -> Iterator[None]:
+    """
+    Raise Retryable or Refused if a source of credentials (`who`, botocore's name) fails.
+
+    The output of a program or the answer of a server is not repeated, since it may hold a secret.
+    """
+    says = f"AWS credentials{f' of {who}' if who else ''}"
+    try:
+        yield
+    except failures.ClientError as error:
+        blame = Answer(error.response, error.operation_name).blame()
+        raise (Refused(f"{says}: {blame}") if isinstance(blame, Stale) else blame) from None
+    except (failures.CredentialRetrievalError, failures.MetadataRetrievalError) as problem:
+        source = problem.kwargs.get("provider", "a metadata service")
+        raise Retryable(f"{says}: {source} fails or returns invalid credentials; run it by hand") from None
+    except (failures.ConnectionError, failures.HTTPClientError) as problem:
+        raise Retryable(f"{says}: {problem}") from None
+    except failures.BotoCoreError as problem:
+        raise Refused(f"{says}: {problem}") from None
+    except OSError as problem:
+        if problem.filename:
+            raise Refused(f"{says}: {problem.filename}: {problem.strerror}") from None
+        raise Retryable(f"{says}: {problem.strerror}") from None
+    except UNEXPECTED as problem:
+        raise Retryable(f"{says}: invalid; check their source by hand ({type(problem).__name__})") from None
+
+
+def renew(credentials: Any) -> Any:
+    """Refresh credentials that are about to expire, and return those of now; raise Retryable or Refused."""
+    with reading_credentials(credentials.method):
+        found = credentials.get_frozen_credentials()
+        for word in (found.access_key, found.secret_key, found.token or "none"):
+            if not PRINTABLE.fullmatch(word):
+                raise ValueError(word)
+    return found
+
+
+class Session:
+    """
+    What botocore's credentials and settings need of a session.
+
+    botocore's own imports the whole client, which takes 4 MB; it is made only if a source of credentials calls AWS.
+    """
+
+    def __init__(self, profile: str | None) -> None:
+        """Take the profile; None: the environment's."""
+        self._own = {"profile": profile} if profile else {}
+        self._values = ConfigValueStore(mapping=create_botocore_default_config_mapping(self))
+
+    def instance_variables(self) -> dict[str, str]:
+        """Return what was given to this session."""
+        return dict(self._own)
+
+    def get_config_variable(self, name: str) -> Any:
+        """Return a setting by botocore's order: given, environment, profile, default."""
+        return self._values.get_config_variable(name)
+
+    @cached_property
+    def full_config(self) -> dict[str, Any]:
+        """The shared files: all profiles, with those of the credentials file."""
+        try:
+            config = load_config(self.get_config_variable("config_file"))
+        except failures.ConfigNotFound:
+            config = {"profiles": {}}
+        try:
+            found = raw_config_parse(self.get_config_variable("credentials_file"))
+        except failures.ConfigNotFound:
+            found = {}
+        for name, values in found.items():
+            config["profiles"].setdefault(name, {}).update(values)
+        return config  # type: ignore[no-any-return]
+
+    def get_scoped_config(self) -> dict[str, Any]:
+        """Return the profile's settings; raise ProfileNotFound."""
+        profile, profiles = self.get_config_variable("profile"), self.full_config["profiles"]
+        if profile is not None and profile not in profiles:
+            raise failures.ProfileNotFound(profile=profile)
+        return profiles.get(profile or "default", {})  # type: ignore[no-any-return]
+
+    def user_agent(self) -> str:
+        """Return the name for the metadata service."""
+        return "chipwatch"
+
+    def create_client(self, *words: Any, **more: Any) -> Any:
+        """Return a client of botocore, for STS and SSO."""
+        from chipwatch_sinks.common.aws_client import create_client  # noqa: PLC0415  # takes 4 MB
+
+        return create_client(self._own.get("profile"), *words, **more)
+
+    def endpoint(self, service: str) -> str | None:
+        """Return the address that the environment or the profile sets for `service`, or None."""
+        if self.get_config_variable("ignore_configured_endpoint_urls"):
+            return None
+        return ConfiguredEndpointProvider(self.full_config, self.get_scoped_config(), service).provide()  # type: ignore[no-any-return]
+
+
+def open_session(login: Login, timeout: float) -> tuple[Session, str, Any]:
+    """
+    Return a session, its region, and its credentials, those of the role if there is one.
+
+    Raises Refused without a region or credentials, Retryable, and botocore's exceptions for a wrong configuration.
+    """
+    session = Session(login.profile)
+    session.get_scoped_config()  # a profile that does not exist is told
+    region = login.region or os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    if region and not login.endpoint_url and (fault := region_fault(region)):
+        raise Refused(f"AWS_REGION, or the profile's region: {fault}")
+    region = region or _region_of_instance(session)
+    if not region:
+        raise Refused(NO_REGION)
+    validate_region_name(region)
+    with reading_credentials():
+        credentials = create_credential_resolver(session, region_name=region).load_credentials()
+        if credentials is not None and login.role_arn:
+            credentials = _assumed(session, login, region, timeout, credentials)
+    if credentials is None:
+        raise Refused(NO_CREDENTIALS)
+    return session, region, credentials
+
+
+def options(timeout: float, **more: Any) -> Options:
+    """Return botocore's options for one attempt of `timeout` seconds."""
+    return Options(
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=timeout,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        user_agent_extra="chipwatch",
+        max_pool_connections=1,
+        parameter_validation=False,
+        **more,
+    )
+
+
+def _assumed(session: Session, login: Login, region: str, timeout: float, source: Any) -> Any:
+    """Return the credentials of the role, got with those of `source` and refreshed before they expire."""
+    extra = {"RoleSessionName": "chipwatch"}
+    if login.external_id:
+        extra["ExternalId"] = login.external_id
+    make_client = partial(session.create_client, region_name=region, config=options(timeout))
+    fetcher = AssumeRoleCredentialFetcher(make_client, source, login.role_arn, extra)
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+
+def _region_of_instance(session: Session) -> str | None:
+    """Return the region of the EC2 instance; botocore cuts the zone's last letter, which is wrong for local zones."""
+    found = re.match(r"[a-z]+(-[a-z]+)+-\d+", IMDSRegionProvider(session).provide() or "")
+    return found[0] if found else None

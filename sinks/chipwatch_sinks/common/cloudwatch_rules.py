@@ -1,0 +1,95 @@
+"""CloudWatch's limits for PutMetricData, which botocore does not check, and its units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Kind
+
+UNITS: Final = {
+    "%": "Percent",
+    "By": "Bytes",
+    "By/s": "Bytes/Second",
+    "Gbit/s": "Gigabits/Second",
+    "MBy": "Megabytes",
+    "s": "Seconds",
+    "ms": "Milliseconds",
+    "{flop}/s": "Count/Second",
+} | dict.fromkeys(("1", "W", "J", "mJ", "ns", "Cel", "MHz", "GT/s", "MiBy", "GiBy"), "None")
+"""UCUM unit -> CloudWatch's unit; it has none for power, energy, temperature or frequency. Any `{thing}` is a Count."""
+COUNTER: Final = Kind.COUNTER  # used twice for each point, and looking up a member of an enumeration is slow
+MOST_DIMENSIONS: Final = 30
+MOST_VALUES: Final = 150
+LONGEST_NAME: Final = 255
+LONGEST_VALUE: Final = 1024
+ALLOWED: Final = (
+    f"CloudWatch allows {MOST_DIMENSIONS} dimensions, names of 1 to {LONGEST_NAME} and values of 1 to {LONGEST_VALUE}"
+    " characters, printable ASCII, not all blank"
+)
+LARGEST: Final = 2.0**360
+"""
+Limits of dimensions, distinct values of a datum, characters, and the magnitude of a number.
+
+CloudWatch's API Reference, PutMetricData and MetricDatum.
+"""
+PAST: Final = 14 * 86_400 * 10**9
+AHEAD: Final = 2 * 3_600 * 10**9
+"""Nanoseconds that a point may be in the past or in the future; the same source."""
+
+
+def unit_of(word: str) -> str:
+    """Return CloudWatch's unit for a UCUM unit; `None` for one that it lacks, so that the number still arrives."""
+    return "Count" if word.startswith("{") and word.endswith("}") else UNITS.get(word, "None")
+
+
+def is_allowed(text: str, most: int) -> bool:
+    """Return whether CloudWatch allows `text`: ASCII without control characters, not blank, at most `most` long."""
+    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()
+
+
+def namespace_fault(namespace: str) -> str | None:
+    """Return why CloudWatch rejects this namespace, or None."""
+    if not is_allowed(namespace, LONGEST_NAME) or namespace[0] == ":":
+        return "expected 1 to 255 printable ASCII characters, the first not a colon"
+    return "AWS/ is reserved for AWS's own namespaces" if namespace.startswith("AWS/") else None
+
+
+def series_fault(name: str, dims: Dimensions) -> str | None:
+    """Return why CloudWatch rejects every point of the metric `name` with these dimensions, or None."""
+    if len(dims) > MOST_DIMENSIONS:
+        return "too many dimensions"
+    if not is_allowed(name, LONGEST_NAME):
+        return "metric name not allowed"
+    if not all(is_allowed(key, LONGEST_NAME) and key[0] != ":" for key in dims):
+        return "dimension name not allowed"
+    if not all(is_allowed(value, LONGEST_VALUE) for _, value in dims.items_sorted):
+        return "dimension value not allowed"
+    return None
+
+
+def point_fault(point: Datapoint, now: int | None) -> str | None:
+    """Return why CloudWatch rejects this point of a good series at `now` (ns; None: do not check its time), or None."""
+    metric, value, _, at, _, _, total, increase = point
+    if metric.kind is COUNTER:
+        if increase is None:
+            return "first reading of a counter"
+        value = increase
+    elif total is not None and total.count > 1:
+        return _numbers_fault(total.values) or _time_fault(at, now)
+    if not -LARGEST <= value <= LARGEST:
+        return _numbers_fault((value,))
+    return _time_fault(at, now)
+
+
+def _numbers_fault(numbers: Sequence[float]) -> str | None:
+    if min(numbers) >= -LARGEST and max(numbers) <= LARGEST and isfinite(sum(numbers)):
+        return None if len(numbers) <= MOST_VALUES else "too many values"
+    return "number out of range" if all(-inf < number < inf for number in numbers) else "not finite"
+
+
+def _time_fault(at: int, now: int | None) -> str | None:
+    if now is None or now - PAST <= at <= now + AHEAD:
+        return None
+    return "too old" if at < now else "too far ahead"

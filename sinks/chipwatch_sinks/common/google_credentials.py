@@ -1,0 +1,40 @@
+"""Finds Google's credentials with google-auth, and says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import google.auth
+from google.auth import exceptions as auth
+
+from chipwatch.errors import Refused, Retryable
+
+UNEXPECTED: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError)
+"""Exceptions of the libraries for malformed files and answers."""
+
+
+def message_of(problem: Exception) -> str:
+    """Return the message of a google-auth error without the file's content, which some of its errors quote."""
+    parts = ["a value of the wrong type" if isinstance(a, auth.InvalidValue) else str(a) for a in problem.args]
+    return ": ".join(parts).rstrip(".")
+
+
+def find_credentials(scopes: Sequence[str], request: Any = None) -> tuple[Any, str | None]:
+    """Return credentials and their project; raise Refused if there are none, Retryable if their source is silent."""
+    try:
+        credentials, project = google.auth.default(scopes=scopes, request=request)
+    except auth.DefaultCredentialsError as problem:
+        text = message_of(problem)
+        raise Refused(f"{text}; on Google Cloud, attach a service account to this machine") from None
+    except auth.GoogleAuthError as problem:
+        raise Retryable(f"Google credentials: {message_of(problem)}") from None
+    except UNEXPECTED as problem:  # the file has another format
+        raise Refused(f"Google's credentials file is invalid: {problem}") from None
+    return credentials, project
+
+
+def blame(problem: auth.GoogleAuthError) -> Exception:
+    """Return the exception to raise where no token can be had."""
+    is_final = isinstance(problem, auth.RefreshError) and not problem.retryable
+    return (Refused if is_final else Retryable)(f"Google credentials: {problem}")

@@ -1,0 +1,244 @@
+"""Google Cloud Monitoring, by CreateTimeSeries."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Metric
+from chipwatch.errors import Refused, Retryable
+from chipwatch.net.trusted_clock import TRUSTED_CLOCK
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch_sinks.google.history import SPACING, History
+from chipwatch_sinks.google.rules import DOMAINS, WORDS, metric_type, series_fault
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.google.answers import Answer
+    from chipwatch_sinks.google.client import Client
+    from chipwatch_sinks.google.wire import Encoder, Sent
+
+log = logging.getLogger(__name__)
+
+PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
+"""A project's id, which may begin with an organisation's domain, or its number."""
+PREFIX: Final = re.compile(r"[a-z.]+/([A-Za-z][A-Za-z0-9_]*/)*")
+MAX_UNSURE: Final = 20_000
+"""Limit of points remembered as perhaps stored: a hundred requests."""
+LOG_INTERVAL: Final = 3600.0
+"""Seconds between two messages about another writer."""
+
+
+class GoogleSink(Sink):
+    """
+    Sends each batch by CreateTimeSeries, through the official client: one point for each series in a request.
+
+    Gauges are GAUGE, counters CUMULATIVE with a start time that is kept over restarts; every value is a DOUBLE.
+    """
+
+    limits = Limits(
+        max_points=200,
+        max_age=24 * 3600.0,  # the service's 25 hours, less an hour for delivery
+        one_per_series=True,
+        max_series=500,
+        zeros=False,
+        spacing=SPACING / 1e9,
+    )
+    hints = WORDS
+    needs = ("google.cloud.monitoring_v3",)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """
+        The options; google-auth finds credentials: GOOGLE_APPLICATION_CREDENTIALS, gcloud's, or the machine's.
+
+        The proxy settings HTTPS_PROXY and NO_PROXY apply.
+        """
+
+        project: str | None = None
+        """Project to write to; unless set: GOOGLE_CLOUD_PROJECT, the credentials', the machine's own."""
+        prefix: str = "custom.googleapis.com/chipwatch/"
+        """Start of every metric type."""
+        resource: Literal[
+            "auto", "gce_instance", "k8s_container", "k8s_node", "k8s_pod",
+            "generic_node", "generic_task", "aws_ec2_instance",
+        ] = "auto"  # fmt: skip
+        """Monitored resource; auto chooses it by the platform of this machine."""
+        location: str = "global"
+        """Label `location` of generic_node and generic_task: a region or zone."""
+        namespace: str = "chipwatch"
+        """Label `namespace` of generic_node and generic_task."""
+        statistic: Mapping[str, Literal["mean", "max", "min", "last"]] = field(default_factory=dict)
+        """Value sent for a gauge's window, by glob of metric names; the first match wins, the default is mean."""
+        endpoint: str | None = None
+        """HOST[:PORT] to send to instead of monitoring.googleapis.com."""
+        insecure: bool = False
+        """Send without TLS and without credentials; only to a loopback address."""
+        timeout: float = 12.0
+        """Seconds to wait for an answer."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for an invalid value."""
+            if self.project is not None and not PROJECT.fullmatch(self.project):
+                raise ValueError(f"project: expected a project id or number, got {self.project!r}")
+            if not (self.prefix.startswith(DOMAINS) and PREFIX.fullmatch(self.prefix)):
+                allowed = " or ".join(DOMAINS)
+                raise ValueError(f"prefix: expected {allowed} and names that each end with /, got {self.prefix!r}")
+            if self.insecure and not is_loopback(self.endpoint or ""):
+                raise ValueError("insecure: expected an endpoint on a loopback address, such as 127.0.0.1:8080")
+            if not self.timeout > 0:
+                raise ValueError(f"timeout: expected a number above 0, got {self.timeout:g}")
+
+    def __init__(
+        self, config: Config, clock: Callable[[], int] = time.time_ns, steady: Callable[[], int | None] = TRUSTED_CLOCK
+    ) -> None:
+        """Take the wall clock (ns since the epoch), and the trusted clock that judges the age of points."""
+        self._config, self._steady = config, steady
+        self._history = History()
+        self._encoder: Encoder
+        self._client: Client | None = None
+        self._started_at = clock()
+        self._unsure: set[tuple[bytes, int]] = set()
+        self._logged_at = -LOG_INTERVAL
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why Cloud Monitoring rejects every point of this series, or None."""
+        return series_fault(metric_type(self._config.prefix, metric.name), dims)
+
+    def recall(self, state: bytes) -> None:
+        """Restore the last sent point of each series."""
+        self._history.load(state)
+
+    def state(self) -> bytes | None:
+        """Return the last sent point of each series as bytes."""
+        return self._history.dump()
+
+    def open(self) -> None:
+        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would print errors that its answers contain too
+        from chipwatch_sinks.google.client import Client  # noqa: PLC0415  # takes 50 MB, only if this sink is used
+        from chipwatch_sinks.google.wire import Encoder  # noqa: PLC0415
+
+        client = Client(self._config)
+        client.connect()
+        self._client = client
+        self._encoder = Encoder(self._history, self._config)
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Send the batch; return the points that Cloud Monitoring rejects."""
+        assert self._client is not None
+        project = self._client.project or batch[0].dims.get(f"{HIDDEN}gcp_project", "")
+        if not project:
+            raise Refused("no Google Cloud project: set --project or GOOGLE_CLOUD_PROJECT; the credentials name none")
+        sent, rejected = self._encoder.encode(batch, self._steady())
+        if not sent:
+            return rejected
+        answer = self._client.send(project, sent)
+        refused = {} if answer is None else self._classify(answer, sent, project)
+        for n, one in enumerate(sent):
+            if n in refused:
+                rejected.append(Rejected(one.point, refused[n]))
+            else:
+                self._history.keep(one.series.digest, one.last)
+        self._unsure.difference_update([one.name for one in sent])
+        return rejected
+
+    def _classify(self, answer: Answer, sent: Sequence[Sent], project: str) -> dict[int, str]:
+        """Return the rejected points, each with its reason; raise if the batch must be retried or is refused."""
+        from chipwatch_sinks.google.answers import DESCRIBED, ORDER, RESET, RESOURCE  # noqa: PLC0415  # loaded by now
+
+        found = answer.refused()
+        if found is None:
+            if answer.perhaps_stored:
+                self._note_unsure(sent)
+            raise answer.blame(project)
+        stored = [one for n, one in enumerate(sent) if n not in found]
+        differing = [sent[n] for n, reason in found.items() if reason == DESCRIBED]
+        if described := [one.series for one in differing if one.message.unit or one.message.description]:
+            self._encoder.undescribe(described)
+            self._note_unsure(stored)
+            raise Retryable("Cloud Monitoring has another unit or description for a metric", after=0.1)
+        if reset := [sent[n] for n, reason in found.items() if reason == RESET and not sent[n].last.begins_here]:
+            for one in reset:
+                self._history.restart_at_next(one.series.digest, one.last)
+            self._note_unsure(stored)
+            raise Retryable("Cloud Monitoring has a later start time for a counter", after=0.1)
+        if {*found.values()} == {RESOURCE} and not stored:
+            of = sent[0].message.resource
+            raise Refused(
+                "Cloud Monitoring rejects every point of the monitored resource"
+                f" {of.type} {dict(of.labels)}; set sinks.google.resource or sinks.google.location"
+                f" ({answer.message[:200]})"
+            )
+        refused: dict[int, str] = {}
+        for n, reason in found.items():
+            one = sent[n]
+            if reason not in ORDER:
+                refused[n] = reason
+            elif one.name not in self._unsure and one.point.at >= self._started_at:
+                refused[n] = f"{reason}: another writer of the same series"
+                self._log_other_writer(one.message)
+                self._history.restart(one.series.digest, one.last)
+        return refused
+
+    def _note_unsure(self, sent: Sequence[Sent]) -> None:
+        """Remember that these points may have been stored."""
+        if len(self._unsure) > MAX_UNSURE:
+            self._unsure.clear()
+        self._unsure.update([one.name for one in sent])
+
+    def _log_other_writer(self, series: Any) -> None:
+        """Log, at most once per LOG_INTERVAL, which series another writer sends too."""
+        now = time.monotonic()
+        if now - self._logged_at < LOG_INTERVAL:
+            return
+        self._logged_at = now
+        metric, resource = series.metric, series.resource
+        name = f"{metric.type} {dict(metric.labels)} of the resource {resource.type} {dict(resource.labels)}"
+        log.error(
+            "google: another writer sends the series %s: a second agent with this identity, a copy of this"
+            " machine, or this agent before its spool was deleted. Give each writer series of its own: --dim"
+            " writer=NAME, or sinks.google.resource",
+            name,
+        )
+
+    def destination(self) -> Mapping[str, str]:
+        """Return the prefix, the endpoint, and the project if it is known."""
+        config, env = self._config, os.environ
+        found = {"prefix": config.prefix, "endpoint": config.endpoint or ""}
+        if self._client:
+            return found | {"project": self._client.project or "the machine's"}
+        given = "" if config.insecure else env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")
+        project = config.project or given
+        return found | ({"project": project} if project else {})
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return where Metrics Explorer has the metrics."""
+        del dims
+        return f"Monitoring > Metrics Explorer > {self._config.prefix}"
+
+    def describe(self) -> str:
+        """Return the project, the prefix and the endpoint."""
+        project = self._client.project if self._client else self._config.project
+        at = f" at {self._config.endpoint}" if self._config.endpoint else ""
+        return f"project {project or 'of the machine'}, {self._config.prefix}*{at}"
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._client is not None:
+            self._client.close()
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Return whether HOST[:PORT] is on this machine."""
+    host = endpoint.rpartition(":")[0] if re.search(r":\d+$", endpoint) else endpoint
+    host = host.strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

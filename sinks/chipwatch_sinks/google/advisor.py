@@ -1,0 +1,180 @@
+"""Google Cloud Monitoring's prices, and its dashboards and alarms: Dashboards and AlertPolicies, as JSON."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from chipwatch.advice import MONTH, Advisor, Alarm, Chart, Cost, Drawn, Load, Quota, Scope, Sent, Statistic, Terms
+from chipwatch.errors import Refused
+from chipwatch_sinks.common.advice import document, placed, tiers
+from chipwatch_sinks.google.rules import label_key, metric_type
+
+WIDTH, HEIGHT = 4, 4
+"""Size of a graph, in columns and rows."""
+MAX_WIDGETS: Final = 100
+"""Limit of widgets of a dashboard: https://cloud.google.com/monitoring/quotas."""
+MAX_FILTER: Final = 2048
+"""Limit of characters of a filter: google.monitoring.v3.AlertPolicy."""
+ABSENT: Final = (2, 23.5 * 60)
+"""Minutes for which a metric may be absent before an alarm: google.monitoring.v3.AlertPolicy.Condition."""
+ALIGNERS: Final[Mapping[Statistic, str]] = {
+    "mean": "ALIGN_MEAN", "min": "ALIGN_MIN", "max": "ALIGN_MAX", "sum": "ALIGN_DELTA", "rate": "ALIGN_RATE",
+    "absent": "ALIGN_MEAN",
+}  # fmt: skip
+DRAWN: Final[Mapping[Drawn, str]] = {
+    "mean": "ALIGN_MEAN", "peaks": "ALIGN_MEAN", "rate": "ALIGN_RATE", "increase": "ALIGN_DELTA",
+}  # fmt: skip
+AUTO_CLOSE: Final = 3600
+"""Seconds without data after which an incident is closed."""
+AUTO_CLOSE_ABSENT: Final = 7 * 86400
+"""The same for an alarm about absent data, which ends when data arrive: Google's maximum."""
+
+
+class GoogleAdvisor(Advisor):
+    """A filter finds every series of a name, and the absence of a single series can be watched."""
+
+    charges_for = "points"
+    apart = "each host writes to a monitored resource of its own, whatever the dimensions are"
+    ended = "cost nothing, and count as active for a day"
+    max_lines = 50  # lines of a graph that are still readable
+    by_name = True
+
+    def __init__(self, config: Any, terms: Terms) -> None:
+        """Take the Config of GoogleSink; read the prices."""
+        self._config, self._terms = config, terms
+        self.book = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
+        self.service = self.book["service"]
+
+    def costs(self, load: Load) -> Iterator[Cost]:
+        """Yield the MiB that the points count as, by price tier; what is free is part of the first tier."""
+        book, (first, *more) = self.book, zip((*self.book["tiers"], None), self.book["mebibytes"], strict=True)
+        free = book["free_mebibytes"]
+        cut = ((free, 0.0), (first[0] - free, first[1])) if self._terms.free_tier else (first,)
+        as_of = f"{book['date']}, {book['source']}; {book['page']} has today's"
+        yield from tiers(
+            "MiB of points", load.points * book["bytes_per_point"] / 2**20, (*cut, *more), unit="MiB", as_of=as_of
+        )
+
+    def quotas(self, load: Load) -> Iterable[Quota]:
+        """Return series of a resource, names of a project, and requests."""
+        limits = self.book
+        rate, requests = limits["requests_per_minute"] / 60, load.requests / MONTH
+        return (
+            Quota("active series", limits["active_series"], load.series / load.hosts, "a monitored resource may have"),
+            Quota("metrics", limits["descriptors"], load.metrics, "a project may have"),
+            Quota("requests/s", rate, requests, "a project has by default", shared=True),
+        )
+
+    def notes(self) -> Iterable[str]:
+        """Return the size of a point, and what the bill leaves out."""
+        if (self._terms.price_per_metric, self._terms.price_per_1000_requests) != (None, None):
+            yield "Google charges for bytes: --price-per-metric and --price-per-1000-requests change nothing here."
+        yield (
+            f"A point counts as {self.book['bytes_per_point']} bytes. A billing account's first"
+            f" {self.book['free_mebibytes']} MiB a month are free; only --free-tier subtracts them. Reading the points"
+            " in dashboards and alerts may cost more; that is not counted."
+        )
+
+    def dashboard(self, charts: Sequence[Chart], scope: Scope) -> Iterable[str]:
+        """Return a Dashboard; raise Refused if Google would not accept it."""
+        tiles: list[dict[str, Any]] = []
+        for what, x, y in placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS):
+            if isinstance(what, str):
+                size = {"width": 3 * WIDTH, "height": 1}
+                widget: dict[str, Any] = {"text": {"content": f"## {what}", "format": "MARKDOWN"}}
+            else:
+                size = {"width": WIDTH, "height": HEIGHT}
+                widget = {"title": what.title, "xyChart": self._graph(what, scope)}
+            tiles.append({"xPos": x, "yPos": y, **size, "widget": widget})
+        return document({"displayName": scope.prefix, "mosaicLayout": {"columns": 3 * WIDTH, "tiles": tiles}})
+
+    def limits(self, charts: Sequence[Chart]) -> Iterable[str]:
+        """Return how many widgets there are."""
+        widgets = len(placed(charts, WIDTH, HEIGHT, service="Google", limit=MAX_WIDGETS))
+        yield f"The dashboard has {widgets} widgets; Google allows {MAX_WIDGETS}."
+
+    def alarms(self, alarms: Sequence[Alarm], scope: Scope) -> Iterable[str]:
+        """Return an AlertPolicy for each alarm; raise Refused if Google would not accept one."""
+        if scope.groups:
+            raise Refused("--autoscaling-group: only CloudWatch has these groups; use --hosts")
+        return document([self._policy(alarm, scope) for alarm in alarms])
+
+    def _graph(self, chart: Chart, scope: Scope) -> dict[str, Any]:
+        lines = [line for sent in chart.series for line in self._lines(sent, scope, mean=sent == chart.gauge)]
+        axis = {"label": chart.label, "scale": "LINEAR"}
+        graph = {"dataSets": lines, "yAxis": axis, "chartOptions": {"mode": "COLOR"}}
+        limits = [{"label": title, "value": value} for title, value in chart.limits]
+        return {**graph, "thresholds": limits} if limits else graph
+
+    def _lines(self, sent: Sent, scope: Scope, *, mean: bool) -> Iterator[dict[str, Any]]:
+        """Yield a line for every series of the metric, and those of the fleet: its mean, and for peaks a percentile."""
+        seconds = f"{_period(scope) if scope.period is None else scope.period}s"
+        each = {"alignmentPeriod": seconds, "perSeriesAligner": DRAWN[sent.drawn]}
+        kind = f'metric.type = "{metric_type(self._config.prefix, sent.name)}"'
+        line = {"plotType": "LINE", "targetAxis": "Y1"}
+        yield {**_query(kind, each), **line, "minAlignmentPeriod": seconds}
+        fleet = {"mean": "REDUCE_MEAN"} if mean else {}
+        fleet |= {"95th percentile": "REDUCE_PERCENTILE_95"} if sent.drawn == "peaks" else {}
+        for what, reducer in fleet.items():
+            legend = {"legendTemplate": f"fleet, {what}: {sent.name}"}
+            query = _query(kind, {**each, "crossSeriesReducer": reducer})
+            yield {**query, **line, **legend, "minAlignmentPeriod": seconds}
+
+    def _policy(self, alarm: Alarm, scope: Scope) -> dict[str, Any]:
+        configured = "gce_instance" if self._config.resource == "auto" else self._config.resource
+        rule, resources = alarm.rule, scope.resources or (configured,)
+        hosts = scope.hosts if rule.per == "host" else 0
+        if hosts and len(resources) > 1:
+            raise Refused("--hosts: Google counts machines of one --resource-type only; write alarms for each type")
+        conditions = [
+            {"displayName": f"{rule.title} ({resource})", **self._condition(alarm, scope, resource, hosts)}
+            for resource in resources
+        ]
+        policy: dict[str, Any] = {
+            "displayName": alarm.name,
+            "documentation": {"content": f"{rule.title}. {rule.text}", "mimeType": "text/markdown"},
+            "userLabels": {"chipwatch-alarm": rule.key},
+            "severity": rule.severity.upper(),
+            "combiner": "OR",
+            "conditions": conditions,
+            "enabled": True,
+            "alertStrategy": {"autoClose": f"{AUTO_CLOSE_ABSENT if rule.statistic == 'absent' else AUTO_CLOSE}s"},
+        }
+        return {**policy, "notificationChannels": list(scope.notify)} if scope.notify else policy
+
+    def _condition(self, alarm: Alarm, scope: Scope, resource: str, hosts: int) -> dict[str, Any]:
+        """Return a condition on every series, later ones too; or on the number of series, for `hosts` machines."""
+        rule, kind = alarm.rule, metric_type(self._config.prefix, alarm.sent.name)
+        parts = [f'metric.type = "{kind}"', f'resource.type = "{resource}"']
+        parts += [f'metric.labels.{label_key(key)} != "{value}"' for key, value in alarm.but]
+        aggregation = {"alignmentPeriod": f"{_period(scope)}s", "perSeriesAligner": ALIGNERS[rule.statistic]}
+        what = {"filter": " AND ".join(parts), "trigger": {"count": 1}, "aggregations": [aggregation]}
+        duration = {"duration": f"{60 * math.ceil(0 if rule.statistic == 'sum' else alarm.minutes)}s"}  # whole minutes
+        if len(" AND ".join(parts)) > MAX_FILTER:
+            raise Refused(f"the filter for {alarm.name} is longer than {MAX_FILTER} characters")
+        if rule.statistic != "absent":
+            limit = {"comparison": f"COMPARISON_{'LT' if rule.below else 'GT'}", "thresholdValue": alarm.threshold}
+            return {"conditionThreshold": {**what, **limit, **duration}}
+        least, most = ABSENT
+        if not least <= alarm.minutes <= most:
+            raise Refused(f"--minutes: {rule.key}: Google waits {least} to {most:g} minutes for a metric")
+        if hosts or rule.per == "fleet":
+            aggregation["crossSeriesReducer"] = "REDUCE_COUNT"
+        if not hosts:
+            return {"conditionAbsent": {**what, **duration}}
+        limit = {"comparison": "COMPARISON_LT", "thresholdValue": float(hosts)}
+        missing = {"evaluationMissingData": "EVALUATION_MISSING_DATA_ACTIVE"}
+        return {"conditionThreshold": {**what, **limit, **duration, **missing}}
+
+
+def _query(kind: str, aggregation: Mapping[str, str]) -> dict[str, Any]:
+    return {"timeSeriesQuery": {"timeSeriesFilter": {"filter": kind, "aggregation": aggregation}}}
+
+
+def _period(scope: Scope) -> int:
+    """Return the seconds of a window, in whole minutes."""
+    return 60 * max(1, math.ceil(scope.window / 60))

@@ -1,0 +1,183 @@
+"""Classifies errors of the service."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from google.api_core import exceptions as failures
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from grpc import StatusCode
+
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch_sinks.google import metric_service
+
+PLACES: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]")
+"""The service's notation for refused series of a request, counted from 0."""
+WHY: Final = re.compile(r"failed with:\s*(.*)", re.DOTALL)
+EXAMPLE: Final = re.compile(r"\s*\(example ")
+FIELD: Final = re.compile(r"^(:|[.\w\[\]]* had an invalid value)")
+"""Text after the notation if the reason follows it; otherwise the reason precedes it."""
+RESET: Final = "start older than the stored one"
+DESCRIBED: Final = "unit or description differs from the stored one"
+RESOURCE: Final = "resource refused"
+UNCLEAR: Final = "refused by the service"
+REASONS: Final = {
+    reason: re.compile(pattern, re.IGNORECASE)
+    for reason, pattern in {
+        RESET: "reset timestamp",
+        "too frequent": "more frequently than|maximum sampling period|too frequent",
+        "out of order": "in order|older start time|end time before|out of order|most recent",
+        DESCRIBED: r"\b(unit|description)\b.*(cannot be changed|must be|differ)",
+        "over a quota of the project": "quota|too many time series|exhausted",
+        "twice in a request": "Duplicate TimeSeries|more than one point",
+        "type differs from the first ever sent": "(Value type|Metric kind|kind).* must be",
+        "too old or too far ahead": "in the past|in the future|25 hours|too old",
+        RESOURCE: r"resource (type|labels?)\b|resource\.labels|region or location|cannot be written to",
+        "labels refused": "label",
+    }.items()
+}
+"""Reasons and the service's texts for them; points are counted by reason, so there are few."""
+ORDER: Final = frozenset(("too frequent", "out of order", RESET))
+"""Reasons for a point whose time its series already has: it was sent before, or by another writer."""
+PERHAPS_STORED: Final = frozenset((
+    StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL, StatusCode.ABORTED,
+    StatusCode.CANCELLED, StatusCode.UNKNOWN,
+))  # fmt: skip
+"""Codes after which the points may have been stored."""
+TRANSIENT: Final = PERHAPS_STORED | {StatusCode.RESOURCE_EXHAUSTED}
+OF_DATA: Final = frozenset((StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION, StatusCode.OUT_OF_RANGE))
+CODES: Final = {code.value[0]: code for code in StatusCode}
+PLUGIN: Final = "Getting metadata from plugin failed.*"
+SET_UP: Final = {
+    f"{PLUGIN}(invalid_|unauthorized_client|deleted_client|access_denied|disabled)": (
+        "Google's credentials are not valid; replace the key or log in again ({message})"
+    ),
+    f"{PLUGIN}metadata service.*Status: 40[34]": (
+        "this machine has no service account that it may use; attach one to it ({message})"
+    ),
+    "CERTIFICATE_VERIFY_FAILED": (
+        "the endpoint's certificate is not trusted; if a proxy issued it, set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+    ),
+}
+"""Errors that gRPC reports as UNAVAILABLE, although a retry does not help: pattern of the message -> what to do."""
+PROJECT: Final = re.compile(r"\b(project|name)\b", re.IGNORECASE)
+RATE: Final = re.compile("quota metric|per minute", re.IGNORECASE)
+"""Messages about rate quotas, which are refilled, unlike the quota of series."""
+ADVICE: Final = {
+    "SERVICE_DISABLED|has not been used in project": (
+        "the API is disabled in the project {project}; run"
+        " `gcloud services enable monitoring.googleapis.com --project={project}`"
+    ),
+    "BILLING_DISABLED": "the project {project} has no billing account; link one",
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes": (
+        "the access scopes of this machine lack monitoring.write; set them to cloud-platform and restart the VM"
+    ),
+    "^PERMISSION_DENIED": (
+        "the credentials may not write metrics in the project {project}; run `gcloud projects"
+        " add-iam-policy-binding {project} --role=roles/monitoring.metricWriter --member=serviceAccount:EMAIL`"
+    ),
+    "^UNAUTHENTICATED": (
+        "the credentials are unknown or expired; run `gcloud auth application-default login`, or use another key"
+    ),
+    "^(NOT_FOUND|INVALID_ARGUMENT)": "check that {project} is the right project ({message})",
+    "": "unknown error; check endpoint and project ({message})",
+}
+"""Pattern of the code, reason and message of the service -> what to do; the first match is given."""
+SUMMARY: Final = "google.monitoring.v3.CreateTimeSeriesSummary"
+INFO: Final = "google.rpc.ErrorInfo"
+DELAY: Final = "google.rpc.RetryInfo"
+SHAPES: Final = {SUMMARY: metric_service.types.CreateTimeSeriesSummary.pb(), INFO: ErrorInfo, DELAY: RetryInfo}
+"""Status details that are read."""
+
+
+class Answer:
+    """An error of the service, from the exception of google.api_core."""
+
+    def __init__(self, error: failures.GoogleAPICallError, count: int) -> None:
+        """Parse the exception; `count` series were in the request."""
+        self.code: StatusCode = error.grpc_status_code or StatusCode.UNKNOWN
+        self.message, self._count = str(error.message), count
+        details = dict(map(_unpacked, error.details or ()))
+        self._summary, self._info, self._delay = map(details.get, (SUMMARY, INFO, DELAY))
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether a retry of all or some of the points may succeed."""
+        if self._summary is None:
+            return self.code in TRANSIENT
+        codes = {CODES.get(one.status.code) for one in self._summary.errors}
+        return not codes.isdisjoint(PERHAPS_STORED) or (
+            StatusCode.RESOURCE_EXHAUSTED in codes and RATE.search(self.message) is not None
+        )
+
+    @property
+    def perhaps_stored(self) -> bool:
+        """Whether all or some of the points may have been stored."""
+        return self.code in PERHAPS_STORED or self._summary is not None
+
+    def refused(self) -> dict[int, str] | None:
+        """Return the refused series (from 0), each with its reason; None if the service does not name all of them."""
+        if self._summary is None or self.is_transient:  # without a summary, it is unknown whether the others are stored
+            return None
+        found: dict[int, str] = {}
+        parts = PLACES.split(self.message)
+        for places, text, before in zip(parts[1::2], parts[2::2], parts[0:-2:2], strict=True):
+            why = WHY.search(text)
+            if not why and EXAMPLE.match(text):  # the message is cut before the reason
+                return None
+            reason = reason_of(why[1] if why else text if FIELD.match(text) else before)
+            if reason == UNCLEAR and self._count > 1 and self.message.endswith("..."):
+                return None
+            found |= dict.fromkeys(_numbers(places, self._count), reason)
+        failed = self._summary.total_point_count - self._summary.success_point_count
+        reasons = {reason_of(text) for text in self.message.split(";")}
+        if failed == self._count and not found and len(reasons) == 1:
+            return dict.fromkeys(range(self._count), reasons.pop())
+        return found if len(found) == failed else None
+
+    def blame(self, project: str) -> Exception:
+        """Return the exception to raise; data is dropped only if the error is known to be the data's fault."""
+        says = f"Cloud Monitoring answers {self.code.name}"
+        for pattern, text in SET_UP.items():
+            if re.search(pattern, self.message, re.DOTALL):
+                return Refused(text.format(message=self.message[:300]))
+        if self.is_transient:
+            delay = None if self._delay is None else self._delay.retry_delay
+            after = None if delay is None else delay.seconds + delay.nanos / 1e9
+            return Retryable(f"{says}: {self.message[:200]}", after=after)
+        is_of_project = PROJECT.search(self.message) and "timeSeries" not in self.message
+        if self.code in OF_DATA and (self._summary is not None or not is_of_project):
+            return BadBatch(f"{says}: {self.message[:300]}")
+        text = f"{self.code.name} {self._info.reason if self._info is not None else ''} {self.message}"
+        advice = next(advice for pattern, advice in ADVICE.items() if re.search(pattern, text))
+        return Refused(f"{advice.format(project=project, message=self.message[:200])} ({says})")
+
+
+def _unpacked(detail: Any) -> tuple[str, Any]:
+    """Return the name of a status detail and the detail, unpacked if it is a google.protobuf.Any."""
+    name = detail.DESCRIPTOR.full_name
+    if name != "google.protobuf.Any":
+        return name, detail
+    name = detail.TypeName()
+    message = SHAPES[name]() if name in SHAPES else None
+    try:
+        return name, message if message is not None and detail.Unpack(message) else None
+    except DecodeError:
+        return name, None
+
+
+def reason_of(text: str) -> str:
+    """Return the reason for a text of the service."""
+    return next((reason for reason, pattern in REASONS.items() if pattern.search(text)), UNCLEAR)
+
+
+def _numbers(places: str, count: int) -> list[int]:
+    """Return the numbers below `count` in a notation such as `0-37,40`."""
+    found: list[int] = []
+    for part in places.split(","):
+        first, _, last = part.strip().partition("-")
+        if len(part) < 20 and first.isdecimal() and (not last or last.isdecimal()):
+            found += range(int(first), min(int(last or first) + 1, count))
+    return found

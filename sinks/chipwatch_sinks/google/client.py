@@ -1,0 +1,84 @@
+"""Finds credentials and project for the official client, and sends one request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.api_core import exceptions as failures
+from google.auth import exceptions as auth
+from google.protobuf.message import DecodeError
+
+from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
+from chipwatch_sinks.google import metric_service
+from chipwatch_sinks.google.answers import Answer
+from chipwatch_sinks.google.wire import Sent, request
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.google import GoogleSink
+
+Transport: Final = metric_service.transports.MetricServiceGrpcTransport
+SCOPES: Final = ("https://www.googleapis.com/auth/monitoring.write",)
+HOST: Final = "monitoring.googleapis.com"
+NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+OPTIONS: Final = (
+    ("grpc.max_reconnect_backoff_ms", 10_000),  # else up to 2 minutes after an outage
+    ("grpc.keepalive_time_ms", 120_000),
+)
+
+
+def proxy_options(host: str) -> tuple[tuple[str, str | int], ...]:
+    """Return the channel's proxy options for `host`; gRPC itself reads only the lower-case variables."""
+    from urllib.request import getproxies_environment, proxy_bypass  # noqa: PLC0415  # 1 MB; already loaded with TLS
+
+    proxy = getproxies_environment().get("https")
+    if proxy_bypass(host):
+        return (NO_PROXY,)
+    return (("grpc.http_proxy", proxy if "://" in proxy else f"http://{proxy}"),) if proxy else ()
+
+
+class Client:
+    """A channel to Cloud Monitoring, and the project to write to."""
+
+    def __init__(self, config: GoogleSink.Config) -> None:
+        self._config = config
+        self._client: Any = None
+        logging.getLogger("grpc._plugin_wrapping").setLevel(logging.CRITICAL)  # its errors are in the answer too
+        self.project = config.project or ""
+        """The project's id, empty while unknown."""
+
+    def connect(self) -> None:
+        """Find credentials and project; raise Refused if there are none, Retryable if their source does not answer."""
+        host = self._config.endpoint or HOST
+        if self._config.insecure:
+            channel = grpc.insecure_channel(host, (*OPTIONS, NO_PROXY))
+        else:
+            credentials, project = find_credentials(SCOPES)
+            self.project = self.project or project or ""
+            channel = Transport.create_channel(host, credentials=credentials, options=(*OPTIONS, *proxy_options(host)))
+        self._client = metric_service.service.MetricServiceClient(transport=Transport(host=host, channel=channel))
+
+    def send(self, project: str, sent: Sequence[Sent]) -> Answer | None:
+        """Send points in one request; return the answer if it is an error. Raise Refused or Retryable."""
+        if self._client is None:
+            self.connect()
+        wrapped = metric_service.types.CreateTimeSeriesRequest.wrap(request(project, sent))
+        try:
+            self._client.create_time_series(wrapped, timeout=self._config.timeout)
+        except failures.GoogleAPICallError as error:
+            return Answer(error, len(sent))
+        except auth.GoogleAuthError as problem:
+            raise blame(problem) from problem
+        except (*UNEXPECTED, DecodeError) as problem:  # the request was sent, so the points may be stored
+            self.close()
+            unknown: Any = failures.Unknown  # its __init__ has no types
+            return Answer(unknown(f"the answer cannot be read ({type(problem).__name__})"), len(sent))
+        return None
+
+    def close(self) -> None:
+        """Close the channel; safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.transport.close()

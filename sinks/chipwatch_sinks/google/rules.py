@@ -1,0 +1,110 @@
+"""Cloud Monitoring's rules for names, labels, times and monitored resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from chipwatch.datapoint import HIDDEN, Dimensions
+from chipwatch.errors import Refused
+
+MOST_LABELS: Final = 30
+LONGEST_KEY: Final = 100
+LONGEST_VALUE: Final = 1024
+"""Limits of labels of a metric, and of characters in a label's key and value: cloud.google.com/monitoring/quotas."""
+LONGEST_TYPE: Final = 200
+"""Characters of a metric type with its domain: a commonly cited limit, not documented by Google."""
+PAST: Final = 25 * 3600 * 10**9
+AHEAD: Final = 5 * 60 * 10**9
+"""Limits of a point's age and of its time in the future (ns): google.monitoring.v3.TimeInterval."""
+DOMAINS: Final = ("custom.googleapis.com/", "workload.googleapis.com/", "external.googleapis.com/")
+"""Domains of user-defined metrics: https://cloud.google.com/monitoring/api/v3/naming-conventions."""
+
+FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
+SEPARATORS: Final = re.compile(r"[./]+")
+NOT_LETTER: Final = re.compile(r"^(?![A-Za-z])")
+WORDS: Final = (
+    "gcp_project", "gcp_zone", "instance_id", "region", "account_id", "hostname",
+    "k8s_cluster", "k8s_location", "k8s_node", "k8s_namespace", "k8s_pod", "k8s_container",
+    "ecs_cluster", "ecs_task_family", "ecs_task", "slurm_job", "slurm_rank",
+)  # fmt: skip
+"""Dimensions of the identity that select and fill the monitored resource."""
+_CLUSTER: Final = {"location": "{k8s_location}", "cluster_name": "{k8s_cluster}"}
+_POD: Final = {**_CLUSTER, "namespace_name": "{k8s_namespace}", "pod_name": "{k8s_pod}"}
+_TASK: Final = {"location": "{location}", "namespace": "{namespace}"}
+RESOURCES: Final[Mapping[str, tuple[Mapping[str, str], ...]]] = {
+    "k8s_container": ({**_POD, "container_name": "{k8s_container}"},),
+    "k8s_node": ({**_CLUSTER, "node_name": "{k8s_node}"},),
+    "k8s_pod": (_POD,),
+    "generic_task": (
+        {"location": "{location}", "namespace": "{ecs_cluster}", "job": "{ecs_task_family}", "task_id": "{ecs_task}"},
+        {**_TASK, "job": "{slurm_job}", "task_id": "{slurm_rank}"},
+        {**_TASK, "job": "chipwatch", "task_id": "{hostname}"},
+    ),
+    "gce_instance": ({"instance_id": "{instance_id}", "zone": "{gcp_zone}"},),
+    "aws_ec2_instance": ({"instance_id": "{instance_id}", "region": "aws:{region}", "aws_account": "{account_id}"},),
+    "generic_node": ({**_TASK, "node_id": "{instance_id}"}, {**_TASK, "node_id": "{hostname}"}),
+}
+"""
+Monitored resources, each with alternative templates of its labels; the fields are WORDS, `location` and `namespace`.
+
+https://cloud.google.com/monitoring/api/resources; `global` is left out, because all hosts would write the same series.
+Google sets the project's label, as for its own exporter (GoogleCloudPlatform/opentelemetry-operations-go).
+"""
+AUTO: Final = ("k8s_container", "k8s_node", "k8s_pod", "gce_instance", "aws_ec2_instance", "generic_node")
+"""Order of selection, after generic_task for ECS and Slurm: their tasks may share a machine."""
+
+
+def metric_type(prefix: str, name: str) -> str:
+    """Return the metric type: dots become slashes, forbidden characters underscores."""
+    return prefix + "/".join(label_key(part) for part in SEPARATORS.split(name.strip("./")))
+
+
+def label_key(text: str) -> str:
+    """Replace forbidden characters by `_`, and prefix `key_` unless a letter comes first, as Google's exporters do."""
+    return NOT_LETTER.sub("key_", FORBIDDEN.sub("_", text))
+
+
+def choose_resource(wanted: str, words: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return type and labels of the monitored resource `wanted`, with `auto` of the most specific; raise Refused."""
+    choices = [(wanted, labels) for labels in RESOURCES.get(wanted, ())]
+    if wanted == "auto":
+        choices = [("generic_task", labels) for labels in RESOURCES["generic_task"][:2]]
+        choices += [(kind, labels) for kind in AUTO for labels in RESOURCES[kind]]
+    for kind, labels in choices:
+        needed = [word for template in labels.values() for word in re.findall(r"\{(\w+)\}", template)]
+        if not (missing := [word for word in needed if not words.get(word)]):
+            return kind, {label: template.format_map(words) for label, template in labels.items()}
+    if wanted == "auto":
+        raise Refused(
+            "no host name is known to identify this machine: set hostname with --dim, or sinks.google.resource"
+        )
+    raise Refused(
+        f"sinks.google.resource: {wanted} needs {', '.join(missing)}, and no value is known: set it with --dim, or"
+        " choose another resource"
+    )
+
+
+def labels_of(dims: Dimensions) -> dict[str, str]:
+    """Return the dimensions as labels, without empty and hidden ones."""
+    return {label_key(key): value for key, value in dims.items_sorted if value and not key.startswith(HIDDEN)}
+
+
+def series_fault(kind: str, dims: Dimensions) -> str | None:
+    """Return why Cloud Monitoring rejects every point of this metric type and these dimensions, or None."""
+    labels = labels_of(dims)
+    if len(kind) > LONGEST_TYPE:
+        return "metric name too long"
+    if len(labels) > MOST_LABELS:
+        return "more than 30 labels"
+    if any(len(key) > LONGEST_KEY for key in labels):
+        return "label key longer than 100 characters"
+    if any(len(value) > LONGEST_VALUE for value in labels.values()):
+        return "label value longer than 1024 characters"
+    try:
+        "".join(labels.values()).encode()
+    except UnicodeEncodeError:
+        return "label value is not UTF-8"
+    wanted = sum(bool(value) and not key.startswith(HIDDEN) for key, value in dims.items_sorted)
+    return "two dimensions become the same label" if len(labels) < wanted else None

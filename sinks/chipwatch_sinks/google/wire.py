@@ -1,0 +1,197 @@
+"""Datapoints as Cloud Monitoring's series: raw protobuf, with the constant part of each series cached as bytes."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from google.api.metric_pb2 import MetricDescriptor
+
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.sink import Rejected
+from chipwatch_sinks.google import metric_service
+from chipwatch_sinks.google.history import History, Last
+from chipwatch_sinks.google.rules import AHEAD, PAST, choose_resource, labels_of, metric_type, series_fault
+
+if TYPE_CHECKING:
+    from chipwatch_sinks.google import GoogleSink
+
+Interval: Final = metric_service.common.TimeInterval.pb()
+Request: Final = metric_service.types.CreateTimeSeriesRequest.pb()
+TimeSeries: Final = metric_service.series.TimeSeries.pb()
+
+CACHED_SERIES: Final = 20_000
+"""Series whose constant part is cached: about 0.7 kB each."""
+CACHED_INTERVALS: Final = 1000
+"""Intervals whose encoding is cached: the points of a window have the same one."""
+FIELDS: Final = {"max": "maximum", "min": "minimum", "last": "last", "mean": ""}
+"""Statistic -> field of a Summary; the mean of a window is the value of its point."""
+
+
+class Series(NamedTuple):
+    """What is the same for every point of a series."""
+
+    fault: str | None
+    """Why Cloud Monitoring rejects it, or None."""
+    digest: bytes = b""
+    """A hash of its name: the key of its history."""
+    head: bytes = b""
+    """Its TimeSeries without the point."""
+    field: str = ""
+    """Field of the Summary to send; empty: the value."""
+    kind: Kind = Kind.GAUGE
+
+
+class Sent(NamedTuple):
+    """A point of a request, and the entry of its series in the history once it is stored."""
+
+    point: Datapoint
+    series: Series
+    last: Last
+    encoded: bytes
+
+    @property
+    def name(self) -> tuple[bytes, int]:
+        """The series and the end time of the point."""
+        return self.series.digest, self.last.end
+
+    @property
+    def message(self) -> Any:
+        """The TimeSeries without the point."""
+        return TimeSeries.FromString(self.series.head)
+
+
+def request(project: str, sent: Sequence[Sent]) -> Any:
+    """Return the CreateTimeSeriesRequest of these points."""
+    made = Request.FromString(b"".join([one.encoded for one in sent]))
+    made.name = f"projects/{project}"
+    return made
+
+
+class Encoder:
+    """Turns points into series of Cloud Monitoring; points against its documented rules are rejected here."""
+
+    def __init__(self, history: History, config: GoogleSink.Config) -> None:
+        self._history, self._config = history, config
+        self._fallback = {"location": config.location, "namespace": config.namespace, "hostname": platform.node()}
+        self._known: dict[tuple[str, Dimensions], Series] = {}
+        self._names: dict[bytes, tuple[str, Dimensions]] = {}
+        self._first: dict[str, Metric] = {}
+        self._undescribed: set[str] = set()
+
+    def encode(self, batch: Sequence[Datapoint], now: int | None) -> tuple[list[Sent], list[Rejected]]:
+        """Return the points to send at `now` (ns; None: do not check their times), and the others; raise Refused."""
+        good, rejected = [], []
+        oldest, newest = (-math.inf, math.inf) if now is None else (now - PAST, now + AHEAD)
+        for point in batch:
+            metric, _, dims, at, *_ = point
+            series = self._known.get((metric.name, dims))
+            if series is None or series.kind is not metric.kind:
+                series = self._learn(metric, dims)
+            fault = series.fault or (None if oldest <= at <= newest else "too old" if at < oldest else "too far ahead")
+            last = fault or self._history.follow(series.digest, point)
+            if isinstance(last, str):
+                rejected.append(Rejected(point, last))
+            else:
+                good.append(Sent(point, series, last, encode_point(series, point, last)))
+        return good, rejected
+
+    def undescribe(self, series: Sequence[Series]) -> None:
+        """Send these metrics without unit and description from now on, since Google has others for them."""
+        self._undescribed.update([TimeSeries.FromString(one.head).metric.type for one in series])
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._names.clear()
+
+    def _learn(self, metric: Metric, dims: Dimensions) -> Series:
+        if len(self._known) >= CACHED_SERIES:
+            self._forget()
+        series = self._known[metric.name, dims] = self._encode_series(metric, dims)._replace(kind=metric.kind)
+        return series
+
+    def _encode_series(self, metric: Metric, dims: Dimensions) -> Series:
+        kind = metric_type(self._config.prefix, metric.name)
+        if fault := series_fault(kind, dims):
+            return Series(fault)
+        labels = labels_of(dims)
+        first = self._first.setdefault(kind, metric)  # a metric type keeps its first unit and description
+        if (first.name, first.kind) != (metric.name, metric.kind):
+            same = first.name == metric.name
+            return Series("kind of the metric changed" if same else "two metrics become the same type")
+        words = self._fallback | {key[1:]: value for key, value in dims.items_sorted if key.startswith(HIDDEN)}
+        resource, its_labels = choose_resource(self._config.resource, words)
+        is_described = kind not in self._undescribed
+        try:
+            message = TimeSeries(
+                metric={"type": kind, "labels": labels},
+                resource={"type": resource, "labels": its_labels},
+                metric_kind=MetricDescriptor.GAUGE if metric.kind is Kind.GAUGE else MetricDescriptor.CUMULATIVE,
+                value_type=MetricDescriptor.DOUBLE,
+                unit=first.unit if is_described else "",
+                description=first.help if is_described else "",
+            )
+        except UnicodeEncodeError:
+            return Series("unit, description or resource is not UTF-8")
+        text = "\0".join((kind, resource, *(f"{k}={v}" for k, v in (*its_labels.items(), *labels.items()))))
+        digest = blake2b(text.encode(), digest_size=8).digest()
+        if self._names.setdefault(digest, (metric.name, dims)) != (metric.name, dims):
+            return Series("the same series as another, once empty dimensions are left out")
+        globs = self._config.statistic.items()
+        statistic = next((word for glob, word in globs if fnmatchcase(metric.name, glob)), "mean")
+        return Series(None, digest, message.SerializeToString(), FIELDS[statistic])
+
+
+@lru_cache(CACHED_INTERVALS)
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes lengths (https://protobuf.dev/programming-guides/encoding)."""
+    if number < 0x80:
+        return bytes((number,))
+    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
+
+
+def _tag(message: Any, field: str) -> bytes:
+    """Return the tag of a field of bytes."""
+    return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
+
+
+DOUBLE: Final = Struct("<d")
+double: Final = DOUBLE.pack
+SERIES: Final = _tag(Request, "time_series")
+POINTS: Final = _tag(TimeSeries, "points")
+_Point: Final = metric_service.series.Point.pb()
+INTERVAL: Final = _tag(_Point, "interval")
+_NUMBER: Final = metric_service.common.TypedValue.pb().DESCRIPTOR.fields_by_name["double_value"].number << 3 | 1
+VALUE: Final = _tag(_Point, "value") + varint(len(varint(_NUMBER)) + DOUBLE.size) + varint(_NUMBER)
+
+
+def encode_point(series: Series, point: Datapoint, last: Last) -> bytes:
+    """Return the field of a CreateTimeSeriesRequest for this point of its series."""
+    if last.start:
+        value = last.value - last.base
+    elif series.field and point.summary is not None:
+        value = getattr(point.summary, series.field)
+    else:
+        value = point.value
+    body = b"".join((series.head, _encode_interval(last.start, last.end), double(value)))
+    return b"".join((SERIES, varint(len(body)), body))
+
+
+@lru_cache(CACHED_INTERVALS)
+def _encode_interval(start: int, end: int) -> bytes:
+    """Return the field of a TimeSeries that holds a point, up to the value; times in ns since the epoch, 0: none."""
+    message = Interval(end_time=_timestamp(end), start_time=_timestamp(start) if start else None)
+    made: bytes = message.SerializeToString()
+    inner = INTERVAL + varint(len(made)) + made + VALUE
+    return POINTS + varint(len(inner) + DOUBLE.size) + inner
+
+
+def _timestamp(at: int) -> dict[str, int]:
+    return {"seconds": at // 1_000_000_000, "nanos": at % 1_000_000_000}

@@ -1,0 +1,186 @@
+"""The four calls of MLflow's REST API that the sink needs, and what its answers mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.http_client import Answer, HttpClient, retry_after
+from chipwatch.version import __version__
+from chipwatch_sinks.mlflow.settings import RUN, URI, Server
+
+API: Final = "/api/2.0/mlflow"
+ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
+MAX_SHOWN: Final = 300
+"""Characters of the server's message in ours."""
+MAX_ANSWER: Final = 1 << 23
+"""Bytes of an answer: a run with tens of thousands of metrics has less."""
+MAX_EXPERIMENTS: Final = 1000
+RETRIED: Final = frozenset({408, 409, 425, 429, 499})
+"""Statuses below 500 that a later request may not get."""
+_REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
+ADVICE: Final[Mapping[int | str, str]] = {
+    **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
+    401: "does not accept the credentials; set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN",
+    403: "does not permit it; ask for the permission to edit the run's experiment",
+    404: f"has no MLflow API at {API}; check {URI}",
+    "run": f"has no such run; set {RUN} or sinks.mlflow.run to a run that it has",
+}
+"""Status -> what is wrong and what to do."""
+
+
+class Metric(msgspec.Struct, gc=False):
+    """A value of a key."""
+
+    key: str
+    value: float
+    timestamp: int
+    """Milliseconds since the epoch."""
+    step: int
+
+
+class Batch(msgspec.Struct):
+    """A request that stores metrics."""
+
+    run_id: str
+    metrics: list[Metric]
+
+
+class Latest(msgspec.Struct):
+    """The newest step of a key; its value may be a text, such as NaN, and is not needed."""
+
+    key: str
+    step: int = 0
+
+
+class Info(msgspec.Struct):
+    """A run."""
+
+    run_id: str
+    experiment_id: str = ""
+    status: str = "RUNNING"
+    lifecycle_stage: str = "active"
+    end_time: int | None = None
+    """Milliseconds since the epoch; None while it runs."""
+
+    @property
+    def ended(self) -> str | None:
+        """Return how the run has ended, None while it takes metrics."""
+        return "deleted" if self.lifecycle_stage == "deleted" else self.status if self.status in ENDED else None
+
+
+class Data(msgspec.Struct):
+    """What was logged to a run."""
+
+    metrics: list[Latest] = []
+
+
+class Run(msgspec.Struct):
+    """A run and what was logged to it."""
+
+    info: Info
+    data: Data = msgspec.field(default_factory=Data)
+
+
+class _Got(msgspec.Struct):
+    run: Run
+
+
+class _Runs(msgspec.Struct):
+    runs: list[Run] = []
+
+
+class _Experiment(msgspec.Struct):
+    experiment_id: str
+
+
+class _Experiments(msgspec.Struct):
+    experiments: list[_Experiment] = []
+
+
+class _Fault(msgspec.Struct):
+    error_code: str = ""
+    message: str = ""
+
+
+T = TypeVar("T")
+
+
+class Api:
+    """The tracking server; each method raises Retryable, Refused or BadBatch."""
+
+    def __init__(self, server: Server, timeout: float) -> None:
+        self._url = server.url
+        self._headers = {"User-Agent": f"agent/chipwatch/{__version__}", **server.headers}
+        self._http = HttpClient(server.url, timeout=timeout, max_bytes=MAX_ANSWER, tls=server.tls)
+
+    def get_run(self, run: str) -> Run:
+        """Return a run with the newest value of each of its metrics."""
+        return self._ask("GET", f"/runs/get?{urlencode({'run_id': run})}", None, _Got).run
+
+    def log_batch(self, run: str, metrics: list[Metric]) -> None:
+        """Store metrics."""
+        self._ask("POST", "/runs/log-batch", msgspec.json.encode(Batch(run, metrics)), dict)
+
+    def running(self, user: str, since: int) -> Sequence[str]:
+        """Return the newest two runs of a user that are running and began after `since` (ms since the epoch)."""
+        found = self._ask(
+            "POST", "/experiments/search", json.dumps({"max_results": MAX_EXPERIMENTS}).encode(), _Experiments
+        )
+        name = user.replace("'", "")
+        conditions = (
+            "attributes.status = 'RUNNING'",
+            f"attributes.start_time >= {since}",
+            f"tags.`mlflow.user` = '{name}'",
+        )
+        query = {
+            "experiment_ids": [each.experiment_id for each in found.experiments],
+            "filter": " and ".join(conditions),
+            "order_by": ["attributes.start_time DESC"],
+            "max_results": 2,
+        }
+        runs = self._ask("POST", "/runs/search", json.dumps(query).encode(), _Runs).runs
+        return [each.info.run_id for each in runs]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def _ask(self, method: str, path: str, body: bytes | None, shape: type[T]) -> T:
+        try:
+            answer = self._http.request(method, API + path, body, self._headers)
+        except Retryable as problem:
+            text = str(problem).removeprefix(f"{urlsplit(self._url).netloc}: ")
+            raise Retryable(f"{self._url}: {text}", after=problem.after) from None
+        if answer.status != 200:
+            raise self._blame(answer, is_batch=shape is dict)
+        try:
+            return msgspec.json.decode(answer.body, type=shape, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
+
+    def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
+        """Return the exception for an answer that is an error; only a batch can have points at fault."""
+        status, url, fault = answer.status, self._url, _fault_of(answer.body)
+        code = " ".join(filter(None, (str(status), fault.error_code)))
+        says = f"{fault.message[:MAX_SHOWN] or 'no message'} ({code})"
+        if status in RETRIED or status >= 500:
+            return Retryable(f"{url}: {says}", after=retry_after(answer.headers))
+        if is_batch and status in (400, 413, 422):
+            return BadBatch(f"{url}: {says}")
+        is_run = status == 404 and fault.error_code == "RESOURCE_DOES_NOT_EXIST"
+        advice = ADVICE["run"] if is_run else ADVICE.get(status, "refuses the request")
+        return Refused(f"{url} {advice}: {says}")
+
+
+def _fault_of(body: bytes) -> _Fault:
+    """Return the error that the server names, an empty one where its answer has another form."""
+    try:
+        return msgspec.json.decode(body, type=_Fault)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Fault()

@@ -1,0 +1,233 @@
+"""Any receiver of OpenTelemetry's protocol, OTLP over HTTP: a collector, CloudWatch, Google, Prometheus and others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from chipwatch.datapoint import Datapoint, gauge
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.faults import url_fault
+from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch.version import __version__
+from chipwatch_sinks.otlp.answers import JSON, PROTOBUF, Partial, judge
+from chipwatch_sinks.otlp.encoding import Encoder, Gauges
+from chipwatch_sinks.otlp.environment import Environment, full_url, headers_fault
+from chipwatch_sinks.otlp.flavours import BOUNDS, Cloudwatch, Flavour, Google, Name, Plain
+from chipwatch_sinks.otlp.json_form import as_json
+from chipwatch_sinks.otlp.resource import WORDS
+
+log = logging.getLogger(__name__)
+
+LOCAL: Final = "http://localhost:4318/v1/metrics"
+"""OTLP's default address."""
+MAX_ANSWER: Final = 4 << 20
+"""Bytes of an answer: the limit that opentelemetry-proto 1.11 recommends."""
+ROOM: Final = 20
+"""One point of so many is left free in a request, for series that have ended."""
+UNNAMED: Final = gauge("a point that the receiver does not name", "1", "Stands for a point of a partial success.")
+TIMEOUT: Final = 10.0
+
+
+class OtlpSink(Sink):
+    """
+    Sends each batch as one ExportMetricsServiceRequest over HTTP, in protobuf or JSON.
+
+    A gauge is the mean of its window unless `gauges` says more; a counter a sum with its start time, or its increase.
+    """
+
+    limits = Limits(max_points=BOUNDS["plain"].points)
+    hints = WORDS
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """
+        The options; where one is not set, the variables OTEL_EXPORTER_OTLP_* apply (flavour plain only).
+
+        OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME always apply. HTTPS_PROXY, HTTP_PROXY and NO_PROXY are obeyed.
+        """
+
+        flavour: Name = "plain"
+        """The receiver: plain is any OTLP receiver; cloudwatch signs for AWS, google has a token of Google."""
+        endpoint_url: str | None = None
+        """Address of the receiver, to which /v1/metrics is added; http://localhost:4318 or the cloud's unless set."""
+        headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+        """Headers to send, such as api keys; never logged."""
+        bearer_token_file: Path | None = None
+        """File with a bearer token, read for each request."""
+        protocol: Literal["protobuf", "json"] | None = None
+        """Form of the body; protobuf unless set."""
+        compression: Literal["gzip", "none"] | None = None
+        """Compression of the body; gzip unless set."""
+        timeout: float | None = None
+        """Seconds to wait for an answer; 10 unless set."""
+        ca_file: Path | None = None
+        """CA certificates to trust, in PEM; the system's unless set."""
+        cert_file: Path | None = None
+        """Client certificate, in PEM."""
+        key_file: Path | None = None
+        """Key of cert_file, unless that contains it."""
+        temporality: Literal["cumulative", "delta"] | None = None
+        """Counters as totals since their start, or as increases of each window; cumulative unless set."""
+        gauges: Gauges = "mean"
+        """A gauge's window as its mean; as mean, minimum and maximum; or as an exponential histogram."""
+        resource_attributes: Mapping[str, str] = field(default_factory=dict)
+        """Further attributes of the resource, which win over those of the machine."""
+        machine_attributes: bool = False
+        """Put the machine's dimensions on every point too, for receivers that drop resource attributes."""
+        mark_ended: bool | None = None
+        """Send once that a series has ended (no recorded value); unless set, only with flavour plain."""
+        region: str | None = None
+        """AWS region (flavour cloudwatch); the environment's, else the instance's own, unless set."""
+        profile: str | None = None
+        """Profile of ~/.aws/config (flavour cloudwatch)."""
+        role_arn: str | None = None
+        """Role to assume for sending (flavour cloudwatch)."""
+        project: str | None = None
+        """Google Cloud project (flavour google); the credentials', else the machine's own, unless set."""
+
+        def __post_init__(self) -> None:
+            """Raise ValueError for an invalid value."""
+            if self.endpoint_url and (fault := url_fault(self.endpoint_url)):
+                raise ValueError(f"endpoint_url: {fault}")
+            if fault := headers_fault(self.headers):
+                raise ValueError(f"headers: {fault}")
+            if self.timeout is not None and not 0 < self.timeout <= 600:
+                raise ValueError(f"timeout: expected seconds above 0, at most 600, got {self.timeout:g}")
+            if self.key_file and not self.cert_file:
+                raise ValueError("key_file: cert_file is not set; set it too")
+            if self.bearer_token_file and "authorization" in map(str.lower, self.headers):
+                raise ValueError("bearer_token_file: the header Authorization is set too; remove one of them")
+
+    def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
+        """Take the environment; raise ConfigError for a variable with an invalid value."""
+        env = os.environ if env is None else env
+        found, is_plain = Environment(env), config.flavour == "plain"
+        theirs = found if is_plain else Environment({})
+        self._config, self._bounds = config, BOUNDS[config.flavour]
+        self._is_delta = config.temporality == "delta" if config.temporality else bool(found.delta)
+        self._is_json = (config.protocol or theirs.protocol) == "json"
+        self._is_zipped = (config.compression or theirs.compression) != "none"
+        self._timeout = config.timeout or theirs.timeout or TIMEOUT
+        ca_file, cert_file, key_file = theirs.files
+        own = config.cert_file, config.key_file
+        self._tls = Tls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
+        self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
+        headers = {**theirs.headers, **config.headers}
+        self._secret_headers = {"Authorization", *headers}
+        self._flavour: Flavour
+        if is_plain:
+            self._flavour = Plain(self._url or LOCAL, headers, config.bearer_token_file)
+        elif config.flavour == "cloudwatch":
+            self._flavour = Cloudwatch(config, self._timeout)
+        else:
+            self._flavour = Google(config)
+        self._encoder = Encoder(
+            {**found.resource, **config.resource_attributes},
+            gauges=config.gauges,
+            delta=self._is_delta,
+            on_points=config.machine_attributes,
+            needs_start=config.flavour == "google",
+        )
+        self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
+        self._client: HttpClient | None = None
+        self._warned = False
+        parts = 3 if config.gauges == "mean-min-max" else 1
+        most = self._bounds.points // parts
+        self._room = most // ROOM if self._marks_ended else 0
+        self.limits = Limits(
+            max_points=most - self._room,
+            max_bytes=self._bounds.bytes * 9 // 10,
+            max_age=self._bounds.age and self._bounds.age - 3600.0,  # an hour for delivery
+            increases=self._is_delta,
+            max_series=self._bounds.series,
+        )
+
+    def open(self) -> None:
+        """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
+        self.close()
+        try:
+            self._url = self._flavour.open()
+        except ModuleNotFoundError as missing:
+            raise Refused(f"{missing}; install chipwatch with the extra '{self._config.flavour}'") from missing
+        self._encoder.given |= self._flavour.resource()
+        self._client = HttpClient(self._url, timeout=self._timeout, max_bytes=MAX_ANSWER, tls=self._tls)
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Send the batch; return as many points as the receiver rejected."""
+        assert self._client is not None
+        self._flavour.check(batch[0].dims, self._encoder.given)
+        ended = self._encoder.ended(self._room) if self._room else []
+        body = self._encoder.encode(batch, ended)
+        headers = {"Content-Type": JSON if self._is_json else PROTOBUF, "User-Agent": f"agent/chipwatch/{__version__}"}
+        if self._is_json:
+            body = as_json(body)
+        if self._is_zipped:
+            packer = zlib.compressobj(level=1, wbits=31)
+            body = packer.compress(body) + packer.flush()
+            headers["Content-Encoding"] = "gzip"
+        sent = self._flavour.headers(body, headers)
+        answer = self._client.post(body, sent)
+        try:
+            partial = judge(answer, self._secrets(sent), self._flavour.advice)
+        except (Retryable, Refused, BadBatch) as problem:
+            if isinstance(problem, BadBatch):
+                self._encoder.forget(ended)  # perhaps the receiver takes no points without a value
+            raise self._flavour.judge(problem) from None
+        self._flavour.worked()
+        self._encoder.forget(ended)
+        return self._rejected(batch, partial)
+
+    def _secrets(self, sent: Mapping[str, str]) -> list[str]:
+        """Return what no message may repeat: the values of secret headers, also without a word such as Bearer."""
+        values = [sent[name] for name in self._secret_headers if name in sent]
+        return [*values, *(value.partition(" ")[2] for value in values)]
+
+    def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
+        """Return as many points as were rejected, none of them by name; say words of warning once."""
+        if partial.rejected:
+            reason = f"by the receiver: {partial.words or 'it does not say why'}"
+            return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
+        if partial.words and not self._warned:
+            self._warned = True
+            log.warning("otlp: the receiver says: %s", partial.words)
+        return []
+
+    def size(self, point: Datapoint) -> int:
+        """Return the bytes that the point adds to a request, at most."""
+        return self._encoder.size(point)
+
+    def destination(self) -> Mapping[str, str]:
+        """Return the flavour and the address, without its query, and region or project where they are known."""
+        config = self._config
+        found = {"flavour": config.flavour, "endpoint": self.shown or (LOCAL if config.flavour == "plain" else "")}
+        if config.flavour == "plain" or self._client is None:
+            found = {key: value for key, value in found.items() if value}
+        return found | ({"project": config.project} if config.project else {})
+
+    @property
+    def shown(self) -> str:
+        """The address without its query, which may hold a secret."""
+        return self._url.partition("?")[0]
+
+    def find(self, dims: Sequence[str]) -> str:
+        """Return the address; what lies behind it is not known."""
+        del dims
+        return self.shown
+
+    def describe(self) -> str:
+        """Return the address and what is sent there."""
+        form = "JSON" if self._is_json else "protobuf"
+        return f"{form} to {self.shown or f'the endpoint of {self._config.flavour}'}"
+
+    def close(self) -> None:
+        """Close the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()

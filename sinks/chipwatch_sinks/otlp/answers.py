@@ -1,0 +1,143 @@
+"""
+Judges answers by https://opentelemetry.io/docs/specs/otlp/#otlphttp-response.
+
+One rule differs: docs/decisions/0047-otlp-status-500.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from chipwatch.errors import BadBatch, Refused, Retryable
+from chipwatch.net.http_client import Answer, retry_after
+from chipwatch.net.protobuf import Unreadable, fields
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+MAX_WORDS: Final = 200
+"""Characters of the other side's words that a message repeats."""
+MAX_FIELDS: Final = 1000
+"""Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
+ADVICE: Final[Mapping[int, str]] = {
+    401: "the credentials are missing or not valid; check headers, bearer_token_file or the credentials of the cloud",
+    403: "the credentials lack a permission; check the role, or the headers",
+    404: "nothing takes metrics at this address; check endpoint_url",
+    405: "nothing takes metrics at this address; check endpoint_url",
+    407: "the proxy wants a password; put it into HTTPS_PROXY",
+    415: "this server does not take this form; set protocol or compression",
+}
+
+
+class Partial(NamedTuple):
+    """How many points the other side has rejected, and its words."""
+
+    rejected: int = 0
+    words: str = ""
+
+
+def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str] = ADVICE) -> Partial:
+    """
+    Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
+
+    `secrets` are removed from the words of the other side.
+    """
+    status = answer.status
+    if 200 <= status < 300:
+        try:
+            found = _partial(answer)
+        except Unreadable:
+            kind = ascii(answer.headers.get("content-type", "no content type")[:60])[1:-1]
+            raise Retryable(
+                f"the answer is {status} with a body that is not OTLP's ({kind}): check endpoint_url and proxy"
+            ) from None
+        return Partial(found.rejected, clean(found.words, secrets))
+    words = clean(_status_words(answer), secrets)
+    says = f"the answer is {status}{f': {words}' if words else ''}"
+    if status in (408, 429) or status >= 500 or status < 200:
+        raise Retryable(says, after=retry_after(answer.headers))
+    if status in (400, 413, 422):
+        raise BadBatch(says)
+    if status < 400:
+        raise Refused(f"the address redirects to another one, which is not followed; set endpoint_url ({says})")
+    raise Refused(f"{advice.get(status, 'check endpoint_url, proxy and account')} ({says})")
+
+
+def clean(words: str, secrets: Iterable[str]) -> str:
+    """Return the other side's words on one line, cut, and without what the request keeps secret."""
+    line = " ".join(words.split())
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) > 3:
+            line = line.replace(secret, "...")
+    return "".join(c if c.isprintable() else "?" for c in line)[:MAX_WORDS]
+
+
+def _partial(answer: Answer) -> Partial:
+    """Return the partial success of an ExportMetricsServiceResponse; raise Unreadable."""
+    body, kind = answer.body, _kind(answer)
+    if not body.strip():
+        return Partial()
+    if kind == JSON:
+        return _partial_json(_json(body).get("partialSuccess") or {})
+    if "html" in kind or kind == "text/xml":
+        raise Unreadable
+    inner = b""
+    for number, value in _few(body):
+        if number == 1 and isinstance(value, bytes):
+            inner += value
+    rejected, words = 0, ""
+    for number, value in _few(inner):
+        if number == 1 and isinstance(value, int):
+            rejected = value if value < 1 << 63 else 0  # negative
+        elif number == 2 and isinstance(value, bytes):
+            words = value.decode(errors="replace")
+    return Partial(rejected, words)
+
+
+def _partial_json(found: Any) -> Partial:
+    try:
+        return Partial(max(0, int(found.get("rejectedDataPoints") or 0)), str(found.get("errorMessage") or ""))
+    except (AttributeError, TypeError, ValueError):
+        raise Unreadable from None
+
+
+def _status_words(answer: Answer) -> str:
+    """Return the message of a google.rpc.Status, in protobuf or JSON, or of a short text."""
+    body, kind = answer.body, _kind(answer)
+    if "html" in kind:
+        return ""
+    try:
+        if kind == JSON or (kind != PROTOBUF and body[:1] == b"{"):
+            found = _json(body)
+            error = found.get("error")
+            inner = error if isinstance(error, dict) else {}
+            words = (inner.get("message"), found.get("message"), found.get("Message"), error, found.get("__type"))
+            return next((word for word in words if isinstance(word, str) and word), "")
+        if kind == PROTOBUF:
+            texts = [value for number, value in _few(body) if number == 2 and isinstance(value, bytes)]
+            return texts[-1].decode(errors="replace") if texts else ""
+    except Unreadable:
+        return ""
+    return body[: 4 * MAX_WORDS].decode(errors="replace")
+
+
+def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a message; raise Unreadable for so many that an answer cannot have them."""
+    for count, found in enumerate(fields(content)):
+        if count == MAX_FIELDS:
+            raise Unreadable
+        yield found
+
+
+def _kind(answer: Answer) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Unreadable from None
+    if not isinstance(found, dict):
+        raise Unreadable
+    return found

@@ -1,0 +1,105 @@
+"""A token of Google for each request, from the metadata server of the machine, without google-auth."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chipwatch.errors import Refused, Retryable
+from chipwatch.net.google_metadata import FLAVOR, OFF, ROOT, google_service
+from chipwatch.net.metadata_service import NoAnswer, NoService, Service, decode
+
+PROJECT: Final = f"{ROOT}/project/project-id"
+TOKEN: Final = f"{ROOT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"
+"""docs.cloud.google.com/compute/docs/access/authenticate-workloads#applications"""
+MARGIN: Final = 225.0
+"""Seconds before its end at which a token is replaced: REFRESH_THRESHOLD of google-auth; there is a new one by then."""
+OTHERS: Final = re.compile(
+    "GOOGLE_(APPLICATION|API|AUTH|CLOUD_QUOTA)_.*|GCE_METADATA_MTLS_MODE|CLOUDSDK_CONTEXT_.*|APPENGINE_RUNTIME"
+)
+"""Variables with which google-auth asks for another token, or otherwise: google.auth.environment_vars."""
+WORKLOAD: Final = Path("/var/run/secrets/workload-spiffe-credentials")
+"""Certificates to which google-auth binds tokens: google.auth.transport._mtls_helper."""
+FILES: Final = ("application_default_credentials.json", "certificate_config.json")
+"""Files of gcloud's folder: what `gcloud auth application-default login` writes, and certificates as above."""
+
+
+class _Token(msgspec.Struct):
+    access_token: str
+    expires_in: float
+
+
+class MachineToken:
+    """The token of the service account that is attached to this machine, or to this pod."""
+
+    def __init__(self, service: Service, project: str) -> None:
+        """Take the server, and the project."""
+        self._service, self._token, self._until = service, "", 0.0
+        self.project = project
+
+    def headers(self, url: str) -> dict[str, str]:
+        """Return the token; raise Refused or Retryable."""
+        del url
+        if time.monotonic() >= self._until:
+            self._fetch()
+        return {"authorization": f"Bearer {self._token}"}
+
+    def expire(self) -> None:
+        """Fetch another token for the next request."""
+        self._until = 0.0
+
+    def _fetch(self) -> None:
+        asked = time.monotonic()
+        try:
+            found = decode(_get(self._service, TOKEN), _Token, f"{self._service.url} gives no token")
+            token = found.access_token
+            if not (token and token.isascii() and token.isprintable()):
+                raise NoAnswer(f"{self._service.url} gives no token")  # noqa: TRY301  # one message for what is wrong
+        except _NoAccount as problem:
+            raise Refused(f"Google credentials: {problem}; attach a service account to this machine") from None
+        except NoAnswer as problem:
+            raise Retryable(f"Google credentials: {problem}") from None
+        self._token, self._until = token, asked + found.expires_in - MARGIN
+
+
+class _NoAccount(NoAnswer):
+    """The machine has no service account, or may not use it."""
+
+
+def find(env: Mapping[str, str] = os.environ) -> MachineToken | None:
+    """
+    Return the token of this machine where google-auth would take that, too; None where google-auth is to find one.
+
+    The order is that of cloud.google.com/docs/authentication/application-default-credentials: a file of the
+    environment, a login of gcloud, the metadata server.
+    """
+    gcloud = env.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")  # noqa: PTH111  # Path may raise
+    if sys.platform != "linux" or env.get(OFF) == "true" or any(env[name] for name in env if OTHERS.fullmatch(name)):
+        return None
+    try:
+        if any(path.exists() for path in (WORKLOAD, *(Path(gcloud, name) for name in FILES))):
+            return None
+        service = google_service(env)
+        project = _get(service, PROJECT).decode()
+    except (NoService, NoAnswer, OSError, UnicodeDecodeError):
+        return None
+    return MachineToken(service, env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT") or project)
+
+
+def _get(service: Service, path: str) -> bytes:
+    """Return the body of an answer; raise NoAnswer."""
+    status, body, headers = service.request("GET", path, FLAVOR)
+    if headers.get("Metadata-Flavor") != FLAVOR["Metadata-Flavor"]:
+        raise NoAnswer(f"{service.url} is not Google's metadata server")
+    if status != 200:
+        raise (_NoAccount if status in (403, 404) else NoAnswer)(
+            f"{service.url}{path.partition('?')[0]} answers {status}"
+        )
+    return body

@@ -1,0 +1,80 @@
+"""A token of Google for each request, by google-auth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from google.auth.exceptions import GoogleAuthError, TransportError
+
+from chipwatch.errors import Refused, Retryable
+from chipwatch.net.http_client import HttpClient, Tls
+from chipwatch_sinks.common.google_credentials import UNEXPECTED, blame, find_credentials
+
+SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+TIMEOUT: Final = 10.0
+"""Seconds for the server of tokens to answer."""
+MAX_BYTES: Final = 1 << 20
+"""Size limit of an answer with a token."""
+BUNDLE: Final = "REQUESTS_CA_BUNDLE"
+"""Variable with a file of certificates, which google-auth's own transport obeys."""
+
+
+class GoogleToken:
+    """The credentials that google-auth finds; a token is fetched before it expires."""
+
+    def __init__(self) -> None:
+        """Find credentials; raise Refused if there are none, Retryable if their source does not answer."""
+        self._credentials, project = find_credentials(SCOPES, send)
+        self.project = project or ""
+        """The project of the credentials, empty if they have none."""
+
+    def headers(self, url: str) -> dict[str, str]:
+        """Return the token, and the quota project if there is one; raise Refused or Retryable."""
+        found: dict[str, str] = {}
+        try:
+            self._credentials.before_request(send, "POST", url, found)
+        except GoogleAuthError as problem:
+            raise blame(problem) from None
+        except UNEXPECTED as problem:
+            raise Retryable(f"Google credentials: the answer cannot be read ({type(problem).__name__})") from None
+        return found
+
+    def expire(self) -> None:
+        """Fetch another token for the next request."""
+        self._credentials.token = None
+
+
+class Answer(NamedTuple):
+    """What google-auth reads of an answer: google.auth.transport.Response."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+def send(
+    url: str,
+    method: str = "GET",
+    body: bytes | str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    **_: Any,
+) -> Answer:
+    """
+    Send a request of google-auth (google.auth.transport.Request); raise TransportError.
+
+    google-auth's own transport loads `requests`, which takes 7 MB.
+    """
+    authority = os.environ.get(BUNDLE)
+    tls = Tls(ca_file=Path(authority) if authority else None, ca_option=BUNDLE)
+    seconds = TIMEOUT if timeout is None else min(timeout, TIMEOUT)
+    client = HttpClient(url, timeout=seconds, max_bytes=MAX_BYTES, tls=tls)
+    try:
+        return Answer(*client.request(method, "", body.encode() if isinstance(body, str) else body, headers or {}))
+    except (Refused, Retryable) as problem:
+        raise TransportError(problem) from problem  # type: ignore[no-untyped-call]
+    finally:
+        client.close()

@@ -1,0 +1,84 @@
+"""The machine as a resource, by OpenTelemetry's semantic conventions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from chipwatch.datapoint import HIDDEN
+from chipwatch.version import __version__
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the conventions: https://github.com/open-telemetry/semantic-conventions."""
+ATTRIBUTES: Final[Mapping[str, str]] = {
+    "instance_id": "host.id",
+    "instance_type": "host.type",
+    "ami_id": "host.image.id",
+    "hostname": "host.name",
+    "region": "cloud.region",
+    "availability_zone": "cloud.availability_zone",
+    "account_id": "cloud.account.id",
+    "ecs_cluster": "aws.ecs.cluster.name",
+    "ecs_service": "aws.ecs.service.name",
+    "ecs_task": "aws.ecs.task.id",
+    "ecs_task_family": "aws.ecs.task.family",
+    "ecs_container": "container.name",
+    "k8s_cluster": "k8s.cluster.name",
+    "k8s_location": "location",
+    "k8s_node": "k8s.node.name",
+    "k8s_namespace": "k8s.namespace.name",
+    "k8s_pod": "k8s.pod.name",
+    "k8s_container": "k8s.container.name",
+    "gcp_project": "cloud.account.id",
+    "gcp_zone": "cloud.availability_zone",
+    "slurm_job": "slurm.job.id",
+    "slurm_rank": "slurm.job.rank",
+}
+"""
+Name of a dimension of the machine -> attribute; another dimension keeps its name.
+
+There is no convention for `location`, which Google reads, for names of ECS clusters and services, and for Slurm.
+"""
+WORDS: Final = tuple(ATTRIBUTES)
+"""What the sink asks of the machine's identity."""
+INSTANCES: Final = ("aws.ecs.task.id", "k8s.node.name", "k8s.pod.name", "host.id", "host.name")
+"""Attributes that may stand for service.instance.id, the first that is known."""
+
+
+def attribute_of(word: str) -> str:
+    """Return the attribute for a dimension of the machine."""
+    return ATTRIBUTES.get(word, word)
+
+
+def resource_of(machine: Iterable[tuple[str, str]], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of a machine with these dimensions; those `given` by the user win."""
+    words = {key.removeprefix(HIDDEN): value for key, value in machine if value}
+    found = {attribute_of(word): value for word, value in words.items()} | _cloud(words) | _arns(words) | dict(given)
+    instance = next((found[name] for name in INSTANCES if found.get(name)), platform.node()) or "unknown"
+    defaults = {"service.name": "chipwatch", "service.version": __version__, "service.instance.id": instance}
+    return dict(sorted((defaults | {key: value for key, value in found.items() if value}).items()))
+
+
+def _cloud(words: Mapping[str, str]) -> dict[str, str]:
+    if words.get("gcp_project") or words.get("gcp_zone"):
+        kind = "gcp_kubernetes_engine" if words.get("k8s_cluster") else "gcp_compute_engine"
+        zone = words.get("gcp_zone", "")
+        region = {"cloud.region": zone.rpartition("-")[0]} if zone else {}
+        project = {"gcp.project_id": words["gcp_project"]} if words.get("gcp_project") else {}
+        return {"cloud.provider": "gcp", "cloud.platform": kind, **region, **project}
+    if words.get("account_id") and words.get("region"):
+        kind = "aws_ecs" if words.get("ecs_task") else "aws_eks" if words.get("k8s_pod") else "aws_ec2"
+        return {"cloud.provider": "aws", "cloud.platform": kind}
+    return {}
+
+
+def _arns(words: Mapping[str, str]) -> dict[str, str]:
+    """Return the ARNs of ECS, whose format is documented, if all of their parts are known."""
+    region, account, cluster, task = map(words.get, ("region", "account_id", "ecs_cluster", "ecs_task"))
+    if not (region and account and cluster):
+        return {}
+    partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+    start = f"arn:{partition}:ecs:{region}:{account}"
+    arns = {"aws.ecs.cluster.arn": f"{start}:cluster/{cluster}"}
+    return arns | ({"aws.ecs.task.arn": f"{start}:task/{cluster}/{task}"} if task else {})

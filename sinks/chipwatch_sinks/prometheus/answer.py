@@ -1,0 +1,106 @@
+"""Answers requests with the page in the format that the reader prefers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import product
+from typing import Final
+
+from chipwatch.net.page_server import Request, Response
+from chipwatch_sinks.prometheus.page import Format, Page
+
+TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+ESCAPED: Final = "version=1.0.0; charset=utf-8; escaping=underscores"
+"""From 1.0.0 on the escaping is told; our names are of letters, digits and underscores, whichever is asked for."""
+TYPES: Final[Mapping[tuple[str, str], tuple[Format, str]]] = {
+    **dict.fromkeys(product(("text/plain", "text/*", "*/*"), ("0.0.4", "")), (Format.TEXT, TEXT)),
+    ("text/plain", "1.0.0"): (Format.TEXT, f"text/plain; {ESCAPED}"),
+    **dict.fromkeys(
+        product(("application/openmetrics-text",), ("1.0.0", "")),
+        (Format.OPENMETRICS, f"application/openmetrics-text; {ESCAPED}"),
+    ),
+}
+"""
+Type and version in an Accept header -> the format, and the type of the answer.
+
+https://prometheus.io/docs/instrumenting/content_negotiation/
+"""
+MISSED: Final = 3
+"""Ticks that may be missing before the page counts as stale."""
+MIN_AGE: Final = 15.0
+FIRST_AGE: Final = 300.0
+"""Seconds after which the page is stale at the earliest, and while there was one tick only."""
+LANDING: Final = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>chipwatch</title></head><body>
+<h1>chipwatch</h1>
+<p>The hardware of this machine, as it was read last.</p>
+<ul>
+<li><a href="/metrics">/metrics</a>: for Prometheus, in the text format or OpenMetrics</li>
+<li><a href="/flat">/flat</a>: the same with the labels in the names, for readers that drop labels</li>
+</ul>
+</body></html>
+"""
+
+
+class Answers:
+    """What the server asks for each request."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._written: float | None = None
+        self._stale_after = FIRST_AGE
+
+    def fresh(self, now: float) -> None:
+        """Note that the page is of `now` (monotonic seconds)."""
+        if self._written is not None:
+            self._stale_after = max(MIN_AGE, MISSED * (now - self._written))
+        self._written = now
+
+    def __call__(self, request: Request) -> Response:
+        """Return the answer to a request."""
+        if request.path == "/":
+            return Response(200, LANDING, (("Content-Type", "text/html; charset=utf-8"),))
+        if request.path not in ("/metrics", "/flat"):
+            return Response(404, b"Nothing is here; the page is /metrics.\n")
+        if (written := self._written) is None:
+            return Response(503, b"Nothing was read yet.\n")
+        if (age := time.monotonic() - written) > self._stale_after:
+            return Response(503, f"The last reading is {age:.0f} seconds old; the agent's log says why.\n".encode())
+        form, kind = (Format.FLAT, TEXT) if request.path == "/flat" else chosen(request.headers.get("accept", ""))
+        zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
+        headers = [("Content-Type", kind), ("Vary", "Accept, Accept-Encoding")]
+        headers += [("Content-Encoding", "gzip")] * zipped
+        return Response(200, self._page.body(form, zipped=zipped), headers)
+
+
+def chosen(accept: str) -> tuple[Format, str]:
+    """Return the format that an Accept header prefers, and its content type; text 0.0.4 if it names none of ours."""
+    best, found = 0.0, (Format.TEXT, TEXT)
+    for kind, options in _weighed(accept):
+        offered, weight = TYPES.get((kind, options.get("version", ""))), _weight(options)
+        if offered and weight > best:
+            best, found = weight, offered
+    return found
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Tell whether an Accept-Encoding header allows gzip."""
+    weights = {kind: _weight(options) for kind, options in _weighed(accept_encoding)}
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def _weighed(header: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the values of a header, and the parameters of each."""
+    for part in header.split(","):
+        kind, *parameters = part.split(";")
+        pairs = (parameter.partition("=") for parameter in parameters)
+        yield kind.strip().lower(), {key.strip().lower(): value.strip(' "\t') for key, _, value in pairs}
+
+
+def _weight(options: Mapping[str, str]) -> float:
+    weight = 1.0
+    with suppress(ValueError):
+        weight = float(options.get("q", "1"))
+    return weight

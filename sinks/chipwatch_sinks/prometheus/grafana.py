@@ -1,0 +1,183 @@
+"""Grafana's dashboards, and Prometheus' alerting rules, over the names of the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from chipwatch.advice import Alarm, Chart, Scope, Sent, Statistic
+from chipwatch.errors import Refused
+from chipwatch_sinks.common.advice import placed
+from chipwatch_sinks.prometheus.names import Family, family_of, label_name
+
+WIDTH, HEIGHT = 8, 8
+"""Size of a graph, in columns and rows of Grafana's grid of 24 columns."""
+MAX_PANELS: Final = 500
+SCHEMA: Final = 39
+"""Of the classic model, as of Grafana 10.4; later ones convert it: https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/."""
+DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+UNITS: Final[Mapping[str, str]] = {
+    "ratio": "percentunit", "bytes": "bytes", "bytes_per_second": "binBps", "celsius": "celsius", "joules": "joule",
+    "seconds": "s", "watts": "watt", "hertz": "hertz", "flops_per_second": "flops",
+    "transfers_per_second": "si:T/s",
+    "%": "percent", "By": "bytes", "By/s": "binBps", "MiBy": "mbytes", "GiBy": "gbytes", "MBy": "decmbytes", "s": "s",
+    "ms": "ms", "ns": "ns", "W": "watt", "J": "joule", "Cel": "celsius",
+}  # fmt: skip
+"""Base unit of Prometheus, or UCUM unit of another tool -> Grafana's unit: packages/grafana-data/src/valueFormats."""
+RATES: Final[Mapping[str, str]] = {"bytes": "binBps", "joule": "watt"}
+"""Grafana's unit of a counter -> that of its rate."""
+OVER: Final[Mapping[Statistic, str]] = {
+    "mean": "avg_over_time({}[5m])", "min": "min_over_time({}[2m])", "max": "max_over_time({}[2m])",
+    "rate": "rate({}[5m])", "sum": "increase({}[5m])",
+}  # fmt: skip
+"""Ranges that hold two samples and more where Prometheus scrapes once a minute, its default, or faster."""
+FORGOTTEN: Final = "6h"
+"""How long a machine that is no target any more is missed."""
+
+
+def dashboard(charts: Sequence[Chart], scope: Scope) -> dict[str, Any]:
+    """Return a dashboard in Grafana's classic model, with variables for the data source and the machines."""
+    panels = []
+    for number, (what, x, y) in enumerate(placed(charts, WIDTH, HEIGHT, service="this dashboard", limit=MAX_PANELS), 1):
+        place = {"id": number, "gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}}
+        if isinstance(what, str):
+            place["gridPos"] = {"x": 0, "y": y, "w": 24, "h": 1}
+            panels.append({**place, "type": "row", "title": what, "collapsed": False, "panels": []})
+        else:
+            panels.append({**place, **_panel(what, scope)})
+    every = _family(charts[0].series[0]).name if charts else "up"
+    return {
+        "title": scope.prefix,
+        "tags": ["chipwatch"],
+        "schemaVersion": SCHEMA,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "1m",
+        "time": {"from": "now-3h", "to": "now"},
+        "annotations": {"list": []},
+        "templating": {"list": _variables(f"label_values({every}, instance)")},
+        "panels": panels,
+    }
+
+
+def _variables(query: str) -> list[dict[str, Any]]:
+    return [
+        {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus"},
+        {
+            "type": "query", "name": "instance", "label": "Machine", "datasource": DATASOURCE, "query": query,
+            "multi": True, "includeAll": True, "allValue": ".*", "refresh": 2, "sort": 1,
+            "current": {"text": "All", "value": "$__all"},
+        },
+    ]  # fmt: skip
+
+
+def _panel(chart: Chart, scope: Scope) -> dict[str, Any]:
+    several = len(chart.series) > 1
+    lines = [line for sent in chart.series for line in _lines(sent, several=several, mean=sent == chart.gauge)]
+    first = chart.series[0]
+    family, drawn = _family(first), first.drawn
+    unit = UNITS.get(family.unit or first.unit, "")
+    unit = RATES.get(unit, "") if drawn == "rate" else unit
+    axis: dict[str, Any] = {} if chart.top is None else {"max": _scaled(chart.top, family)}
+    axis |= {} if chart.bottom is None else {"min": chart.bottom}
+    custom: dict[str, Any] = {
+        "drawStyle": "bars" if drawn == "increase" else "line",
+        "axisLabel": "" if unit else chart.label,
+    }
+    if chart.limits:
+        custom["thresholdsStyle"] = {"mode": "dashed"}
+        steps = sorted(_scaled(value, family) for _, value in chart.limits)
+        axis["thresholds"] = {"mode": "absolute", "steps": [
+            {"color": "transparent", "value": None}, *({"color": "red", "value": step} for step in steps),
+        ]}  # fmt: skip
+    return {
+        "type": "timeseries",
+        "title": chart.title,
+        "datasource": DATASOURCE,
+        "interval": f"{scope.period or 60}s",
+        "targets": [{"refId": f"Q{n}", "datasource": DATASOURCE, **line} for n, line in enumerate(lines, 1)],
+        "fieldConfig": {"defaults": {**({"unit": unit} if unit else {}), **axis, "custom": custom}, "overrides": []},
+        "options": {
+            "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+    }
+
+
+def _lines(sent: Sent, *, several: bool, mean: bool) -> Iterator[dict[str, Any]]:
+    """Yield a query for every series of the metric, and of all: with `mean` their mean, for peaks a percentile."""
+    series = f'{_family(sent).name}{{instance=~"$instance"}}'
+    over = {"rate": "rate({}[$__rate_interval])", "increase": "increase({}[$__interval])"}.get(sent.drawn, "{}")
+    what = f"{sent.name} " * several
+    yield {"expr": over.format(series), "legendFormat": what + _who(sent, "{{{{{}}}}}")}
+    if mean:
+        yield {"expr": f"avg({series})", "legendFormat": f"{what}mean of all"}
+    if sent.drawn == "peaks":
+        yield {"expr": f"quantile(0.95, {series})", "legendFormat": f"{what}95th percentile of all"}
+
+
+def rules(alarms: Sequence[Alarm], scope: Scope) -> dict[str, Any]:
+    """Return a file of alerting rules, which is JSON and therefore YAML; raise Refused for what only clouds have."""
+    for flag, given in (
+        ("--autoscaling-group", scope.groups),
+        ("--notify", scope.notify),
+        ("--resource-type", scope.resources),
+    ):
+        if given:
+            raise Refused(f"{flag}: Prometheus' rules have no such thing; Alertmanager decides by labels who is told")
+    return {"groups": [{"name": scope.prefix, "rules": [_rule(alarm, scope) for alarm in alarms]}]}
+
+
+def _rule(alarm: Alarm, scope: Scope) -> dict[str, Any]:
+    rule, sent = alarm.rule, alarm.sent
+    who = (
+        "" if rule.per == "fleet" or (rule.per == "host" and scope.hosts) else f": {_who(sent, '{{{{ $labels.{} }}}}')}"
+    )
+    return {
+        "alert": alarm.name,
+        "expr": _condition(alarm, scope),
+        "for": f"{0 if rule.statistic == 'sum' else round(60 * alarm.minutes)}s",
+        "labels": {"severity": rule.severity, "chipwatch_alarm": rule.key},
+        "annotations": {"summary": f"{rule.title}{who}", "description": rule.text},
+    }
+
+
+def _condition(alarm: Alarm, scope: Scope) -> str:
+    """Return the expression that is true while something is wrong."""
+    rule, family = alarm.rule, _family(alarm.sent)
+    matchers = ",".join([f'{label_name(key)}!="{value}"' for key, value in alarm.but])
+    series = f"{family.name}{matchers and f'{{{matchers}}}'}"
+    if rule.statistic != "absent":
+        limit = f"{'<' if rule.below else '>'} {_number(_scaled(alarm.threshold, family))}"
+        condition = f"{OVER[rule.statistic].format(series)} {limit}"
+        # A counter that begins with an error has no increase: Prometheus knows no value before.
+        return f"{condition} or ({series} {limit} unless {series} offset 5m)" if rule.statistic == "sum" else condition
+    if rule.per == "fleet":
+        return f"absent({series})"
+    if scope.hosts:
+        return f"(count(count by (job, instance) ({series})) or vector(0)) < {scope.hosts}"
+    each = "count by (job, instance) ({})"
+    silent = f"{each.format(f'last_over_time({series}[{FORGOTTEN}])')} unless {each.format(series)}"
+    # The alert keeps itself while Prometheus still has the machine as a target, and cannot reach it.
+    told = each.format(f"ALERTS{{alertname={json.dumps(alarm.name)}}}")
+    return f"({silent}) or ({told} and on (job, instance) up == 0)"
+
+
+def _family(sent: Sent) -> Family:
+    return family_of(replace(sent.metric, name=sent.name, unit=sent.unit))
+
+
+def _scaled(value: float, family: Family) -> float:
+    """Return a value in the unit of the page."""
+    return round(value * family.times / family.over, 12)
+
+
+def _number(value: float) -> str:
+    return repr(int(value) if value == int(value) else value)
+
+
+def _who(sent: Sent, label: str) -> str:
+    """Return a text with the labels of a series, each written as `label`."""
+    return " ".join([label.format("instance"), *(f"{key} {label.format(label_name(key))}" for key in sent.dims)])

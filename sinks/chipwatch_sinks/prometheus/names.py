@@ -1,0 +1,103 @@
+"""Names, labels and units by the rules of Prometheus: https://prometheus.io/docs/practices/naming/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from chipwatch.datapoint import Kind, Metric
+
+VALID: Final = re.compile("[a-zA-Z_:][a-zA-Z0-9_:]*")
+UNITS: Final[Mapping[str, tuple[str, float, float]]] = {
+    "%": ("ratio", 1, 100),
+    "By": ("bytes", 1, 1),
+    "By/s": ("bytes_per_second", 1, 1),
+    "Cel": ("celsius", 1, 1),
+    "Gbit/s": ("bits_per_second", 1e9, 1),
+    "GT/s": ("transfers_per_second", 1e9, 1),
+    "GiBy": ("bytes", 2.0**30, 1),
+    "J": ("joules", 1, 1),
+    "MBy": ("bytes", 1e6, 1),
+    "MHz": ("hertz", 1e6, 1),
+    "MiBy": ("bytes", 2.0**20, 1),
+    "W": ("watts", 1, 1),
+    "ms": ("seconds", 1, 1000),
+    "s": ("seconds", 1, 1),
+}
+"""UCUM unit -> base unit of Prometheus, and what a value is multiplied with and divided by to have it."""
+COUNTED: Final = re.compile(r"\{(\w+)\}/s")
+"""Things a second, such as {flop}/s."""
+PER_SECOND: Final = "_per_second"
+
+
+class Family(NamedTuple):
+    """All series of one name."""
+
+    name: str
+    """Of the samples in every format."""
+    base: str
+    """Of the family in OpenMetrics: without _total."""
+    kind: Kind
+    unit: str
+    """As the suffix of `base`; empty: none."""
+    help: str
+    times: float
+    over: float
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """The names that no other metric may have."""
+        counters = (self.name, self.base, f"{self.base}_total", f"{self.base}_created")
+        return counters if self.kind is Kind.COUNTER else (self.name,)
+
+
+def family_of(metric: Metric) -> Family:
+    """
+    Return how a metric is called, and how its values become base units.
+
+    A name that is valid for Prometheus belongs to another tool (a naming profile, a scraped page): it stays, and so do
+    its values.
+    """
+    if VALID.fullmatch(metric.name):
+        unit = UNITS.get(metric.unit, ("", 1, 1))[0]
+        base = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
+        return Family(metric.name, base, metric.kind, unit if base.endswith(f"_{unit}") else "", metric.help, 1, 1)
+    base = _sanitised(metric.name)
+    counted = COUNTED.fullmatch(metric.unit)
+    unit, times, over = (f"{counted[1]}s{PER_SECOND}", 1, 1) if counted else UNITS.get(metric.unit, ("", 1, 1))
+    if unit and not base.endswith(f"_{unit}"):
+        base = f"{base.removesuffix(f'_{unit.removesuffix(PER_SECOND)}')}_{unit}"
+    name = f"{base}_total" if metric.kind is Kind.COUNTER else base
+    return Family(name, base, metric.kind, unit, metric.help, times, over)
+
+
+def _sanitised(name: str) -> str:
+    """Return a name of letters, digits and underscores that does not begin with a digit."""
+    text = re.sub("[^a-zA-Z0-9_]+", "_", name)
+    return text if VALID.match(text) else f"_{text}"
+
+
+def label_name(key: str) -> str:
+    """Return `key` as the name of a label; those that begin with two underscores are Prometheus' own."""
+    text = _sanitised(key)
+    return f"_{text.lstrip('_')}" if text.startswith("__") else text
+
+
+def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str] | None:
+    """Return labels with escaped values; None if two keys become one. An empty value is no label."""
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if not value:
+            continue
+        name = label_name(key)
+        if name in found:
+            return None
+        found[name] = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return found
+
+
+def flat_name(name: str, values: Iterable[str]) -> str:
+    """Return a name that holds the values of the labels too, for readers that drop labels."""
+    parts = (re.sub("[^a-zA-Z0-9_]+", "_", value).strip("_") for value in values)
+    return "_".join([name, *filter(None, parts)])

@@ -1,0 +1,253 @@
+"""The page of the last tick, in text 0.0.4 and OpenMetrics 1.0."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, repeat
+from typing import Final
+
+from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from chipwatch.sink import Rejected
+from chipwatch_sinks.prometheus.names import Family, family_of, flat_name, labels
+
+KNOWN: Final = 10_000
+"""Series whose texts are kept while they are not on the page."""
+MACHINE: Final = "target_info"
+MACHINE_NAMES: Final = (MACHINE, "target")
+"""Of the samples, and of the family in OpenMetrics."""
+CLASH, LABELS = "name clash", "two labels become one"
+COUNTER: Final = Kind.COUNTER
+
+
+class Format(StrEnum):
+    """What a page is written in."""
+
+    TEXT = "text"
+    OPENMETRICS = "openmetrics"
+    FLAT = "flat"
+    """Text without labels: their values are in the names."""
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """A series with its texts, its last value, and the ticks at which it came."""
+
+    metric: Metric
+    dims: Dimensions
+    family: Family
+    labels: str
+    text: str
+    """What stands before the value."""
+    own: tuple[str, ...]
+    """The values of the metric's own dimensions, in their order."""
+    fault: str
+    """Why it is rejected; empty: it is not."""
+    point: Datapoint
+    """The last one."""
+    seen: int = 0
+    gap: int = 1
+    """Ticks between the last two times that it came."""
+    stays: int = 1
+    """Ticks for which it stays on the page: the lesser of the last two gaps."""
+
+
+class Page:
+    """
+    Keeps the points of the last tick, and writes them once for each format that is asked for.
+
+    A series leaves with the first tick that lacks it; one that comes every n ticks stays for n ticks. Used by threads.
+    """
+
+    def __init__(self, *, machine_labels: bool = False, timestamps: bool = False) -> None:
+        """With `machine_labels` every series has the machine's dimensions; `timestamps` adds the times of samples."""
+        self._machine_labels, self._timestamps = machine_labels, timestamps
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, Dimensions], _Series] = {}
+        self._owners: dict[str, tuple[str, Kind, str]] = {}
+        self._machine: dict[str, str] = {}
+        self._shown: list[_Series] = []
+        self._families: list[tuple[Family, list[_Series]]] = []
+        self._order: list[_Series] = []  # of the points of the last tick, as a rule also of the next one
+        self._tick = 1  # the tick 0 is that of a series which has not come yet
+        self._written: dict[tuple[Format, bool], bytes] = {}
+
+    @property
+    def series(self) -> int:
+        """How many series the page has, but for target_info."""
+        return len(self._shown)
+
+    def fault(self, metric: Metric, dims: Dimensions) -> str:
+        """Return why a series can never be shown, or an empty text; the first metric to ask for a name has it."""
+        family = family_of(metric)
+        mine = (metric.name, family.kind, family.unit)
+        for name in family.reserved:
+            owner = self._owners.get(name, mine)
+            if owner != mine or name in MACHINE_NAMES:
+                return f"{CLASH}: {owner[0] if owner != mine else 'the machine'} is {name}, too"
+        if labels(dims.items()) is None:
+            return LABELS
+        self._owners.update(dict.fromkeys(family.reserved, mine))
+        return ""
+
+    def take(self, tick: Sequence[Datapoint]) -> list[Rejected]:
+        """Make the points of a tick the page; return those that can never be shown."""
+        with self._lock:
+            self._tick = now = self._tick + 1
+            self._written.clear()
+            rejected, last, joined, strayed, fresh = list[Rejected](), now - 1, False, False, 0
+            for point, expected in zip(tick, chain(self._order, repeat(None)), strict=False):
+                if (
+                    expected is not None
+                    and expected.dims is point[2]
+                    and expected.metric is point[0]
+                    and expected.seen == last
+                    and expected.stays == 1
+                ):
+                    expected.point, expected.seen = point, now
+                    fresh += 1
+                    continue
+                strayed = True
+                series = self._find(point)
+                if series.fault:
+                    rejected.append(Rejected(point, series.fault))
+                    continue
+                seen = series.seen
+                if seen == now and point.at < series.point.at:
+                    continue
+                fresh += seen != now
+                joined |= not seen or now - seen >= series.stays
+                self._note(series, now)
+                series.point, series.seen = point, now
+            if tick:
+                self._machine = _machine(tick[-1])
+            if strayed or len(tick) != len(self._order):
+                self._order = [self._known[point.metric.name, point.dims] for point in tick]
+            if joined or (fresh < len(self._shown) and any(now - of.seen >= of.stays for of in self._shown)):
+                self._lay_out()
+            return rejected
+
+    def _find(self, point: Datapoint) -> _Series:
+        """Return the series of a point; the first metric of a name and its dimensions has it."""
+        metric, dims = point.metric, point.dims
+        known = self._known.get((metric.name, dims))
+        if known is not None and (known.metric is metric or known.metric == metric):
+            return known
+        learned = self._learn(point)
+        if known is None or not learned.fault:
+            self._known[metric.name, dims] = learned
+        return learned
+
+    @staticmethod
+    def _note(series: _Series, now: int) -> None:
+        gap = now - series.seen if series.seen else 1
+        if gap:
+            series.stays, series.gap = min(gap, series.gap), gap
+
+    def _learn(self, point: Datapoint) -> _Series:
+        metric, dims = point.metric, point.dims
+        wanted = [pair for pair in dims.items_sorted if self._machine_labels or pair[0] in metric.dims]
+        texts = labels(pair for pair in wanted if not pair[0].startswith(HIDDEN)) or {}
+        text = ",".join([f'{key}="{value}"' for key, value in texts.items()])
+        text, family = text and f"{{{text}}}", family_of(metric)
+        own = tuple(dims[key] for key in metric.dims if key in dims)
+        return _Series(metric, dims, family, text, f"{family.name}{text} ", own, self.fault(metric, dims), point)
+
+    def _lay_out(self) -> None:
+        """Find what is on the page, and group it by families; forget what is not, once it is too much."""
+        now = self._tick
+        shown = [of for of in self._known.values() if not of.fault and now - of.seen < of.stays]
+        if len(self._known) > KNOWN + 2 * len(shown):
+            self._known = {key: of for key, of in self._known.items() if now - of.seen < of.stays}
+            self._owners = {
+                name: (of.metric.name, of.family.kind, of.family.unit) for of in shown for name in of.family.reserved
+            }
+        # A machine that got another dimension has its series twice for a moment.
+        newest = {(of.family.name, of.labels): of for of in sorted(shown, key=lambda of: of.point.at)}
+        self._shown = [of for of in shown if newest[of.family.name, of.labels] is of]
+        families: dict[str, tuple[Family, list[_Series]]] = {}
+        for of in self._shown:
+            families.setdefault(of.family.name, (of.family, []))[1].append(of)
+        self._families = [*families.values()]
+
+    def body(self, form: Format, *, zipped: bool) -> bytes:
+        """Return the page, as gzip with `zipped`; it is written once a tick."""
+        with self._lock:
+            if (body := self._written.get((form, zipped))) is None:
+                if zipped:
+                    packer = zlib.compressobj(level=1, wbits=31)
+                    plain = self._written.get((form, False)) or self._write(form)
+                    body = packer.compress(plain) + packer.flush()
+                else:
+                    body = self._write(form)
+                self._written[form, zipped] = body
+            return body
+
+    def _write(self, form: Format) -> bytes:
+        parts: list[str] = []
+        if form is Format.FLAT:
+            parts += self._flat()
+        else:
+            parts += _machine_lines(self._machine, form)
+            for family, series in self._families:
+                parts.append(_about(family, form))
+                parts += self._samples(family, series, form)
+            if form is Format.OPENMETRICS:
+                parts.append("# EOF\n")
+        return "".join(parts).encode(errors="replace")
+
+    def _samples(self, family: Family, series: Sequence[_Series], form: Format) -> list[str]:
+        times, over = family.times, family.over
+        is_open = form is Format.OPENMETRICS
+        with_start = is_open and family.kind is COUNTER and family.name != family.base
+        if not (self._timestamps or with_start):
+            if times == over:
+                return [f"{of.text}{+of.point[1]!r}\n" for of in series]
+            return [f"{of.text}{of.point[1] * times / over!r}\n" for of in series]
+        lines = []
+        for of in series:
+            ms, since = of.point.at // 1_000_000, of.point.start_time
+            time = f" {ms / 1e3 if is_open else ms!r}" if self._timestamps else ""
+            lines.append(f"{of.text}{of.point.value * times / over!r}{time}\n")
+            if with_start and since is not None:
+                lines.append(f"{family.base}_created{of.labels} {since // 1_000_000 / 1e3!r}{time}\n")
+        return lines
+
+    def _flat(self) -> Iterator[str]:
+        """Yield each series under a name that holds its labels; the first of a name has it."""
+        used = set()
+        for family, series in self._families:
+            for of in series:
+                name = flat_name(family.name, of.own)
+                if name not in used:
+                    used.add(name)
+                    kind = "counter" if family.kind is COUNTER else "gauge"
+                    yield f"# TYPE {name} {kind}\n{name} {of.point.value * family.times / family.over!r}\n"
+
+
+def _machine(point: Datapoint) -> dict[str, str]:
+    """Return the labels of the machine: the dimensions of a point that are not its metric's own."""
+    own = point.metric.dims
+    return labels((key, value) for key, value in point.dims.items() if key not in own and key[:1] != HIDDEN) or {}
+
+
+def _machine_lines(machine: dict[str, str], form: Format) -> Iterator[str]:
+    if machine:
+        family, kind = ("target", "info") if form is Format.OPENMETRICS else (MACHINE, "gauge")
+        pairs = ",".join([f'{key}="{value}"' for key, value in machine.items()])
+        yield f"# HELP {family} The machine that these series are of.\n# TYPE {family} {kind}\n{MACHINE}{{{pairs}}} 1\n"
+
+
+def _about(family: Family, form: Format) -> str:
+    """Return the lines with the help, type and unit of a family."""
+    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    if form is Format.TEXT:
+        return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
+    # A counter without _total, which another tool calls so, is no counter to OpenMetrics.
+    kind = "unknown" if family.kind is COUNTER and family.name == family.base else family.kind
+    unit = f"# UNIT {family.base} {family.unit}\n" if family.unit else ""
+    text = text.replace('"', r"\"")
+    return f"# HELP {family.base} {text}\n# TYPE {family.base} {kind}\n{unit}"

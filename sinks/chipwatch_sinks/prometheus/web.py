@@ -1,0 +1,225 @@
+"""
+TLS, client certificates and basic auth from the web configuration file of Prometheus' exporters.
+
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md. The file and what it names are
+read again when they change.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chipwatch.net.page_server import Answer, Request, Response
+from chipwatch_sinks.prometheus.web_file import CLIENTS, VERSIONS, File, Tls, WebError, parse
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+MAX_CHECKED: Final = 100
+"""Passwords that are known to be right, and as many that are wrong: bcrypt takes 50 ms and more."""
+NOBODY: Final = b"$2b$10$abcdefghijklmnopqrstuu5s2v8.iXieOjg/.AySBTTZIIVFJeBui"
+"""Checked where the user is unknown, so that time does not tell users from others."""
+
+
+class Web:
+    """The settings of a web configuration file; without a file there is neither TLS nor auth."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Take the path of the file, which is read by `load`."""
+        self._path = path
+        self._file = File()
+        self._context: ssl.SSLContext | None = None
+        self._stamps: Mapping[Path, tuple[int, ...]] = {}
+        self._checked: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
+
+    @property
+    def protects(self) -> bool:
+        """Whether strangers are kept out: by a password or by a client certificate."""
+        tls = self._file.tls_server_config
+        return bool(self._file.basic_auth_users or (tls and tls.client_auth_type == "RequireAndVerifyClientCert"))
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether the page is served over TLS."""
+        return self._context is not None
+
+    def load(self) -> None:
+        """Read the file, if there is one; raise WebError."""
+        if self._path is None:
+            return
+        stamps = {self._path: _stamp(self._path)}
+        file = parse(self._path)
+        tls = file.tls_server_config
+        names = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
+        stamps |= {path: _stamp(path) for path in (self._path.parent / name for name in names if name)}
+        self._stamps = stamps  # of files that cannot be used too: they are read again once they change
+        _check_rights(self._path, secret=bool(file.basic_auth_users))
+        if tls:
+            _check_rights(self._path.parent / tls.key_file, secret=True)
+        self._context = _context(tls, self._path.parent) if tls else None
+        self._file = file
+        self._checked = {True: {}, False: {}}
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context for a new connection, None without TLS; called by the server's thread."""
+        self._renew()
+        return self._context
+
+    def guard(self, answer: Answer) -> Answer:
+        """Return what answers requests of known users with `answer`, and others with 401."""
+
+        def answered(request: Request, *, admitted: bool) -> Response:
+            response = answer(request) if admitted else UNAUTHORIZED
+            assert isinstance(response, Response)
+            return response._replace(headers=(*response.headers, *self._file.http_server_config.headers.items()))
+
+        def guarded(request: Request) -> Response | Callable[[], Response]:
+            self._renew()
+            admits = self._admits(request.headers.get("authorization", ""))
+            if isinstance(admits, bool):
+                return answered(request, admitted=admits)
+            return lambda: answered(request, admitted=admits())
+
+        return answer if self._path is None else guarded
+
+    def _renew(self) -> None:
+        """Read the files again if one has changed; keep the last settings if they cannot be used."""
+        changed = {path: _stamp(path) for path in self._stamps}
+        if changed == self._stamps:
+            return
+        self._stamps = changed
+        try:
+            self.load()
+        except WebError as problem:
+            log.error("%s; the settings from before are kept", problem)  # noqa: TRY400  # a person's mistake, no bug
+
+    def _admits(self, authorization: str) -> bool | Callable[[], bool]:
+        """Tell whether a user is admitted; where a password has to be checked, return what does it and takes long."""
+        users = self._file.basic_auth_users
+        if not users:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return False
+        from hashlib import sha256  # noqa: PLC0415  # loads OpenSSL, only with passwords
+
+        key, checked = sha256(given.encode()).digest(), self._checked
+        for right, keys in checked.items():
+            if key in keys:
+                return right
+
+        def check() -> bool:
+            from bcrypt import checkpw  # noqa: PLC0415  # only with passwords
+
+            known = users.get(user)
+            right = checkpw(password.encode()[:72], known.encode() if known else NOBODY) and known is not None
+            if len(keys := checked[right]) >= MAX_CHECKED:
+                keys.pop(next(iter(keys)))
+            keys[key] = None
+            return right
+
+        return check
+
+
+UNAUTHORIZED: Final = Response(
+    401, b"A user and a password are needed.\n",
+    (("Content-Type", "text/plain; charset=utf-8"), ("WWW-Authenticate", 'Basic realm="chipwatch"')),
+)  # fmt: skip
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _check_rights(path: Path, *, secret: bool) -> None:
+    """Raise WebError if everybody may write the file; warn if everybody may read it though it is secret."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as problem:
+        raise WebError(f"{path}: {problem.strerror}") from problem
+    if os.name == "posix" and mode & stat.S_IWOTH:
+        raise WebError(f"{path}: every user may write it; chmod o-w")
+    if os.name == "posix" and secret and mode & stat.S_IROTH:
+        log.warning("%s: every user may read it, and it is secret; chmod o-r", path)
+
+
+def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
+    """Return the server's context; raise WebError also for a certificate that has expired."""
+    import ssl  # noqa: PLC0415  # 3 MB, only with TLS
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate, authority = folder / tls.cert_file, folder / tls.client_ca_file
+    try:
+        context.minimum_version = getattr(ssl.TLSVersion, VERSIONS[tls.min_version])
+        context.maximum_version = getattr(ssl.TLSVersion, VERSIONS[tls.max_version])
+        context.load_cert_chain(certificate, folder / tls.key_file, password=lambda: "")
+    except (OSError, ValueError) as problem:
+        why = (
+            getattr(problem, "reason", "")
+            or getattr(problem, "strerror", "")
+            or "not a certificate with its key in PEM"
+        )
+        raise WebError(f"tls_server_config: {certificate}, {tls.key_file}: {why}") from None
+    _check_dates(context, certificate)
+    try:
+        if suites := ":".join(filter(None, map(_openssl_name, tls.cipher_suites))):
+            context.set_ciphers(suites)
+    except ssl.SSLError:
+        raise WebError(
+            f"tls_server_config.cipher_suites: none of them is known: {', '.join(tls.cipher_suites)}"
+        ) from None
+    try:
+        if tls.client_ca_file:
+            context.load_verify_locations(authority)
+    except OSError as problem:
+        raise WebError(f"tls_server_config.client_ca_file: {authority}: {problem.strerror or 'not PEM'}") from None
+    context.verify_mode = getattr(ssl, CLIENTS[tls.client_auth_type])
+    return context
+
+
+def _openssl_name(suite: str) -> str:
+    """Return OpenSSL's name of a suite such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty for one of TLS 1.3."""
+    if "_WITH_" not in suite:
+        return ""
+    name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "-")
+    return name.replace("AES_", "AES").replace("POLY1305_SHA256", "POLY1305").replace("_CBC", "").replace("_", "-")
+
+
+def _check_dates(server: ssl.SSLContext, certificate: Path) -> None:
+    """Raise WebError if clients refuse the certificate for its dates: by a handshake with ourselves in memory."""
+    import ssl  # noqa: PLC0415  # only with TLS
+
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.minimum_version = server.minimum_version
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
+    for side in (*sides, sides[0]):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as problem:
+            raise WebError(f"tls_server_config.cert_file: {certificate}: {problem.verify_message}") from None
+        except ssl.SSLError as problem:
+            raise WebError(f"tls_server_config: {certificate}: no handshake: {problem.reason}") from None

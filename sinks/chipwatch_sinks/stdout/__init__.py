@@ -1,0 +1,170 @@
+"""Standard output as JSON lines, a table, or CloudWatch's embedded metric format (EMF)."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+
+from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.errors import Refused, Retryable, SinkClosed
+from chipwatch.sink import Limits, Rejected, Sink
+from chipwatch_sinks.common.cloudwatch_rules import namespace_fault
+from chipwatch_sinks.stdout.emf import events, series_fault
+from chipwatch_sinks.stdout.jsonl import lines
+from chipwatch_sinks.stdout.table import Table
+
+
+class StdoutSink(Sink):
+    """
+    Writes each batch to standard output in one call.
+
+    `json`: one ASCII object a line for each point: time, name, kind, unit, value, dims; for a counter increase and
+    start_time; for a window window_start, and a gauge's summary. Unknown fields are omitted. Times are UTC in seconds
+    or milliseconds.
+    `table`: a table for each tick, accelerators first; counters as rates, or as totals without one.
+    `emf`: one line for each time and set of dimensions; counters as increases.
+    """
+
+    limits = Limits(max_points=10_000, durable=False, window=0, flush=0)
+
+    @dataclass(frozen=True, slots=True)
+    class Config:
+        """The options."""
+
+        path: Path | None = None
+        """Append to this file instead, so that the output of `agent -- COMMAND` is only the command's."""
+        format: Literal["auto", "json", "table", "emf"] = "auto"
+        """`auto` is `table` on a terminal, else `json`."""
+        namespace: str = "Chipwatch"
+        """CloudWatch's namespace (emf)."""
+        high_resolution: bool = False
+        """CloudWatch stores a point for each second instead of each minute (emf)."""
+        agent_metrics: bool = False
+        """Show the agent's own metrics, too (table)."""
+        region: str | None = None
+        """AWS region whose prices `agent plan` shows (emf)."""
+
+    def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
+        """Write to `stream`, by default to standard output as it is when `open` is called."""
+        self._config, self.uses_standard_output = config, config.path is None
+        if config.format == "emf":
+            self.limits = replace(self.limits, increases=True, zeros=False)
+        self._stream: Any = stream
+        self._file: BinaryIO | None = None
+        self._format: str = config.format
+        self._is_terminal = False
+        self._table: Table | None = None
+        self._unwritten = b""
+
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why CloudWatch rejects every point of this series (emf), or None."""
+        return series_fault(metric, dims) if self._format == "emf" else None
+
+    def open(self) -> None:
+        """Find the stream; raise Refused if there is none, or if the namespace is not allowed."""
+        if self._config.path is not None and self._stream is None:
+            try:
+                self._stream = self._file = self._config.path.open("ab", buffering=0)
+            except OSError as error:
+                raise Refused(f"{self._config.path}: {error.strerror}") from error
+        stream = sys.stdout if self._stream is None else self._stream
+        if stream is None or stream.closed:
+            raise Refused("standard output is closed")
+        self._is_terminal = stream.isatty()
+        if self._format == "auto":
+            self._format = "table" if self._is_terminal else "json"
+        self._render: Callable[[Sequence[Datapoint], list[Rejected]], str] = lines
+        if self._format == "emf":
+            if fault := namespace_fault(self._config.namespace):
+                raise Refused(f"CloudWatch does not allow the namespace {self._config.namespace!r}: {fault}")
+            resolution = 1 if self._config.high_resolution else 60
+            self._render = partial(events, self._config.namespace, resolution)
+        elif self._format == "table":
+            table = self._table = Table(stream, is_terminal=self._is_terminal, own=self._config.agent_metrics)
+            self._render = table.draw
+        stream.flush()
+        self._write = _writer(stream)
+
+    def write(self, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
+        """Write the batch; raise SinkClosed if the reader has gone, Retryable for any other error."""
+        rejected = [Rejected(point, "not finite") for point in batch if not _is_finite(point)]
+        if rejected:
+            batch = [point for point in batch if _is_finite(point)]
+        if batch and (text := self._render(batch, rejected)):
+            self._send(text)
+        return rejected
+
+    def describe(self) -> str:
+        """Return the destination and the format."""
+        return f"{self._config.path or 'standard output'}, {self._format}"
+
+    def close(self) -> None:
+        """Print what the last table lacked on a low terminal; close the file, but not standard output."""
+        table, self._table = self._table, None
+        if table and (text := table.rest()):
+            with suppress(SinkClosed, Retryable):
+                self._send(text)
+        if self._file is not None:
+            self._file.close()
+            self._file = self._stream = None
+
+    def _send(self, text: str) -> None:
+        """Write the rest of a line that a failed call has left, then `text`."""
+        pending = len(self._unwritten)
+        data = left = self._unwritten + text.encode()
+        try:
+            while left:
+                written = self._write(left)
+                if written is None:
+                    raise BlockingIOError(errno.EAGAIN, "the reader is too slow")
+                left = left[written:]
+        except ValueError:
+            self._abandon()
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or (self._is_terminal and error.errno == errno.EIO):  # EIO: hung up
+                self._abandon()
+            done = len(data) - len(left)
+            within_line = done < pending or data[:done][-1:] not in {b"", b"\n"}
+            self._unwritten = b"".join(left.partition(b"\n")[:2]) if within_line else b""
+            raise Retryable(f"{self._config.path or 'standard output'}: {error}") from error
+        self._unwritten = b""
+
+    def _abandon(self) -> NoReturn:
+        """Redirect standard output to /dev/null, else Python prints an error at exit (Note on SIGPIPE in its docs)."""
+        if self._stream is None or self._stream is sys.stdout:
+            with suppress(OSError, ValueError):
+                stdout, null = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stdout)
+                os.close(null)
+        raise SinkClosed("the reader of standard output has closed it")
+
+
+def _writer(stream: Any) -> Callable[[bytes], int | None]:
+    """Return `write` of the lowest layer of `stream`, the only one that returns the number of written bytes."""
+    stream = getattr(stream, "buffer", stream)
+    stream = getattr(stream, "raw", stream)
+    if not isinstance(stream, io.TextIOBase):
+        return stream.write  # type: ignore[no-any-return]
+
+    def write(data: bytes) -> int:
+        stream.write(data.decode())
+        stream.flush()
+        return len(data)
+
+    return write
+
+
+def _is_finite(point: Datapoint) -> bool:
+    rise, total = point.increase, point.summary
+    if not isfinite(point.value) or (rise is not None and not isfinite(rise)):
+        return False
+    return total is None or all(map(isfinite, (total.sum, total.minimum, total.maximum, *total.values)))

@@ -1,0 +1,103 @@
+"""Datapoints in CloudWatch's embedded metric format (EMF): one log event for each line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
+from chipwatch.sink import Rejected
+from chipwatch_sinks.common import cloudwatch_rules
+from chipwatch_sinks.common.cloudwatch_rules import LARGEST, unit_of
+from chipwatch_sinks.stdout.jsonl import SERIES
+
+compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+EMF_NUMBERS: Final = 100
+"""Limits of metrics in an event and of values in an array (AWS, Embedded Metric Format Specification)."""
+EMF_BYTES: Final = 250_000
+"""Size limit of an event: CloudWatch Logs accepts 1 MB, but log forwarders may cut at 256 kB."""
+
+
+def events(namespace: str, resolution: int, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
+    """Return a line for each time and set of dimensions; add points that CloudWatch rejects to `rejected`."""
+    done: list[_Event] = []
+    latest: dict[tuple[Dimensions, int], _Event] = {}
+    for point in batch:
+        name, definition, reason = _emf_series(point.metric, point.dims, resolution)
+        if reason := reason or _emf_fault(point):
+            rejected.append(Rejected(point, reason))
+            continue
+        key = (point.dims, point.at // 1_000_000)
+        for number in _emf_numbers(point):
+            event = latest.get(key)
+            if event is None or not event.add(name, definition, number):
+                event = latest[key] = _Event(namespace, *key)
+                event.add(name, definition, number)
+                done.append(event)
+    return "".join([event.line() for event in done])
+
+
+class _Event:
+    """One log event: metrics of one time and one set of dimensions, each name once."""
+
+    __slots__ = ("_after", "_before", "_metrics", "_size")
+
+    def __init__(self, namespace: str, dims: Dimensions, ms: int) -> None:
+        directive = f'"Namespace":{json.dumps(namespace)},"Dimensions":[{compact([*dims])}],"Metrics":['
+        self._before = f'{{"_aws":{{"Timestamp":{ms},"CloudWatchMetrics":[{{{directive}'
+        self._after = "]}]}" + "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in dims.items_sorted)
+        self._metrics: dict[str, tuple[str, str]] = {}
+        self._size = len(self._before) + len(self._after) + 2
+
+    def add(self, name: str, definition: str, number: str) -> bool:
+        """Add a metric; return False if its name is already used or the event is full."""
+        size = self._size + len(name) + len(definition) + len(number) + 3
+        if name in self._metrics or len(self._metrics) == EMF_NUMBERS or size > EMF_BYTES:
+            return False
+        self._metrics[name] = (definition, number)
+        self._size = size
+        return True
+
+    def line(self) -> str:
+        """Return the event as a line."""
+        definitions = ",".join([definition for definition, _ in self._metrics.values()])
+        numbers = "".join([f",{name}:{number}" for name, (_, number) in self._metrics.items()])
+        return f"{self._before}{definitions}{self._after}{numbers}}}\n"
+
+
+@lru_cache(maxsize=SERIES)
+def _emf_series(metric: Metric, dims: Dimensions, resolution: int) -> tuple[str, str, str | None]:
+    """Return a metric's name and definition as JSON, and why CloudWatch rejects this series, or None."""
+    reason = cloudwatch_rules.series_fault(metric.name, dims)
+    if metric.name in dims or "_aws" in {metric.name, *dims}:
+        reason = reason or "name taken"
+    definition = {"Name": metric.name, "Unit": unit_of(metric.unit), "StorageResolution": resolution}
+    return json.dumps(metric.name), compact(definition), reason
+
+
+def series_fault(metric: Metric, dims: Dimensions) -> str | None:
+    """Return why CloudWatch rejects every point of this series, or None."""
+    return _emf_series(metric, dims, 60)[2]
+
+
+def _emf_fault(point: Datapoint) -> str | None:
+    """Return why CloudWatch rejects this point of a valid series, or None."""
+    figure = point.increase if point.metric.kind is Kind.COUNTER else point.value
+    if figure is None:
+        return "first reading of a counter"
+    total = point.summary
+    figures = (figure,) if total is None else (total.minimum, total.maximum)
+    return None if all(abs(figure) <= LARGEST for figure in figures) else "number out of range"
+
+
+def _emf_numbers(point: Datapoint) -> list[str]:
+    """Return a point's value, or its samples as arrays, as JSON: one text for each event."""
+    total = point.summary
+    if total is None:
+        return [repr(point.increase if point.metric.kind is Kind.COUNTER else point.value)]
+    samples = [*chain.from_iterable(map(repeat, total.values, total.counts))]
+    parts = (samples[i : i + EMF_NUMBERS] for i in range(0, len(samples), EMF_NUMBERS))
+    return [compact(part) for part in parts]

@@ -1,0 +1,54 @@
+"""Datapoints as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.sink import Rejected
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SERIES: Final = 20_000
+"""Series whose constant part of a line is cached: about 0.5 kB each."""
+
+
+@lru_cache(maxsize=256)
+def utc(at: int) -> str:
+    """Return `at` (ns since the epoch) as 2026-11-20T10:00:05.250Z."""
+    ms = at // 1_000_000
+    moment = EPOCH + timedelta(milliseconds=ms)
+    return moment.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def lines(batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
+    """Return a line for each point; add points with a time outside the calendar to `rejected`."""
+    done = []
+    for point in batch:
+        metric, value, dims, at, start_time, start, summary, increase = point
+        before, after = _parts(metric, dims)
+        try:
+            line = f'{{"time": "{utc(at)}"{before}{value!r}{after}'
+            if increase is not None:
+                line += f', "increase": {increase!r}'
+            if start_time is not None:
+                line += f', "start_time": "{utc(start_time)}"'
+            if start is not None and (increase is not None or summary is not None):
+                line += f', "window_start": "{utc(start)}"'
+            if summary is not None:
+                line += f', "summary": {json.dumps(summary._asdict())}'
+        except OverflowError:
+            rejected.append(Rejected(point, "time out of range"))
+        else:
+            done.append(line + "}\n")
+    return "".join(done)
+
+
+@lru_cache(maxsize=SERIES)
+def _parts(metric: Metric, dims: Dimensions) -> tuple[str, str]:
+    """Return the parts of the line before and after the value."""
+    known = json.dumps({"name": metric.name, "kind": metric.kind, "unit": metric.unit})
+    return f', {known[1:-1]}, "value": ', f', "dims": {json.dumps(dict(dims.items_sorted))}'

@@ -1,0 +1,249 @@
+"""Datapoints as a table: accelerators, then the host."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, groupby, zip_longest
+from typing import Any, Final, NamedTuple
+
+from chipwatch.datapoint import DEVICES, Datapoint, Kind
+from chipwatch.sink import Rejected
+from chipwatch_sinks.stdout.jsonl import SERIES, utc
+
+Pairs = tuple[tuple[str, str], ...]
+SI: Final = ("", "k", "M", "G", "T", "P", "E")
+READABLE: Final[dict[str, tuple[float, str, Sequence[str]]]] = {
+    "By": (1, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+    "Gbit/s": (1e9, "bit/s", SI),
+    "GiBy": (2.0**30, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+    "MBy": (1e6, "B", SI),
+    "MiBy": (2.0**20, "B", ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+    "By/s": (1, "B/s", SI),
+    "Cel": (1, "°C", ("",)),
+    "J": (1, "J", SI),
+    "J/s": (1, "W", SI),
+    "MHz": (1e6, "Hz", SI),
+    "W": (1, "W", SI),
+    "s": (1e9, "s", ("n", "µ", "m", "")),
+    "s/s": (100, "%", ("",)),
+    "{flop}/s": (1, "flop/s", SI),
+}
+"""UCUM unit of a gauge or of a counter's rate -> factor, displayed unit and prefixes."""
+
+
+MIN_ELAPSED: Final = 1_000_000
+"""Shortest window (ns) for a rate."""
+GAP: Final = "  "
+LEAST: Final = 4
+"""Rows of a list at least, if others stand beside it."""
+OWN: Final = "agent."
+"""Beginning of the names of the agent's own metrics."""
+
+
+class Figure(NamedTuple):
+    """How a point is shown."""
+
+    text: str
+    unit: str
+    low: str = ""
+    high: str = ""
+
+    @property
+    def cell(self) -> str:
+        """The value, with minimum and maximum if there is a window."""
+        return f"{self.text} ({self.low}..{self.high})" if self.low else self.text
+
+
+class Table:
+    """
+    Prints a table for each tick, as wide as `stream`: accelerators, a row for each, then the host.
+
+    It never moves the cursor, since others may have printed since. On a terminal a batch is one table, as high as the
+    terminal; `rest` returns what was left out of the last one.
+    """
+
+    def __init__(self, stream: Any, *, is_terminal: bool, own: bool) -> None:
+        """With `own`, show the agent's own metrics, too; otherwise only where there is nothing else."""
+        self._stream, self._is_terminal, self._own = stream, is_terminal, own
+        self._cut: list[str] = []
+
+    def draw(self, batch: Sequence[Datapoint], rejected: list[Rejected]) -> str:
+        """Return the text that shows `batch`."""
+        del rejected  # a table can show every point
+        try:
+            size = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            from shutil import get_terminal_size  # noqa: PLC0415  # 0.6 MB, only without a terminal
+
+            size = get_terminal_size()
+        batch = sorted(batch, key=lambda point: point.at)
+        if not self._own:
+            batch = [point for point in batch if not point.metric.name.startswith(OWN)] or batch
+        if self._is_terminal:  # with the newest point of each series
+            batch = [*{(point.metric.name, point.dims): point for point in batch}.values()]
+        ticks = [batch] if self._is_terminal else [[*tick] for _, tick in groupby(batch, key=lambda point: point.at)]
+        return "".join([self._frame(_lines(tick, size.columns or 80), size.lines or 24) for tick in ticks])
+
+    def rest(self) -> str:
+        """Return the lines that the last table lacked, since the terminal was too low."""
+        return "".join(f"{line}\n" for line in self._cut)
+
+    def _frame(self, lines: list[str], height: int) -> str:
+        shown, self._cut = lines, []
+        if self._is_terminal and len(lines) >= height:
+            shown, self._cut = lines[: height - 3], lines[height - 3 :]
+            shown = [*shown, f"… {len(self._cut)} more lines, shown at the end"]
+        return "\n".join([*shown, "", ""])
+
+
+def _lines(points: list[Datapoint], width: int) -> list[str]:
+    """Return the lines of a table, `width` cells wide; names and dimensions may be cut, numbers never."""
+    own = {key for point in points for key in point.metric.dims}
+    common = {pair for pair in points[0].dims.items_sorted if pair[0] not in own}
+    common.intersection_update(*(point.dims.items_sorted for point in points))
+    at = utc(max(point.at for point in points))
+    lines = [" ".join((at, _pairs(tuple(sorted(common)), max(width - 25, 12)))).rstrip()]
+    rows: dict[str, dict[Pairs, dict[tuple[str, str], Figure]]] = {}
+    others = []
+    for point, figure in zip(points, _figures(points), strict=True):
+        key = tuple((name, point.dims[name]) for name in DEVICES if name in point.dims)
+        further = tuple(pair for pair in point.dims.items_sorted if pair not in common and pair not in key)
+        if key:
+            name = " ".join((point.metric.name.partition(".")[2], *(value for _, value in further)))
+            rows.setdefault(".".join(name for name, _ in key), {}).setdefault(key, {})[_shown(name), figure.unit] = (
+                figure
+            )
+        else:
+            others.append((_shown(point.metric.name), further, figure))
+    for kind, table in rows.items():
+        lines += _devices(kind, table, width)
+    for wanted in (False, True):
+        found = [one for one in others if one[0].startswith(OWN) is wanted]
+        lines += _list(sorted(found, key=lambda one: one[0]), width) if found else []
+    return lines
+
+
+def _devices(kind: str, rows: Mapping[Pairs, Mapping[tuple[str, str], Figure]], width: int) -> list[str]:
+    """Return a table with a row for each device; columns for which there is no room follow in another one below it."""
+    rows = dict(sorted(rows.items(), key=lambda row: [(len(value), value) for _, value in row[0]]))
+    labels = [_middle(_shown(".".join(value for _, value in key)), 24) for key in rows]
+    first = _column([kind, "", *labels], left=True)
+    columns = []
+    for name, unit in dict.fromkeys(chain.from_iterable(rows.values())):
+        figures = [row.get((name, unit)) for row in rows.values()]
+        cells = [figure.cell if figure else "-" for figure in figures]
+        widest = max(map(len, (unit, *cells)))
+        columns.append(_column([_middle(name, max(widest, width - len(first[0]) - 2)), unit, *cells]))
+    lines: list[str] = []
+    while columns:
+        many = _fitting([len(column[0]) for column in columns], width - len(first[0]))
+        block = zip(first, *columns[:many], strict=True)
+        lines += ["", *(GAP.join(line).rstrip() for line in block)]
+        columns = columns[many:]
+    return lines
+
+
+def _fitting(widths: Sequence[int], width: int) -> int:
+    """Return how many columns fit side by side into `width`, at least one."""
+    ends = accumulate(len(GAP) + each for each in widths)
+    return max(1, sum(end <= width for end in ends))
+
+
+def _list(rows: Sequence[tuple[str, Pairs, Figure]], width: int) -> list[str]:
+    """Return the metrics one below the other, in several columns where the width is enough."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  # needed only for tables
+
+    values = _column(["value", *_aligned([figure for _, _, figure in rows])], left=True)
+    names = ["metric", *(name for name, _, _ in rows)]
+    dims = ["dimensions", *(_pairs(pairs, 9999) for _, pairs, _ in rows)] if any(pairs for _, pairs, _ in rows) else []
+    room = max(width - len(values[0]), 24) - 4
+    longest = max(map(cell_len, names))
+    dims_width = min(max(map(cell_len, dims), default=0), max(room - longest, room // 3))
+    name_width = min(longest, room - dims_width)
+    dims[1:] = [_pairs(pairs, dims_width) for _, pairs, _ in rows] if dims else []
+    lines = []
+    for n, value in enumerate(values):
+        cells = [set_cell_size(_middle(names[n], name_width), name_width)]
+        cells += [set_cell_size(dims[n], dims_width)] if dims else []
+        lines.append(GAP.join([*cells, value]))
+    each = max(map(cell_len, lines)) + 2 * len(GAP)
+    many = max(1, min((width + 2 * len(GAP)) // each, len(rows) // LEAST))
+    high = -(-(len(lines) - 1) // many)
+    parts = [[lines[0], *lines[at : at + high]] for at in range(1, len(lines), high)]
+    side = [(2 * len(GAP) * " ").join(line) for line in zip_longest(*parts, fillvalue="")]
+    return ["", *(line.rstrip() for line in side)]
+
+
+def _column(cells: Sequence[str], *, left: bool = False) -> list[str]:
+    """Return the cells at one width."""
+    width = max(map(len, cells))
+    return [f"{cell:{'<' if left else '>'}{width}}" for cell in cells]
+
+
+def _aligned(figures: Sequence[Figure]) -> list[str]:
+    """Return numbers below numbers and units below units."""
+    numbers = _column([figure.text for figure in figures])
+    units = _column([figure.unit for figure in figures], left=True)
+    spans = [f"({figure.low}..{figure.high})" if figure.low else "" for figure in figures]
+    return [f"{number} {unit} {span}" for number, unit, span in zip(numbers, units, spans, strict=True)]
+
+
+def _figures(points: list[Datapoint]) -> list[Figure]:
+    """Return how each point is shown: a gauge's value, a counter's rate or total, in one unit for each metric."""
+    read, largest = [], dict[tuple[str, str], float]()
+    for metric, value, _, at, _, start, total, increase in points:
+        figure, unit, note = value, metric.unit, ""
+        if metric.kind is Kind.COUNTER and increase is not None and start is not None and start < at - MIN_ELAPSED:
+            figure, unit = increase / (at - start) * 1e9, f"{unit}/s"
+        elif metric.kind is Kind.COUNTER:
+            note = " total"
+        read.append((figure, unit, note, total))
+        key = metric.name, unit
+        largest[key] = max(largest.get(key, 0.0), abs(total.maximum if total else figure))
+    figures = []
+    for point, (figure, unit, note, total) in zip(points, read, strict=True):
+        divisor, word = _scale(largest[point.metric.name, unit], unit)
+        low, high = (_digits(total.minimum / divisor), _digits(total.maximum / divisor)) if total else ("", "")
+        figures.append(Figure(_digits(figure / divisor), f"{word}{note}".strip(), low, high))
+    return figures
+
+
+def _digits(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """Return the divisor and the unit to display: 2**30 and GiB; `{thread}` becomes "", `{kill}/s` becomes /s."""
+    factor, word, prefixes = READABLE.get(unit) or (1, re.sub(r"^(\{.*\}|1)(?=$|/)", "", _shown(unit)), ("",))
+    divisor, step = 1 / factor, 1024 if "Ki" in prefixes else 1000
+    prefix = ""
+    for prefix in prefixes if value else ():
+        if abs(value / divisor) < 999.5 or prefix == prefixes[-1]:
+            break
+        divisor *= step
+    return divisor, prefix + word
+
+
+@lru_cache(maxsize=SERIES)
+def _pairs(pairs: tuple[tuple[str, str], ...], width: int) -> str:
+    """Return pairs as `key=value`; values, longest first, then the whole text are shortened to fit into `width`."""
+    text, most = " ".join(f"{_shown(key)}={_shown(value)}" for key, value in pairs), width
+    while len(text) > width and most > 6:
+        text = " ".join(f"{_shown(key)}={_middle(_shown(value), most)}" for key, value in pairs)
+        most -= 1
+    return _middle(text, width)
+
+
+def _middle(text: str, width: int) -> str:
+    """Return `text` in at most `width` characters, with an ellipsis in the middle if it is cut."""
+    if len(text) <= width:
+        return text
+    return f"{text[: width // 2]}…{text[len(text) - (width - 1) // 2 :]}"
+
+
+def _shown(text: str) -> str:
+    """Return `text` without control characters."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
