@@ -35,13 +35,13 @@ def bring(name: str) -> None:
         importlib.import_module(name)
     except ImportError as problem:
         root = (problem.name or "").partition(".")[0]
-        if root in {"", "agent", "sinks"} or importlib.util.find_spec(root):
+        if root in {"", "chipwatch", "chipwatch_sinks"} or importlib.util.find_spec(root):
             raise
 
 
 def main() -> None:
     """Import, then compile."""
-    for package in ("agent", "sinks"):
+    for package in ("chipwatch", "chipwatch_sinks"):
         for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.", onerror=bring):
             bring(found.name)
     for name in LATE:

@@ -1,4 +1,4 @@
-"""Prints the tests of the files that changed since the last commit, for `make check`: agent/chipwatch/spool/disk.py has tests/agent/spool/test_disk*.py."""
+"""Prints the tests of changed files, for `make check`: agent/chipwatch/spool/disk.py has tests/agent/spool/test_disk*.py."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("agent/", "sinks/", "chipwatch/")
+TESTS_OF = {"agent/chipwatch/": "tests/agent/", "sinks/chipwatch_sinks/": "tests/sinks/"}
+"""Package -> the folder of its tests."""
 
 
 def paths_for(name: str) -> list[Path]:
     """Return the tests of one file: itself, those of its name, or, of a package in a folder of its own, that folder's."""
     path = Path(name)
-    if path.suffix != ".py" or not name.startswith((*SOURCES, "tests/")):
+    if path.suffix != ".py":
         return []
     if path.parts[0] == "tests":
         return [path] if path.name.startswith("test_") and (ROOT / path).exists() else []
-    folder = ROOT / "tests" / path.parent
-    found = [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
-    return [one.relative_to(ROOT) for one in found]
+    for package, tests in TESTS_OF.items():
+        if name.startswith(package):
+            folder = (ROOT / tests / name.removeprefix(package)).parent
+            matches = [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
+            return [match.relative_to(ROOT) for match in matches]
+    return []
 
 
 def changed() -> list[str]:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
 from tests.load import seconds_since
 
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+from tests.doubles.nvml.driver import VARIABLE, Loaded, build
 
 from chipwatch.commands.top.draw import Style
 from chipwatch.commands.top.live import Live
@@ -22,7 +23,6 @@ from chipwatch.commands.top.palette import DARK
 from chipwatch.commands.top.screen import Notes, compose
 from chipwatch.commands.top.view import View
 from chipwatch.config.load import load
-from tests.doubles.nvml.driver import VARIABLE, Loaded, build
 
 SIZE = (120, 34)
 TICKS, STEP = 340, 2

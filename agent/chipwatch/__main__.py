@@ -1,11 +1,9 @@
-"""`agent`, `chipwatch` and `python -m chipwatch`: one and the same program."""
+"""`chipwatch`, `agent` and `python -m chipwatch`: the same program."""
 
 from __future__ import annotations
 
 import sys
 from typing import Final
-
-from chipwatch import claim_packages
 
 INTERRUPTED: Final = 130
 """Exit code of a shell after Ctrl-C."""
@@ -14,9 +12,8 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command line and exit."""
     try:
-        claim_packages()
-        from chipwatch.cli import main as run  # noqa: PLC0415  # only now is it certain that this `agent` is ours
-    except KeyboardInterrupt:  # loading takes long enough on a busy machine to be interrupted
+        from chipwatch.cli import main as run  # noqa: PLC0415  # loading takes long enough to be interrupted
+    except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     run()
 

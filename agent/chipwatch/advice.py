@@ -183,8 +183,8 @@ class Advisor(Protocol):
     Knows what a sink's service charges and allows, and writes its dashboards and alarms.
 
     What you write: `__init__(self, config, terms)`, where `config` is the sink's own Config; `costs`; and what else
-    applies. Register the class in the entry point group `chipwatch.advisors` under the name of the sink. It is loaded by
-    `agent plan`, `agent dashboard` and `agent check` only.
+    applies. Register the class in the entry point group `chipwatch.advisors` under the name of the sink. It is loaded
+    by `agent plan`, `agent dashboard` and `agent check` only.
 
     All of it is pure: no file, no network. Raise Refused with what to do for requests that the service cannot fulfil.
     """

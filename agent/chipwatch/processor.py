@@ -14,8 +14,8 @@ class Processor(Protocol):
     Derives datapoints from all datapoints of one tick, whichever collectors they come from.
 
     What you write: a frozen dataclass `Config` nested in the class, `__init__(self, config)` that touches nothing
-    outside, `metrics` and `derive`. Register the class in the entry point group `chipwatch.processors`; the entry point's
-    name is the configuration key.
+    outside, `metrics` and `derive`. Register the class in the entry point group `chipwatch.processors`; the entry
+    point's name is the configuration key.
 
     What the frame promises: `derive` is called once for each tick, always on the same thread, with the datapoints of
     the collectors and of the processors before it. Processors run in the order of their names. An exception ends this

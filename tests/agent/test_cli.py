@@ -339,7 +339,7 @@ def test_the_sample_has_every_option(sample):
     groups = {"collectors": options_of(CollectorOptions), "processors": (), "sinks": options_of(SinkOptions)}
     for group, shared in groups.items():
         assert {name: set(table) for name, table in tables[group].items()} == {
-            name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"agent.{group}").items()
+            name: {*cls.Config.__dataclass_fields__, *shared} for name, cls in loadable(f"chipwatch.{group}").items()
         }
 
 
@@ -351,7 +351,7 @@ def test_the_sample_with_every_option_switched_on_is_what_holds_by_default(sampl
         assert getattr(config, option) == getattr(default, option), option
     assert config.sink == tuple(loadable(plugins.SINKS))
     for group in ("collectors", "sinks"):
-        for name, cls in loadable(f"agent.{group}").items():
+        for name, cls in loadable(f"chipwatch.{group}").items():
             assert plugin_config(cls, group, name, config, {}) == cls.Config(), name
     for name in config.sink:
         assert sink_options(name, config, {}) == sink_options(name, default, {})

@@ -12,7 +12,7 @@ from chipwatch.config import plugins
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("config", "pipeline", "spool", "status", "commands/plan", "commands/dashboard")
-FILES = [path for room in ROOMS for path in sorted((ROOT / "agent" / room).rglob("*.py"))]
+FILES = [path for room in ROOMS for path in sorted((ROOT / "agent/chipwatch" / room).rglob("*.py"))]
 WORDS = {"apple", "aws", "azure", "ec2", "ecs", "gce", "gcp", "gcloud", "amazon", "datadog"}
 PLAIN = {
     "container", "cpu", "disk", "memory", "network", "pressure", "process",  # what every host has
@@ -39,17 +39,17 @@ def words_of(path):
         yield from re.findall("[a-z0-9]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", found).lower())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "agent")))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "agent/chipwatch")))
 def test_no_cloud_sink_or_collector_is_named(path):
     named = WORDS | {*plugins.installed(plugins.SINKS), *plugins.installed(plugins.COLLECTORS)} - PLAIN
     found = {*words_of(path)} & named
-    assert found == ALLOWED.get(str(path.relative_to(ROOT / "agent")), set())
+    assert found == ALLOWED.get(str(path.relative_to(ROOT / "agent/chipwatch")), set())
 
 
 def test_the_rule_sees_names_and_texts_and_no_comments(tmp_path):
     file = tmp_path / "a.py"
     file.write_text(
-        '"""Of google."""\nimport sinks.stdout\nx = {"the neuron": GoogleSink}  # nvidia\ny = f"{x} aws/"\n'
+        '"""Of google."""\nimport chipwatch_sinks.stdout\nx = {"the neuron": GoogleSink}  # nvidia\ny = f"{x} aws/"\n'
     )
     assert {"stdout", "neuron", "google", "aws"} <= {*words_of(file)}
     assert "nvidia" not in words_of(file)

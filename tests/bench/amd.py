@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from tests.bench.figure import Effort, Figure, cpu_ms
+
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.datapoint import Level
-from tests.bench.figure import Effort, Figure, cpu_ms
 
 CARDS = 8
 TICKS = 40

@@ -19,6 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.command import WARM_UP, agent_command, running
+from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+from tests.bench.series import METRICS, metrics
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import CloudwatchDouble
+from tests.doubles.datums import datum
+
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Summary, gauge
 from chipwatch.pipeline.clock import Pipeline
@@ -28,13 +36,6 @@ from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from tests.bench.child import ROOT, ask, command, environment
-from tests.bench.command import WARM_UP, agent_command, running
-from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
-from tests.bench.series import METRICS, metrics
-from tests.doubles import cloudwatch as service
-from tests.doubles.cloudwatch import CloudwatchDouble
-from tests.doubles.datums import datum
 
 DATUMS = 1000
 SAMPLES = 12

@@ -14,11 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from tests.bench.child import ROOT, ask, command, environment
 from tests.bench.cloudwatch import cpu, environ
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, peak_rss, rss
+
+from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 
 SERIES = 1000
 REQUEST = 200

@@ -9,14 +9,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.child import ROOT, command, environment
+from tests.bench.figure import CannotMeasure as NotHere
+from tests.bench.figure import Effort, Figure, cpu_ms
+
 from chipwatch.collector import DeviceFacts
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.processors.jobs import JobsProcessor
-from tests.bench.child import ROOT, command, environment
-from tests.bench.figure import CannotMeasure as NotHere
-from tests.bench.figure import Effort, Figure, cpu_ms
 
 GPUS, JOBS, PROCESSES = 8, 4, 50
 TICKS = 40

@@ -8,8 +8,9 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from chipwatch.collectors.kernel import KernelCollector
 from tests.bench.figure import CannotMeasure, Effort, Figure
+
+from chipwatch.collectors.kernel import KernelCollector
 
 LINES = 10_000
 ASKED = 60.0

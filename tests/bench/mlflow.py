@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch_sinks.mlflow import MlflowSink
 from tests.bench.child import ROOT, command, environment
 from tests.bench.command import WARM_UP, agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_seconds, rss
 from tests.certificates import Authority
 from tests.doubles.mlflow import MlflowDouble
+
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch_sinks.mlflow import MlflowSink
 
 METRICS, STEPS = 100, 10
 DEADLINE = 60.0

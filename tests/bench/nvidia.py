@@ -13,15 +13,16 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from tests.bench.child import ROOT, command, environment
+from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
+from tests.bench.figure import CannotMeasure as NotHere
+
 from chipwatch.collector import Collector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.config.instances import build_collectors
 from chipwatch.config.load import load
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
-from tests.bench.child import ROOT, command, environment
-from tests.bench.figure import MB, Effort, Figure, cpu_ms, rss
-from tests.bench.figure import CannotMeasure as NotHere
 
 GPUS = 8
 TICKS = 40

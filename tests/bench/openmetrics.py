@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 
+from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
+
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.page import Reader
 from chipwatch.host.exposition import Answer
-from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 SERIES = 5000
 BYTES = 1_400_000

@@ -14,11 +14,12 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch_sinks.otlp.encoding import Encoder
 from tests.bench.child import ROOT
 from tests.bench.command import WARM_UP, agent_command, running
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
+
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch_sinks.otlp.encoding import Encoder
 
 POINTS, METRICS = 1000, 10
 TURNS = 50
@@ -89,7 +90,6 @@ def exporter(rounds: int) -> list[float]:
 def receiving(folder: Path):
     """Run a strict receiver over TLS in a process of its own; give its address, and a bundle of certificates with its own."""
     import certifi
-
     from tests.certificates import Authority
 
     authority = Authority(folder)

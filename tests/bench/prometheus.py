@@ -12,11 +12,12 @@ import sys
 import time
 from itertools import count
 
-from chipwatch.datapoint import Dimensions, counter, gauge
-from chipwatch_sinks.prometheus.page import Format, Page
 from tests.bench.command import agent_command
 from tests.bench.figure import MB, CannotMeasure, Effort, Figure, cpu_ms, rss
 from tests.bench.nvidia import fake_driver
+
+from chipwatch.datapoint import Dimensions, counter, gauge
+from chipwatch_sinks.prometheus.page import Format, Page
 
 SERIES = 5000
 METRICS = 50

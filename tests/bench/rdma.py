@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from chipwatch.collectors.rdma import RdmaCollector
-from chipwatch.datapoint import Level
 from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 from tests.doubles.sysfs import build, write
+
+from chipwatch.collectors.rdma import RdmaCollector
+from chipwatch.datapoint import Level
 
 PORTS = 8
 FILES = 60

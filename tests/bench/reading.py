@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
+
 from chipwatch.collector import Collector
 from chipwatch.collectors.cpu import CpuCollector
 from chipwatch.collectors.process import ProcessCollector
@@ -20,7 +22,6 @@ from chipwatch.config.load import load
 from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.build import build_sources
-from tests.bench.figure import CannotMeasure, Effort, Figure, cpu_ms
 
 HOST_SET = ("cpu", "memory", "disk", "network")
 HOST_FILES = ("/proc/stat", "/proc/meminfo", "/proc/diskstats", "/proc/net/dev")

@@ -10,14 +10,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.bench.child import ask
+from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
+
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, counter, gauge
 from chipwatch.pipeline.delivery import Worker
 from chipwatch.pipeline.route import Filter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
-from tests.bench.child import ask
-from tests.bench.figure import MB, Effort, Figure, forget_peak, peak_rss, rss
 
 SERIES = 10_000
 METRICS = 10

@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-
 from tests.bench import bench
 from tests.bench.figure import CannotMeasure, Effort, Figure, Skipped, cpu_ms
 from tests.bench.kernel import kernel_log

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from chipwatch_sinks.common.aws_session import CONNECT_TIMEOUT
 from tests.bench.cloudwatch import cost, dead, environ, pace
 from tests.bench.figure import Effort
 from tests.doubles import cloudwatch as service
+
+from chipwatch_sinks.common.aws_session import CONNECT_TIMEOUT
 
 LEAST = Effort(rounds=1, tick_seconds=3, steady_seconds=1, growth_ticks=1, starts=1)
 SLACK = 5

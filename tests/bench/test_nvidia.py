@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.bench.figure import CannotMeasure, Effort
 from tests.bench.jobs import eight_gpus_with_jobs
 from tests.bench.nvidia import eight_gpus, gpu_memory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.bench.figure import CannotMeasure, Effort
 from tests.bench.openmetrics import large_page
 

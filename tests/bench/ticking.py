@@ -10,11 +10,12 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+from tests.bench.child import ROOT, ask, command, environment
+from tests.bench.figure import CannotMeasure, Effort, Figure, rss
+
 from chipwatch.cli import main
 from chipwatch.config.plugins import COLLECTORS, installed
 from chipwatch.pipeline.clock import Pipeline
-from tests.bench.child import ROOT, ask, command, environment
-from tests.bench.figure import CannotMeasure, Effort, Figure, rss
 
 GROWTH_RUNS = 3
 FIRST = 1000

@@ -30,7 +30,7 @@ from chipwatch.testing import check_collector, check_sink
 ROOT = Path(__file__).parents[2]
 GROUPS = {plugins.COLLECTORS: Collector, plugins.SINKS: Sink}
 OURS = [(group, name) for group in GROUPS for name, point in plugins.installed(group).items()
-        if point.value.startswith(("agent.", "sinks."))]  # fmt: skip
+        if point.value.startswith(("chipwatch.", "chipwatch_sinks."))]  # fmt: skip
 COLLECTORS = [name for group, name in OURS if group == plugins.COLLECTORS]
 SINKS = [name for group, name in OURS if group == plugins.SINKS]
 FILES = Path("/proc/self/fd")
@@ -72,7 +72,7 @@ def test_what_is_installed_is_what_the_project_declares():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     installed = {
         (group, name) for group in declared for name, point in plugins.installed(group).items()
-        if point.value.startswith(("agent.", "sinks."))
+        if point.value.startswith(("chipwatch.", "chipwatch_sinks."))
     }  # fmt: skip
     assert {(group, name) for group, points in declared.items() for name in points} == installed, "run `make` once more"
 
@@ -81,7 +81,9 @@ def test_what_is_installed_is_what_the_project_declares():
 def test_a_module_is_called_as_its_entry_point(group, name):
     value = plugins.installed(group)[name].value
     module, _, cls = value.partition(":")
-    assert module == ("chipwatch.collectors." if group == plugins.COLLECTORS else "sinks.") + name.replace("-", "_")
+    assert module == ("chipwatch.collectors." if group == plugins.COLLECTORS else "chipwatch_sinks.") + name.replace(
+        "-", "_"
+    )
     assert cls.endswith("Collector" if group == plugins.COLLECTORS else "Sink")
 
 
@@ -279,7 +281,7 @@ def test_a_sink_loads_no_other_sink(name):
 import sys
 from chipwatch.config import plugins
 plugins.load(plugins.SINKS, sys.argv[1])
-print(*sorted({m.split(".")[1] for m in sys.modules if m.startswith("sinks.")}))
+print(*sorted({m.split(".")[1] for m in sys.modules if m.startswith("chipwatch_sinks.")}))
 """
     done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, text=True, cwd=ROOT, check=True)
     assert {*done.stdout.split()} - {"common"} == {name}
@@ -290,7 +292,7 @@ def test_a_run_with_the_standard_output_loads_no_cloud(agent):
     done = agent.run("--once", "--interval", "0.1", "--format", "json", env=env)
     assert done.returncode == 0
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert "agent" in modules
+    assert "chipwatch" in modules
     assert not {"boto3", "botocore", "google", "grpc", "rich", "asyncio", "psutil"} & modules
 
 

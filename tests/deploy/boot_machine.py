@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.deploy import tools
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,6 @@ import time
 
 import pytest
 import yaml
-
 from tests.deploy import boot_machine, tools
 from tests.deploy.boot_machine import PYTHON, ROOT, run
 from tests.doubles import kube

@@ -22,11 +22,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-from chipwatch.version import __version__
 from tests.deploy import tools
 from tests.doubles.cloudwatch import BROKEN, KEY, SECRET, CloudwatchDouble
 from tests.load import idle_seconds
+
+from chipwatch.version import __version__
 
 pytestmark = pytest.mark.deploy
 ROOT = Path(__file__).parents[2]

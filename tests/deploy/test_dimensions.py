@@ -7,9 +7,6 @@ import re
 import tomllib
 
 import pytest
-
-from chipwatch.identity.ec2 import ENDPOINT
-from chipwatch.identity.ecs import VARIABLE
 from tests.agent.commands.dashboard.strict import check_cloudwatch
 from tests.deploy import terraform as tf
 from tests.deploy.test_ecs import FOLDER, environment, read
@@ -17,6 +14,9 @@ from tests.deploy.test_helm import pod_of, render, toml_of
 from tests.doubles import cloudwatch
 from tests.doubles.ecs import Ecs
 from tests.doubles.imds import Imds
+
+from chipwatch.identity.ec2 import ENDPOINT
+from chipwatch.identity.ecs import VARIABLE
 
 AWS = tf.ROOT / "terraform/aws"
 ROOTS = {"CHIPWATCH_PROC", "CHIPWATCH_SYS", "CHIPWATCH_ROOT", "CHIPWATCH_SPOOL"}

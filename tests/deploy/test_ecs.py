@@ -14,10 +14,10 @@ from pathlib import Path
 import botocore.session
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
+from tests.deploy import tools
 
 from chipwatch.config.load import load, plugin_config, sink_options
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from tests.deploy import tools
 
 FOLDER = Path(__file__).parents[2] / "ecs-sidecar"
 FILES = sorted((FOLDER / "task-definitions").glob("*.json"))

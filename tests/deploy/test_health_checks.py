@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.deploy import tools
 
 ROOT = Path(__file__).parents[2]

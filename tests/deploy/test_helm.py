@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.deploy import tools
+from tests.doubles import kube
 
 from chipwatch.config import load as configuration
 from chipwatch.config import plugins
@@ -26,8 +28,6 @@ from chipwatch.config.convert import options_of
 from chipwatch.config.load import FRAME_OPTIONS
 from chipwatch.pipeline.build import validate
 from chipwatch.version import __version__
-from tests.deploy import tools
-from tests.doubles import kube
 
 CHART = Path(__file__).parents[2] / "helm/chipwatch"
 GOLDEN = Path(__file__).parent / "golden/helm"
@@ -417,7 +417,10 @@ def defaults(group: str) -> dict[str, dict]:
     """Return the table of each plugin with all of its options at their defaults, as values may have them."""
     made = {}
     for name in plugins.installed(group):
-        shapes = [plugins.load(group, name).Config, *filter(None, [FRAME_OPTIONS.get(group.removeprefix("agent."))])]
+        shapes = [
+            plugins.load(group, name).Config,
+            *filter(None, [FRAME_OPTIONS.get(group.removeprefix("chipwatch."))]),
+        ]
         options = {key: getattr(shape(), key) for shape in shapes for key in options_of(shape)}
         made[name] = json.loads(json.dumps(options, default=str))
     return made

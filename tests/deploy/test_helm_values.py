@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from chipwatch.config import load as configuration
-from chipwatch.config import plugins
-from chipwatch.pipeline.build import validate
 from tests.deploy import tools
 from tests.deploy.test_helm import (
     CHART,
@@ -29,6 +25,10 @@ from tests.deploy.test_helm import (
     schema,
 )
 from tests.doubles import kube
+
+from chipwatch.config import load as configuration
+from chipwatch.config import plugins
+from chipwatch.pipeline.build import validate
 
 FOLDER = Path(__file__).parents[1] / "fixtures/helm"
 REFUSED = yaml.safe_load((FOLDER / "refused.yaml").read_text())

@@ -16,7 +16,6 @@ from pathlib import Path
 import botocore
 import pytest
 import rich
-
 from tests.deploy import tools
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +82,7 @@ def test_the_context_holds_what_is_installed_and_nothing_else():
     for name in [line[1:] for line in lines if line.startswith("!")]:
         assert (ROOT / name).exists(), name
     assert {
-        f"!{name}"
+        f"!{name.partition('/')[0]}"
         for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
             "packages"
         ]
@@ -133,7 +132,7 @@ WITHOUT = """
 import importlib, pkgutil, sys
 for name in sys.argv[1:]:
     sys.modules[name] = None
-for package in ("agent", "sinks"):
+for package in ("chipwatch", "chipwatch_sinks"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         try:
             importlib.import_module(found.name)

@@ -41,33 +41,40 @@ def built(tmp_path_factory):
 
 
 def sources():
-    """Return what should be there: what is in the three folders and is no build's or interpreter's."""
+    """Return the path of each source file below its source root: its name in the wheel."""
     return {
-        str(path.relative_to(ROOT))
-        for top in ("agent", "chipwatch", "sinks")
+        str(path.relative_to(ROOT / top)): str(path.relative_to(ROOT))
+        for top in ("agent", "sinks")
         for path in (ROOT / top).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 
 
-def test_the_wheel_holds_the_three_packages_and_nothing_else(built):
+def test_the_wheel_holds_the_two_packages_and_nothing_else(built):
     names = set(zipfile.ZipFile(built[0]).namelist())
     info = f"{NAME}.dist-info"
     metadata = {name for name in names if name.startswith(info)}
     assert metadata == {
         f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
     }
-    assert names - metadata == sources()
-    assert "agent/chipwatch/py.typed" in names
-    assert {"sinks/chipwatch_sinks/common/cloudwatch_prices.toml", "sinks/chipwatch_sinks/google/prices.toml"} <= set(names)
-    assert {"agent/chipwatch/commands/dashboard/alarms.toml", "agent/chipwatch/commands/dashboard/charts.toml"} <= set(names)
+    assert names - metadata == set(sources())
+    assert "chipwatch/py.typed" in names
+    assert {"chipwatch_sinks/common/cloudwatch_prices.toml", "chipwatch_sinks/google/prices.toml"} <= names
+    assert {"chipwatch/commands/dashboard/alarms.toml", "chipwatch/commands/dashboard/charts.toml"} <= names
 
 
 def test_the_sdist_holds_these_and_what_says_what_they_are(built):
     with tarfile.open(built[1]) as archive:
         names = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
-    assert names - sources() == {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
-    assert sources() <= names
+    assert names - set(sources().values()) == {
+        ".gitignore",
+        "CHANGELOG.md",
+        "LICENSE",
+        "PKG-INFO",
+        "README.md",
+        "pyproject.toml",
+    }
+    assert set(sources().values()) <= names
 
 
 def test_the_same_bytes_come_out_each_time(built, tmp_path):
@@ -94,7 +101,13 @@ def test_the_wheel_works_where_there_is_no_source(built, tmp_path):
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     env = {"PATH": os.environ["PATH"], "PYTHONNOUSERSITE": "1"}
 
-    where = run(python, "-c", "import agent, sinks; print(agent.__file__, *sinks.__path__)", cwd=tmp_path, env=env)
+    where = run(
+        python,
+        "-c",
+        "import chipwatch, chipwatch_sinks; print(chipwatch.__file__, *chipwatch_sinks.__path__)",
+        cwd=tmp_path,
+        env=env,
+    )
     assert all(Path(path).is_relative_to(own) for path in where.split())
     for command in ("agent", "chipwatch"):
         assert run(tmp_path / "venv/bin" / command, "version", cwd=tmp_path, env=env) == f"chipwatch {__version__}\n"

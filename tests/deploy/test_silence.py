@@ -10,7 +10,6 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-
 from tests.deploy import terraform as tf
 from tests.doubles.alarms import Stored, state_of
 

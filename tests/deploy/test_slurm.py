@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deploy import tools
 
 from chipwatch.host.allocations import FOLDERS, Allocations
-from tests.deploy import tools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="slurmd runs on Linux")
 KIT = Path(__file__).parents[2] / "slurm"

@@ -13,6 +13,12 @@ import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.deploy import terraform as tf
+from tests.deploy import tools
+from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
+from tests.deploy.test_ecs import agent_of as container_of
+from tests.doubles.terraform import trim
+from tests.golden.update import terraform_aws, without_jobs
 
 from chipwatch.commands.dashboard.make import make
 from chipwatch.commands.dashboard.options import Options
@@ -21,12 +27,6 @@ from chipwatch.config.load import load
 from chipwatch.config.options import TABLES, Config
 from chipwatch.identity.names import WORDS
 from chipwatch.naming.profiles import PROFILES
-from tests.deploy import terraform as tf
-from tests.deploy import tools
-from tests.deploy.test_ecs import actions, as_resource, cfn_lint, model
-from tests.deploy.test_ecs import agent_of as container_of
-from tests.doubles.terraform import trim
-from tests.golden.update import terraform_aws, without_jobs
 
 AWS = tf.ROOT / "terraform/aws"
 FILES = AWS.parent.parent / "ecs-sidecar/task-definitions"

@@ -15,6 +15,12 @@ import sys
 import tomllib
 
 import pytest
+from tests.agent.commands.dashboard.strict import check_google
+from tests.deploy import boot, tools
+from tests.deploy import terraform as tf
+from tests.deploy.test_user_data import FAKE, Play
+from tests.doubles.terraform import trim
+from tests.golden.update import installer_on_google, terraform_google
 
 from chipwatch.commands.dashboard.make import make
 from chipwatch.commands.dashboard.options import Options
@@ -22,12 +28,6 @@ from chipwatch.config.convert import ConfigError
 from chipwatch.config.load import load
 from chipwatch.identity.names import WORDS
 from chipwatch_sinks.google import GoogleSink
-from tests.agent.commands.dashboard.strict import check_google
-from tests.deploy import boot, tools
-from tests.deploy import terraform as tf
-from tests.deploy.test_user_data import FAKE, Play
-from tests.doubles.terraform import trim
-from tests.golden.update import installer_on_google, terraform_google
 
 GOOGLE = tf.ROOT / "terraform/google"
 GOLDEN = tf.GOLDEN / "google"

@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-
 from tests.deploy import terraform as tf
 from tests.deploy import test_terraform_aws as aws
 from tests.deploy import test_terraform_google as google

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-
 from tests.deploy import tools
 
 LONG = 120.0

@@ -11,10 +11,10 @@ import subprocess
 import sys
 
 import pytest
+from tests.deploy import boot, tools
 
 from chipwatch.collectors.neuron import monitor
 from chipwatch.version import __version__
-from tests.deploy import boot, tools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="user-data runs on Linux alone")
 LONG = 60.0

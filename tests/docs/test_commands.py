@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
 from tests.docs.test_links import PAGES
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble

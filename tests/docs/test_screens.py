@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.docs.test_commands import blocks
 from tests.doubles.cloudwatch import DENIED, CloudwatchDouble, environment
 from tests.doubles.imds import Imds

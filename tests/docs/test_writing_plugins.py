@@ -11,7 +11,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from tests import wheels
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.doubles.alarms import ALARM, OK, UNKNOWN, evaluate
 
 KEPT = "as before"

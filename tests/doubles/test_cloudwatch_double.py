@@ -16,7 +16,6 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, HTTPClientError
-
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import KEY, SECRET, CloudwatchDouble, isolate
 

@@ -12,7 +12,6 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry, if_exception_type
 from google.cloud import monitoring_v3
 from google.rpc.error_details_pb2 import ErrorInfo
-
 from tests.doubles import monitoring as service
 from tests.doubles.monitoring import Child, MonitoringDouble, Point, client_of, summary_of, words
 

@@ -11,7 +11,6 @@ from datetime import datetime
 
 import psutil
 import pytest
-
 from tests.load import seconds_since
 
 LONG = 30.0

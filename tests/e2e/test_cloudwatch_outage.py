@@ -15,11 +15,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-from chipwatch.spool import codec
 from tests.doubles import cloudwatch as service
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.e2e import cloudwatch_child as child
+
+from chipwatch.spool import codec
 
 ROOT = Path(__file__).parents[2]
 LONG = 20.0

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.e2e import conservation_child as child
 
 from chipwatch.datapoint import gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
@@ -28,7 +29,6 @@ from chipwatch.pipeline.delivery import Worker
 from chipwatch.sink import Limits
 from chipwatch.spool.queue import Spool
 from chipwatch.testing import MemorySink
-from tests.e2e import conservation_child as child
 
 ROOT = Path(__file__).parents[2]
 LONG = 60.0

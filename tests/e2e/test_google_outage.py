@@ -15,6 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.doubles import monitoring as service
+from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.gce import VM, Gce
+from tests.doubles.monitoring import MonitoringDouble
+from tests.e2e import google_child as child
 
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.pipeline.delivery import Worker
@@ -22,11 +27,6 @@ from chipwatch.pipeline.route import Filter, Route
 from chipwatch.pipeline.window import Window
 from chipwatch.spool.queue import Spool
 from chipwatch_sinks.google import GoogleSink
-from tests.doubles import monitoring as service
-from tests.doubles.cloudwatch import CloudwatchDouble, environment
-from tests.doubles.gce import VM, Gce
-from tests.doubles.monitoring import MonitoringDouble
-from tests.e2e import google_child as child
 
 ROOT = Path(__file__).parents[2]
 LONG = 30.0
@@ -194,7 +194,7 @@ def test_the_real_command_killed_in_an_outage_delivers_every_point_after_it(agen
 
 def test_an_agent_that_sends_to_cloudwatch_alone_loads_nothing_of_google(tmp_path):
     words = (
-        "import sys; from agent import cli\n"
+        "import sys; from chipwatch import cli\n"
         "try: cli.main(sys.argv[1:])\n"
         "except SystemExit as end: assert end.code == 0, end.code\n"
         "assert 'botocore' in sys.modules\n"

@@ -10,7 +10,6 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.doubles import cloudwatch
 from tests.doubles.gce import Gce
 from tests.doubles.otlp import OtlpDouble
@@ -18,7 +17,13 @@ BIG = {
     "subprocess", "tempfile", "tomllib", "unittest", "zipfile",
 }  # fmt: skip
 """Of the standard library; without a use in an agent that prints."""
-OWN = {"chipwatch.advice", "chipwatch.commands.summary", "chipwatch.commands.wrapped", "chipwatch.spool.disk", "chipwatch.testing"}
+OWN = {
+    "chipwatch.advice",
+    "chipwatch.commands.summary",
+    "chipwatch.commands.wrapped",
+    "chipwatch.spool.disk",
+    "chipwatch.testing",
+}
 
 
 def loaded(*words, **env):

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 import botocore.session
 import psutil
 import pytest
-
 from tests.doubles.cloudwatch import isolate
 
 LONG = 30.0

@@ -9,11 +9,11 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
+from tests.doubles import otlp as service
+from tests.doubles.otlp import OtlpDouble
 
 from chipwatch.datapoint import Kind
 from chipwatch.spool import codec
-from tests.doubles import otlp as service
-from tests.doubles.otlp import OtlpDouble
 
 LONG = 20.0
 

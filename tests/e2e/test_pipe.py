@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.doubles.monitoring import MonitoringDouble
 

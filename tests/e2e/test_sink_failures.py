@@ -9,11 +9,11 @@ import time
 from contextlib import closing
 
 import pytest
+from tests.doubles.cloudwatch import isolate
+from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.spool.queue import Spool
-from tests.doubles.cloudwatch import isolate
-from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 LONG = 60.0
 POINTS = 20_000

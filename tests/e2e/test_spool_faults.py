@@ -9,7 +9,6 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-
 from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 from tests.e2e.test_cloudwatch_outage import has_collected, ledger, owed, shown
 

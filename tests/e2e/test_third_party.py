@@ -7,7 +7,6 @@ import re
 import tomllib
 
 import pytest
-
 from tests import wheels
 
 PYPROJECT = """

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests import wheels
 
 PAGE = (Path(__file__).parents[2] / "docs/writing-a-sink.md").read_text()
@@ -92,7 +91,7 @@ def test_an_advisor_that_cannot_be_imported_is_named(agent, site, tmp_path, word
 
 
 def test_a_run_loads_no_advisor(agent, site, tmp_path):
-    program = "import sys; from agent import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
+    program = "import sys; from chipwatch import cli\ntry:\n cli.main(sys.argv[1:])\nfinally:\n print(*sys.modules, file=sys.stderr)"
     words = [
         "--once",
         "--interval",
@@ -111,5 +110,5 @@ def test_a_run_loads_no_advisor(agent, site, tmp_path):
         env={"PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"},
     )  # fmt: skip
     loaded = set(done.stderr.split())
-    assert {"chipwatch_udp", "sinks.stdout", "chipwatch.pipeline.build"} <= loaded
+    assert {"chipwatch_udp", "chipwatch_sinks.stdout", "chipwatch.pipeline.build"} <= loaded
     assert not {name for name in loaded if "advi" in name or "plan" in name.split(".") or "_prices" in name}

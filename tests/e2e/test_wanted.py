@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from tests.conftest import ROOT
 
 NEURON = ROOT / "tests/fixtures/neuron/synthetic_trn2_v3d.jsonl"

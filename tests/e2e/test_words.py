@@ -11,7 +11,6 @@ import subprocess
 import time
 
 import pytest
-
 from tests.doubles.cloudwatch import CloudwatchDouble, environment
 from tests.load import seconds_since
 from tests.terminal import on_a_terminal

@@ -14,7 +14,6 @@ import sys
 import time
 
 import pytest
-
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 LONG = 60.0

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import grpc
-
 from tests.doubles.cloudwatch import Answer as Refusal
 from tests.doubles.cloudwatch import CloudwatchDouble, Datum, _Handler
 from tests.doubles.monitoring import Answer

@@ -16,6 +16,12 @@ from urllib.parse import urlsplit
 
 import grpc
 from google.api_core.exceptions import from_grpc_error
+from tests.doubles.cloudwatch import environment
+from tests.doubles.gce import VM
+from tests.doubles.imds import DOCUMENT
+from tests.doubles.monitoring import AWAY, DISABLED, EXHAUSTED, SCOPES
+from tests.faults.answers import KINDS, STATUSES, http
+from tests.faults.corruptions import AT, window
 
 from chipwatch.collectors.openmetrics.endpoint import Endpoint
 from chipwatch.collectors.openmetrics.fetch import Failed, Scraper
@@ -26,12 +32,6 @@ from chipwatch.identity.ecs import Ecs
 from chipwatch.identity.gce import Gce
 from chipwatch_sinks.cloudwatch import CloudwatchSink
 from chipwatch_sinks.google import GoogleSink
-from tests.doubles.cloudwatch import environment
-from tests.doubles.gce import VM
-from tests.doubles.imds import DOCUMENT
-from tests.doubles.monitoring import AWAY, DISABLED, EXHAUSTED, SCOPES
-from tests.faults.answers import KINDS, STATUSES, http
-from tests.faults.corruptions import AT, window
 
 CLASSIFIED = (Retryable, Refused, BadBatch)
 FIXTURES = Path(__file__).parents[1] / "fixtures"

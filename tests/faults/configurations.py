@@ -13,6 +13,10 @@ from pathlib import Path
 from random import Random
 from unittest import mock
 
+from tests.faults.figures import Figures
+from tests.faults.mutants import Mutator
+from tests.faults.parsers import _uncommented
+
 from chipwatch.commands import parser
 from chipwatch.commands.sample import sample_config
 from chipwatch.config import instances, plugins
@@ -20,9 +24,6 @@ from chipwatch.config import load as config
 from chipwatch.errors import ConfigError
 from chipwatch.logs.text import one_line
 from chipwatch.pipeline import build
-from tests.faults.figures import Figures
-from tests.faults.mutants import Mutator
-from tests.faults.parsers import _uncommented
 
 FLAGS = {
     "--sink": ("stdout", "cloudwatch", "google"),

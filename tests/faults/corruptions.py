@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from tests.faults.figures import Figures
+from tests.faults.kills import books
+
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.errors import Retryable
 from chipwatch.spool.queue import Spool
-from tests.faults.figures import Figures
-from tests.faults.kills import books
 
 LEVEL = gauge("test.level", "%", "A level.", dims=("n",))
 TOTAL = counter("test.total", "By", "A total.", dims=("n",))

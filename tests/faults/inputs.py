@@ -15,10 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from chipwatch.datapoint import Datapoint, Metric
 from tests.faults import clouds, parsers, trees
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
+
+from chipwatch.datapoint import Datapoint, Metric
 
 SLOWEST = 2.0
 """Seconds of work that any input may cost."""

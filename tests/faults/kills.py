@@ -14,12 +14,13 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from chipwatch.sink import SLACK
 from tests.doubles.monitoring import MonitoringDouble
 from tests.e2e import cloudwatch_child
 from tests.e2e.test_cloudwatch_outage import shown
 from tests.faults import answers, lives
 from tests.faults.figures import Figures
+
+from chipwatch.sink import SLACK
 
 KILLS = 10
 """In one trial, over one spool."""

@@ -10,6 +10,9 @@ import signal
 import time
 from pathlib import Path
 
+from tests.doubles.cloudwatch import environment
+from tests.e2e import cloudwatch_child, google_child
+
 from chipwatch.datapoint import Dimensions, Kind, Level
 from chipwatch.logs.formats import to_stderr
 from chipwatch.pipeline.clock import Pipeline
@@ -21,8 +24,6 @@ from chipwatch.spool.queue import Spool
 from chipwatch_sinks.cloudwatch import CloudwatchSink, client
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google import client as google_client
-from tests.doubles.cloudwatch import environment
-from tests.e2e import cloudwatch_child, google_child
 
 PRELOADED = (client, google_client)
 """Imported once, in the process that lives are forked from."""

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.doubles.fake_neuron_monitor import record
+from tests.faults.corruptions import COMMON, POINTS, window
+
 from chipwatch.collectors import gaudi, ipu
 from chipwatch.collectors.amd import tools
 from chipwatch.collectors.amd.metrics import CardPoints
@@ -37,8 +40,6 @@ from chipwatch.identity.local import Kubernetes
 from chipwatch.spool import codec
 from chipwatch.status import heartbeat
 from chipwatch_sinks.google.history import History
-from tests.doubles.fake_neuron_monitor import record
-from tests.faults.corruptions import COMMON, POINTS, window
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000

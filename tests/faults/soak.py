@@ -11,7 +11,6 @@ from random import Random
 from typing import NamedTuple
 
 import psutil
-
 from tests.faults import answers, lives
 from tests.faults.figures import Figures
 from tests.faults.kills import LONG, books, context

@@ -8,7 +8,6 @@ import sys
 from random import Random
 
 import pytest
-
 from tests.faults import configurations, corruptions, inputs, kills, soak
 from tests.faults.figures import Figures, table
 from tests.faults.mutants import Mutator

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.doubles import sysfs as sysfs_double
+
 from chipwatch.collectors.amd import AmdCollector
 from chipwatch.collectors.container import ContainerCollector
 from chipwatch.collectors.cpu import CpuCollector
@@ -24,7 +26,6 @@ from chipwatch.collectors.storage import StorageCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.identity.dmi import Hardware
-from tests.doubles import sysfs as sysfs_double
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 AT = 1_800_000_000_000_000_000

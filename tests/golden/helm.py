@@ -40,7 +40,7 @@ def schema() -> str:
 
 def definitions() -> dict[str, Any]:
     """Return what values.yaml may name of the program, and the tables of its plugins."""
-    names = {group: [*plugins.installed(f"agent.{group}")] for group in TABLES}
+    names = {group: [*plugins.installed(f"chipwatch.{group}")] for group in TABLES}
     tables = {group: {name: _table(group, name) for name in names[group]} for group in TABLES}
     return {
         "word": {"enum": [*WORDS]},
@@ -79,7 +79,7 @@ def definitions() -> dict[str, Any]:
 
 def _table(group: str, name: str) -> dict[str, Any]:
     """Return the schema of a plugin's table: its own options, and those that any of its group has."""
-    shapes = [plugins.load(f"agent.{group}", name).Config, *filter(None, [FRAME_OPTIONS.get(group)])]
+    shapes = [plugins.load(f"chipwatch.{group}", name).Config, *filter(None, [FRAME_OPTIONS.get(group)])]
     options = {key: found for shape in shapes for key, found in _options(shape).items()}
     return _closed(options | ({"type": {"enum": [name]}} if group == "sinks" else {}))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from chipwatch.commands.catalogue import catalogue as declared
 from tests.golden import helm
 from tests.golden.messages import messages, of_source
 from tests.golden.update import (
@@ -18,6 +17,8 @@ from tests.golden.update import (
     names,
     otel_names,
 )
+
+from chipwatch.commands.catalogue import catalogue as declared
 
 STALE = "if this change is meant, `make golden` writes it anew"
 

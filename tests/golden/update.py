@@ -7,6 +7,9 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from tests.golden import helm
+from tests.golden.messages import messages
+
 from chipwatch.commands.catalogue import catalogue, rows
 from chipwatch.commands.dashboard.make import make
 from chipwatch.commands.dashboard.options import Options
@@ -18,8 +21,6 @@ from chipwatch.identity.names import NAMES
 from chipwatch.naming.otel import OTEL, VERSION
 from chipwatch_sinks.google import GoogleSink
 from chipwatch_sinks.google.rules import label_key, metric_type
-from tests.golden import helm
-from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/metrics.txt"

@@ -8,14 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.proof import parts
+from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 from chipwatch.commands.dashboard.make import make
 from chipwatch.commands.dashboard.options import Options
 from chipwatch.config.load import load
 from chipwatch.datapoint import Kind, Metric
 from chipwatch_sinks.prometheus.names import family_of
-from tests.proof import parts
-from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 pytestmark = pytest.mark.proof
 VARIABLES = {"$instance": ".*", "$__rate_interval": "10s", "$__interval": "10s"}

@@ -15,12 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
-
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch_sinks.mlflow.keys import key_of
 from tests.conftest import Agent
 from tests.proof import parts
 from tests.proof.chromium import Page
+
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch_sinks.mlflow.keys import key_of
 
 pytestmark = [pytest.mark.proof, pytest.mark.xdist_group("mlflow")]
 LONG = 120.0

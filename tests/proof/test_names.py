@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.proof import parts
 
 pytestmark = pytest.mark.proof

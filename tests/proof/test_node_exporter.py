@@ -12,7 +12,6 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-
 from tests.agent.collectors.test_storage import MOUNTSTATS
 from tests.doubles import sysfs
 from tests.proof import parts

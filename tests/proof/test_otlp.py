@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.doubles.otlp import OtlpDouble, parse
+from tests.proof.parts import python
 
 from chipwatch.datapoint import Dimensions, Kind, counter, gauge
 from chipwatch.pipeline.window import summarise
@@ -19,8 +21,6 @@ from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.encoding import Encoder
 from chipwatch_sinks.otlp.histogram import histogram_of
 from chipwatch_sinks.otlp.resource import SCHEMA, resource_of
-from tests.doubles.otlp import OtlpDouble, parse
-from tests.proof.parts import python
 
 pytestmark = pytest.mark.proof
 LONG = 60.0

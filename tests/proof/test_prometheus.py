@@ -11,10 +11,10 @@ from itertools import pairwise
 import bcrypt
 import pytest
 import yaml
-
-from chipwatch_sinks.prometheus.answer import TEXT
 from tests.certificates import Authority
 from tests.proof.scraping import LONG, Prometheus, free_port, start
+
+from chipwatch_sinks.prometheus.answer import TEXT
 
 pytestmark = pytest.mark.proof
 SECONDS = float(os.environ.get("PROOF_SECONDS", "20"))

@@ -6,11 +6,11 @@ import json
 import subprocess
 
 import pytest
+from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 from chipwatch.commands.dashboard.make import make
 from chipwatch.commands.dashboard.options import Options
 from chipwatch.config.load import load
-from tests.proof.scraping import LONG, Prometheus, free_port, start
 
 pytestmark = pytest.mark.proof
 EVALUATIONS = 20

@@ -9,7 +9,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
 from tests.proof import parts
 from tests.proof.scraping import LONG, free_port, start
 

@@ -120,7 +120,7 @@ def pack(file: Path, config: Config, lines: Iterable[str], values: Mapping[str, 
                 clean = _scrubbed(part, names)
                 text = clean if isinstance(clean, str) else json.dumps(clean, indent=1, default=str)
                 body = text.encode(errors="backslashreplace") + b"\n"
-                entry = tarfile.TarInfo(f"agent/chipwatch/{name}")
+                entry = tarfile.TarInfo(f"chipwatch/{name}")
                 entry.size = len(body)
                 archive.addfile(entry, io.BytesIO(body))
     except OSError as problem:

@@ -25,10 +25,10 @@ Row = tuple[str, ...]
 
 def loaded(group: str, only: str | None = None) -> Iterator[tuple[str, Any, str]]:
     """Iterate over plugins, or `only` the one: name, class and "", or name, None and why it cannot be loaded."""
-    known = plugins.installed(f"agent.{group}")
+    known = plugins.installed(f"chipwatch.{group}")
     for name in known if only is None else known.keys() & {only}:
         try:
-            plugins.check(f"agent.{group}", name, cls := plugins.load(f"agent.{group}", name, known))
+            plugins.check(f"chipwatch.{group}", name, cls := plugins.load(f"chipwatch.{group}", name, known))
             yield name, cls, ""
         except (ImportError, ConfigError) as problem:
             yield name, None, f"it cannot be loaded: {one_line(str(problem))}"

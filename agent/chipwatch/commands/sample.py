@@ -23,7 +23,7 @@ from chipwatch.errors import ConfigError
 
 def sample_config(only: str | None = None) -> str:
     """Return a TOML file with every option, commented out, at its default; with `only`, of the plugins of that name."""
-    known = {name for group in TABLES for name in plugins.installed(f"agent.{group}")}
+    known = {name for group in TABLES for name in plugins.installed(f"chipwatch.{group}")}
     if only and only not in known:
         raise ConfigError(f"sample-config {only}: no such collector, processor or sink{nearest(only, known)}")
     parts = ["# chipwatch: every option at its default. Flags override the environment, which overrides this file.\n"]

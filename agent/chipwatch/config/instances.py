@@ -35,7 +35,7 @@ def load_plugin(group: str, name: str, config: Config, known: Known = None) -> A
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
-        kind = group.removeprefix("agent.").removesuffix("s")
+        kind = group.removeprefix("chipwatch.").removesuffix("s")
         extra = f"; install chipwatch with the extra '{registered}'" if isinstance(problem, ModuleNotFoundError) else ""
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     plugins.check(group, registered, cls)
@@ -45,7 +45,9 @@ def load_plugin(group: str, name: str, config: Config, known: Known = None) -> A
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
     """Import and build one plugin of those `known`; raise ConfigError, or NotLoaded."""
     cls = load_plugin(group, name, config, known)
-    return plugins.build(group, name, cls, configuration.plugin_config(cls, group.removeprefix("agent."), name, config))
+    return plugins.build(
+        group, name, cls, configuration.plugin_config(cls, group.removeprefix("chipwatch."), name, config)
+    )
 
 
 def build_collectors(config: Config) -> dict[str, Collector]:
@@ -70,7 +72,7 @@ def _build_all(group: str, names: Iterable[str], config: Config) -> dict[str, An
         try:
             found[name] = build_plugin(group, name, config, known)
         except NotLoaded as problem:
-            if getattr(config, group.removeprefix("agent.").removesuffix("s")):
+            if getattr(config, group.removeprefix("chipwatch.").removesuffix("s")):
                 raise
             log.warning("%s", problem)
     return found

@@ -64,7 +64,7 @@ def load(
     )
     labels = ({key: f"{file}: {key}" for key in tables}, {key: PREFIX + key.upper() for key in layers[1]}, names)
     config = Config(**merge(*layers), sources=merge(*labels))
-    installed = {group: plugins.installed(f"agent.{group}") for group in TABLES}
+    installed = {group: plugins.installed(f"chipwatch.{group}") for group in TABLES}
     _check_names(config, installed)
     _check_sinks(config, env, installed["sinks"])
     has_options = config.format or any(name.startswith(_variables("sinks", DEFAULT_SINK)) for name in env)
@@ -148,13 +148,13 @@ def _check_unused(config: Config, installed: Mapping[str, Iterable[str]], env: M
             ):
                 with contextlib.suppress(ImportError):
                     kind = sink_type(name, config, env) if group == "sinks" else name
-                    plugins.check(f"agent.{group}", kind, cls := plugins.load(f"agent.{group}", kind))
+                    plugins.check(f"chipwatch.{group}", kind, cls := plugins.load(f"chipwatch.{group}", kind))
                     plugin_config(cls, group, name, config, env)
 
 
 def chosen(group: str, config: Config) -> list[str]:
     """Return the names of the collectors or processors to run: all that are installed, unless some are named."""
-    installed = plugins.installed(f"agent.{group}")
+    installed = plugins.installed(f"chipwatch.{group}")
     unwanted = plugins.spelt_out(getattr(config, f"no_{group[:-1]}"), installed)
     wanted = plugins.spelt_out(getattr(config, group[:-1]) or installed, installed)
     return [name for name in wanted if name not in unwanted]

@@ -46,7 +46,7 @@ def load(group: str, name: str, known: Mapping[str, EntryPoint] | None = None) -
     """Import and return the class `name` of the installed ones; raise UnknownPlugin, ImportError, or ConfigError."""
     known = installed(group) if known is None else known
     if name not in known:
-        kind = group.removeprefix("agent.").removesuffix("s")
+        kind = group.removeprefix("chipwatch.").removesuffix("s")
         raise UnknownPlugin(f"no {kind} {name!r}; installed: {', '.join(known) or 'none'}")
     with blamed(group, name, "its import fails", (ImportError,)):
         return known[name].load()
@@ -93,4 +93,4 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
 
 
 def _where(group: str, name: str) -> str:
-    return f"{group.removeprefix('agent.')}.{name}"
+    return f"{group.removeprefix('chipwatch.')}.{name}"

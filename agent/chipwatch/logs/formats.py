@@ -29,7 +29,7 @@ TAIL: Final = 25
 """First and last lines of a traceback that are logged."""
 WIDTH: Final = 200
 """Longest line of a traceback."""
-OURS: Final = ("agent.", "sinks.", "chipwatch.")
+OURS: Final = ("chipwatch.", "chipwatch_sinks.")
 """What the names of our own loggers begin with."""
 PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Level -> syslog priority; journald takes it from a prefix such as <4>, see sd-daemon(3)."""

@@ -3,12 +3,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.doubles import sysfs
 
 from chipwatch.collectors.hardware import HardwareCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import Unavailable
 from chipwatch.testing import check_collector
-from tests.doubles import sysfs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")
 GPU, SWITCH = "0000:05:00.0", "devices/pci0000:00/0000:00:01.0"

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, record
 
 from chipwatch.collectors.kernel import KernelCollector
 from chipwatch.collectors.kernel.log import KernelLog
@@ -20,7 +21,6 @@ from chipwatch.errors import Unavailable
 from chipwatch.host.xid import ACTIONS, RESOLUTIONS, action_of
 from chipwatch.pipeline.window import Window
 from chipwatch.testing import check_collector
-from tests.doubles.kmsg.log import CannotBuild, Pipe, Ring, build, messages, record
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the log of Linux")
 AT = 1_800_000_000 * 10**9

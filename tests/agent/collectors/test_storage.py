@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.doubles.sysfs import write
 
 from chipwatch.collectors.storage import StorageCollector, nfs
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.host.mounts import parsed
 from chipwatch.testing import check_collector
-from tests.doubles.sysfs import write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files of Linux")
 MOUNTSTATS = Path(__file__).parents[2] / "fixtures/host/mountstats"

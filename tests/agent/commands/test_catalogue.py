@@ -4,13 +4,13 @@ import json
 import time
 
 import pytest
+from tests.load import seconds_since
 
 from chipwatch.commands.catalogue import catalogue, columns, listing, rows
 from chipwatch.commands.sample import sample_config
 from chipwatch.datapoint import Kind, Level, gauge
 from chipwatch.errors import ConfigError
 from chipwatch.pipeline.self_metrics import AgentCollector
-from tests.load import seconds_since
 
 
 def test_the_catalogue_is_there_before_any_hardware_is():

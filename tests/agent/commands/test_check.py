@@ -6,12 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 from chipwatch.commands.check import check
 from chipwatch.config.load import load
 from chipwatch.datapoint import gauge
 from chipwatch.spool.queue import Spool
-from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 LOAD = gauge("x.load", "1", "The load.")
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver and /proc are those of Linux")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.golden.update import GOLDEN
 
 from chipwatch.collectors.neuron.metrics import CORE_MEMORY, CORE_UTILIZATION
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
@@ -17,7 +18,6 @@ from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.host import gpu_metrics
 from chipwatch.processors.jobs.metrics import IDLE
 from chipwatch.spool.ledger import Ledger
-from tests.golden.update import GOLDEN
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND

@@ -50,7 +50,7 @@ def test_no_plugin_is_imported_before_it_is_loaded():
 import sys
 from chipwatch.config import plugins
 plugins.installed(plugins.COLLECTORS), plugins.installed(plugins.SINKS)
-loaded = {"chipwatch.collectors", "sinks"} & set(sys.modules)
+loaded = {"chipwatch.collectors", "chipwatch_sinks"} & set(sys.modules)
 plugins.load(plugins.COLLECTORS, "memory")
 print(loaded, sorted(m for m in sys.modules if m.startswith("chipwatch.collectors.")))
 """

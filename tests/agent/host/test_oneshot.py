@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.load import seconds_since
 
 from chipwatch.host import pipe as limits
 from chipwatch.host.oneshot import Answer, OneShot, QueryFailed
-from tests.load import seconds_since
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tools are shell scripts here")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from tests.doubles.gce import Gce
 from tests.doubles.imds import Imds
 

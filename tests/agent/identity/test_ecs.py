@@ -1,10 +1,10 @@
 import json
 
 import pytest
-
-from chipwatch.identity.ecs import VARIABLE, Ecs
 from tests.doubles.ecs import CONTAINER_ID
 from tests.doubles.ecs import Ecs as Double
+
+from chipwatch.identity.ecs import VARIABLE, Ecs
 
 TASK = "0f9de17a6465404e8b1b2356dc13c2f8"
 

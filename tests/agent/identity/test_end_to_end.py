@@ -9,6 +9,9 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
+from tests.doubles.ecs import Ecs
+from tests.doubles.gce import POD, SECRET, Gce
+from tests.load import seconds_since
 
 from chipwatch.commands.run import identify
 from chipwatch.config.options import Config
@@ -16,9 +19,6 @@ from chipwatch.identity.autoscaling import TAGS
 from chipwatch.identity.ec2 import DOCUMENT, ENDPOINT
 from chipwatch.identity.ecs import VARIABLE
 from chipwatch.identity.resolver import UnknownIdentity
-from tests.doubles.ecs import Ecs
-from tests.doubles.gce import POD, SECRET, Gce
-from tests.load import seconds_since
 
 QUICK = ("--collector", "memory", "--interval", "0.2", "--format", "json")
 FILE_SINK = """

@@ -5,6 +5,8 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles.gce import POD, SECRET, VM
+from tests.load import seconds_since
 
 from chipwatch.identity.autoscaling import AutoScaling
 from chipwatch.identity.dmi import Hardware
@@ -13,8 +15,6 @@ from chipwatch.identity.gce import DOCUMENT, STARTING, Gce, _Document, _Instance
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.net.google_metadata import OFF, google_service
 from chipwatch.net.metadata_service import MAX_BYTES
-from tests.doubles.gce import POD, SECRET, VM
-from tests.load import seconds_since
 
 HOST = "GCE_METADATA_HOST"
 INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.load import seconds_since
 
 from chipwatch.config.load import load
 from chipwatch.datapoint import NO_DIMENSIONS, Dimensions
@@ -15,7 +16,6 @@ from chipwatch.identity.names import OF_POINTS, WORDS
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.identity.source import Answer, Source, Word
 from chipwatch.net.google_metadata import OFF
-from tests.load import seconds_since
 
 
 class Stub(Source):

@@ -8,7 +8,7 @@ import pytest
 from chipwatch.logs import file
 from chipwatch.logs.file import LogFile, to_file
 
-log = logging.getLogger("agent.test")
+log = logging.getLogger("chipwatch.test")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
 
 

@@ -221,7 +221,7 @@ def test_the_end_of_a_thread_and_of_the_program_are_records_as_well(hooked):
 def test_libraries_are_heard_when_something_is_wrong_or_with_debug(hooked):
     for level, heard in (("info", ["ours", "odd"]), ("debug", ["ours", "found", "odd"])):
         to_stderr(level)
-        logging.getLogger("agent.part").info("ours")
+        logging.getLogger("chipwatch.part").info("ours")
         logging.getLogger("library.credentials").info("found")
         logging.getLogger("library.credentials").warning("odd")
         assert [line.split()[-1] for line in hooked.readouterr().err.splitlines()] == heard

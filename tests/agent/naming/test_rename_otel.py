@@ -6,6 +6,7 @@ import itertools
 import re
 
 import pytest
+from tests.doubles.otlp import read
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.datapoint import Dimensions, Kind
@@ -13,7 +14,6 @@ from chipwatch.naming.otel import OTEL, VERSION
 from chipwatch.naming.rename import renamer
 from chipwatch_sinks.otlp.encoding import Encoder
 from chipwatch_sinks.otlp.resource import SCHEMA
-from tests.doubles.otlp import read
 
 S = 10**9
 VALUES = {"mode": ("user", "system"), "direction": ("sent", "received"), "gpu": ("0", "1"), "device": ("sda", "sdb")}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.doubles.raw import RawServer, http
 
 from chipwatch.errors import Retryable
 from chipwatch.net.http_client import HttpClient, proxy_of
-from tests.doubles.raw import RawServer, http
 
 
 def test_an_answer_that_drips_ends_with_the_timeout():

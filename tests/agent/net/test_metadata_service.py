@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.load import seconds_since
 
 from chipwatch.net.metadata_service import MAX_BYTES, NoAnswer, NoService, Service
-from tests.load import seconds_since
 
 
 def serve(handle):

@@ -40,7 +40,7 @@ class Array:
 
 
 def take(*points, level=Level.ALL):
-    made, taken = Validation(level, ThrottledLogger(logging.getLogger("agent.test"), "collector x")), []
+    made, taken = Validation(level, ThrottledLogger(logging.getLogger("chipwatch.test"), "collector x")), []
     for _ in range(2):  # what is remembered of the first reading must not let anything pass in the second
         taken.clear()
         made.take(points, NOW, taken)
@@ -145,14 +145,14 @@ def test_a_collector_that_makes_new_metrics_for_ever_costs_no_memory():
 
 @pytest.mark.parametrize("endless", [GOOD, None, gauge("x.other", "1", "O.", Level.ALL).point(NOW, 1.0)])
 def test_a_reading_without_an_end_is_cut_and_told(endless):
-    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("agent.test"), "x")), []
+    made, taken = Validation(Level.BASIC, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
     with pytest.raises(PartlyCollected, match=f"more than {MOST_POINTS} points in one reading"):
         made.take(itertools.repeat(endless), NOW, taken)
     assert len(taken) <= MOST_POINTS
 
 
 def test_a_reading_of_exactly_as_many_points_as_are_taken_is_whole():
-    made, taken = Validation(Level.ALL, ThrottledLogger(logging.getLogger("agent.test"), "x")), []
+    made, taken = Validation(Level.ALL, ThrottledLogger(logging.getLogger("chipwatch.test"), "x")), []
     made.take([GOOD] * MOST_POINTS, NOW, taken)
     assert len(taken) == MOST_POINTS
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.agent.spool.draining import drain, ids, take
 
 import chipwatch.spool.backlog
 import chipwatch.spool.disk
@@ -25,7 +26,6 @@ from chipwatch.spool.backlog import MAX_READS, POINT_BYTES
 from chipwatch.spool.queue import Spool
 from chipwatch.spool.sqlite import Store
 from chipwatch.testing import Clock
-from tests.agent.spool.draining import drain, ids, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from tests.agent.spool.draining import drain, take
 
 import chipwatch.spool.backlog
 import chipwatch.spool.disk
@@ -16,7 +17,6 @@ from chipwatch.errors import Retryable
 from chipwatch.spool.backlog import POINT_BYTES
 from chipwatch.spool.queue import Spool
 from chipwatch.spool.sqlite import Store
-from tests.agent.spool.draining import drain, take
 
 LOAD = gauge("cpu.load", "1", "The load.")
 PAGE = 4096

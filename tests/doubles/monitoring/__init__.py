@@ -25,7 +25,6 @@ from google.cloud.monitoring_v3.services.metric_service.transports import Metric
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from grpc_status import rpc_status
-
 from tests.doubles.monitoring.answers import (
     AWAY,
     BROKEN,

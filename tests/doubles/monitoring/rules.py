@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from google.api.metric_pb2 import MetricDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
-
 from tests.doubles.monitoring.words import Fault, iso, slashed
 
 MS = 10**6

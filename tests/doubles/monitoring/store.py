@@ -16,7 +16,6 @@ from google.api import metric_pb2, monitored_resource_pb2
 from google.cloud.monitoring_v3 import types
 from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
-
 from tests.doubles.monitoring import rules
 from tests.doubles.monitoring.answers import CODES, Answer
 from tests.doubles.monitoring.rules import Key, Point

@@ -3,11 +3,11 @@
 import time
 
 import pytest
+from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Summary, gauge
 from chipwatch.net.trusted_clock import TrustedClock
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from tests.doubles.cloudwatch import CloudwatchDouble, isolate
 
 GAUGE = gauge("cpu.utilization", "%", "Busy share of all cores.")
 

@@ -9,12 +9,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import KEY, SECRET
 
 from chipwatch.errors import Refused, Retryable
 from chipwatch.net.trusted_clock import TrustedClock
 from chipwatch.testing import Clock
-from tests.doubles import cloudwatch as service
-from tests.doubles.cloudwatch import KEY, SECRET
 
 ROLE = "arn:aws:iam::123456789012:role/metrics"
 

@@ -4,15 +4,15 @@ import sys
 import time
 
 import pytest
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import refusing
+from tests.load import seconds_since
+from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.testing import check_sink
 from chipwatch_sinks.cloudwatch import CloudwatchSink
-from tests.doubles import cloudwatch as service
-from tests.doubles.cloudwatch import refusing
-from tests.load import seconds_since
-from tests.sinks.cloudwatch.conftest import GAUGE, windowed
 
 MINUTE = 60 * 10**9
 READ = counter("disk.read", "By", "Bytes read.")
@@ -308,11 +308,11 @@ sink = CloudwatchSink(CloudwatchSink.Config(region="eu-west-1", endpoint_url={do
 sink.open()
 sink.write([gauge("a.b", "%", "A.").point(time.time_ns(), 1.0)])
 sink.close()
-print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3", "s3transfer", "agent") or name in ("botocore.client", "botocore.session")]))
+print(json.dumps([name for name in sys.modules if name.split(".")[0] in ("boto3", "s3transfer", "chipwatch") or name in ("botocore.client", "botocore.session")]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    contract = ["agent", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
+    contract = ["chipwatch", "chipwatch.datapoint", "chipwatch.errors", "chipwatch.sink", "chipwatch.version"]
     net = [
         "chipwatch.net",
         "chipwatch.net.address",

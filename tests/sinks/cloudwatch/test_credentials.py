@@ -5,10 +5,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
-from chipwatch.errors import Refused, Retryable
 from tests.doubles.cloudwatch import KEY, SECRET
 from tests.doubles.raw import RawServer, http
+
+from chipwatch.errors import Refused, Retryable
 
 ODD: dict[str, bytes | dict[str, object]] = {
     # what is printed instead of credentials, or what in them is wrong

@@ -3,9 +3,9 @@
 import logging
 
 import pytest
+from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 from chipwatch.errors import BadBatch, Refused, Retryable
-from tests.doubles.raw import BODIES, OK, STATUSES, WRECKS, RawServer, http
 
 
 @pytest.fixture

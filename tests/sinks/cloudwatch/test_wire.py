@@ -7,13 +7,13 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.doubles import cloudwatch as service
+from tests.doubles.cloudwatch import CloudwatchDouble
+from tests.doubles.datums import datum
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Summary, counter, gauge
 from chipwatch_sinks.cloudwatch import wire
 from chipwatch_sinks.cloudwatch.wire import Encoder, body
-from tests.doubles import cloudwatch as service
-from tests.doubles.cloudwatch import CloudwatchDouble
-from tests.doubles.datums import datum
 
 NOW = 1_800_000_000 * 10**9
 CPU = gauge("cpu.utilization", "%", "Busy share of all cores.")

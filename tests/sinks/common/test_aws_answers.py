@@ -1,8 +1,8 @@
 import pytest
+from tests.doubles.cloudwatch import DENIED
 
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.common.aws_answers import Answer, Stale
-from tests.doubles.cloudwatch import DENIED
 
 TOO_OLD = "The parameter MetricData.member.{}.Timestamp must specify a time within the past two weeks."
 

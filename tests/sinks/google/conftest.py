@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from tests.doubles.monitoring import MonitoringDouble
 
 from chipwatch.datapoint import NO_DIMENSIONS, Datapoint, Summary, counter, gauge
 from chipwatch_sinks.google import GoogleSink
-from tests.doubles.monitoring import MonitoringDouble
 
 S = 10**9
 MINUTE = 60 * S

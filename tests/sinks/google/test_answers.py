@@ -3,6 +3,7 @@
 import pytest
 from google.api_core import exceptions as failures
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
+from tests.sinks.google.conftest import HEAT
 
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.google import GoogleSink
@@ -10,7 +11,6 @@ from chipwatch_sinks.google.answers import Answer, reason_of
 from chipwatch_sinks.google.history import History
 from chipwatch_sinks.google.rules import AHEAD, PAST
 from chipwatch_sinks.google.wire import Encoder
-from tests.sinks.google.conftest import HEAT
 
 NOW = 1_800_000_000 * 10**9
 Summary = CreateTimeSeriesSummary.pb()

@@ -11,14 +11,14 @@ from google.auth import exceptions as auth
 from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doubles import monitoring as service
+from tests.doubles.monitoring.store import SUMMARY
+from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch.testing import check_sink
 from chipwatch_sinks.google import GoogleSink, is_loopback
-from tests.doubles import monitoring as service
-from tests.doubles.monitoring.store import SUMMARY
-from tests.sinks.google.conftest import HEAT, MINUTE, PREFIX, SENT, S, windowed
 
 VM = Dimensions({"@instance_id": "4520031799277581759", "@gcp_zone": "us-central1-a", "@hostname": "vm"})
 BOOT = 10 * 3600 * S
@@ -710,7 +710,7 @@ def test_what_is_put_together_is_what_the_messages_say(size, value, start, lengt
 
 def test_the_client_is_not_loaded_before_it_is_needed():
     loaded = "{'grpc', 'google.auth', 'google.protobuf'} & {*sys.modules}"
-    words = f"import sys, sinks.google, sinks.cloudwatch; assert not {loaded}"
+    words = f"import sys, chipwatch_sinks.google, chipwatch_sinks.cloudwatch; assert not {loaded}"
     subprocess.run([sys.executable, "-c", words], check=True)
 
 

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from google.rpc import status_pb2
-
-from chipwatch.datapoint import Dimensions
-from chipwatch.errors import Refused, Retryable
 from tests.doubles.monitoring.answers import Answer
 from tests.doubles.raw import BODIES, WRECKS, RawServer, http
 from tests.sinks.google.conftest import HEAT, windowed
+
+from chipwatch.datapoint import Dimensions
+from chipwatch.errors import Refused, Retryable
 
 DETAILS = "grpc-status-details-bin"
 

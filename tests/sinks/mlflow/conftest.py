@@ -6,10 +6,10 @@ import os
 import time
 
 import pytest
+from tests.doubles.mlflow import MlflowDouble
 
 from chipwatch.datapoint import NO_DIMENSIONS, gauge
 from chipwatch_sinks.mlflow import MlflowSink
-from tests.doubles.mlflow import MlflowDouble
 
 LOAD = gauge("cpu.load", "1", "The load.")
 GPU = gauge("gpu.temperature", "Cel", "Temperature.", dims=("gpu",))

@@ -8,14 +8,14 @@ import socket
 import threading
 
 import pytest
+from tests.certificates import Authority
+from tests.doubles.mlflow import MlflowDouble, say
+from tests.sinks.mlflow.conftest import GPU, LOAD
 
 from chipwatch.datapoint import Dimensions, Summary, counter, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable, SinkClosed
 from chipwatch_sinks.mlflow import MlflowSink
 from chipwatch_sinks.mlflow.keys import key_of
-from tests.certificates import Authority
-from tests.doubles.mlflow import MlflowDouble, say
-from tests.sinks.mlflow.conftest import GPU, LOAD
 
 
 def rows(double, run="r1"):

@@ -7,13 +7,13 @@ import random
 from dataclasses import replace
 
 import pytest
+from tests.doubles.otlp import JSON, parse, read
 
 from chipwatch.datapoint import Dimensions, Kind, Metric, counter, gauge
 from chipwatch.pipeline.window import summarise
 from chipwatch_sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, Encoder
 from chipwatch_sinks.otlp.json_form import as_json
 from chipwatch_sinks.otlp.resource import ATTRIBUTES
-from tests.doubles.otlp import JSON, parse, read
 
 SECOND = 10**9
 AT = 1_790_000_000 * SECOND

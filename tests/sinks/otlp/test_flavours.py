@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.doubles import cloudwatch
+from tests.doubles import otlp as double
+from tests.doubles.otlp import OtlpDouble, Reply
 
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
-from tests.doubles import cloudwatch
-from tests.doubles import otlp as double
-from tests.doubles.otlp import OtlpDouble, Reply
 
 BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]
 
@@ -83,7 +83,11 @@ def test_cloudwatch_takes_an_api_key_without_botocores_credentials(receiver, ope
 
 @pytest.mark.parametrize(("flavour", "module"), [("cloudwatch", "botocore"), ("google", "google.auth")])
 def test_a_library_that_is_missing_is_named_with_its_extra(opened, monkeypatch, flavour, module):
-    for name in [name for name in sys.modules if name.startswith(("sinks.common.", "sinks.otlp.google", module))]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("chipwatch_sinks.common.", "chipwatch_sinks.otlp.google", module))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(Refused, match=f"{module}.*the extra '{flavour}'"):

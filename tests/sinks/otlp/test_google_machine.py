@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 import pytest
-
-from chipwatch.datapoint import Dimensions, gauge
-from chipwatch.errors import Refused, Retryable
-from chipwatch_sinks.otlp import OtlpSink, google_machine
 from tests.doubles import cloudwatch
 from tests.doubles import otlp as double
 from tests.doubles.gce import Gce
 from tests.doubles.otlp import OtlpDouble
+
+from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.errors import Refused, Retryable
+from chipwatch_sinks.otlp import OtlpSink, google_machine
 
 AT = "/computeMetadata/v1"
 TOKEN = f"GET {AT}/instance/service-accounts/default/token?scopes=https://www.googleapis.com/auth/cloud-platform"

@@ -7,6 +7,7 @@ import tracemalloc
 from contextlib import closing
 
 import pytest
+from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import BadBatch, Refused, Retryable
@@ -14,7 +15,6 @@ from chipwatch.net.http_client import Answer
 from chipwatch.net.protobuf import Unreadable, fields
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import judge
-from tests.doubles.raw import BODIES, STATUSES, WRECKS, RawServer, http
 
 BATCH = [gauge("test.level", "%", "A level.").point(1_790_000_000 * 10**9, 1.5, Dimensions(host="n1"))]
 KINDS = ("application/x-protobuf", "application/json", "text/html", "text/plain", "")

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from email.utils import formatdate
 
 import pytest
+from tests.certificates import Authority
+from tests.doubles import otlp as double
+from tests.doubles.otlp import OtlpDouble, Reply
 
 from chipwatch.datapoint import Dimensions, counter, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
 from chipwatch_sinks.otlp import OtlpSink
 from chipwatch_sinks.otlp.answers import JSON
-from tests.certificates import Authority
-from tests.doubles import otlp as double
-from tests.doubles.otlp import OtlpDouble, Reply
 
 AT = 1_790_000_000 * 10**9
 LEVEL = gauge("test.level", "%", "A level.", dims=("gpu",))

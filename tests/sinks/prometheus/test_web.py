@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import bcrypt
 import pytest
 import yaml
+from tests.certificates import Authority
 
 from chipwatch.datapoint import gauge
 from chipwatch.errors import Refused
 from chipwatch_sinks.prometheus import PrometheusSink
-from tests.certificates import Authority
 
 LONG = 20.0
 POINT = gauge("cpu.utilization", "%", "Share.").point(1_800_000_000_000_000_000, 50)

@@ -19,9 +19,11 @@ MAX_AGE: Final = 3
 FIRST_PERIOD: Final = 0.5
 """Seconds over which the first means are computed."""
 METRICS: Final = {metric.name: metric for metric in (UTILIZATION, MEMORY_USED, TEMPERATURE, POWER, CLOCK_GRAPHICS)}
-RUN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from chipwatch.collectors.apple.hardware import main; main()"
+RUN: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from chipwatch.collectors.apple.hardware import main; main()"
+)
 READER: Final = (sys.executable, "-I", "-c", RUN, str(Path(__file__).parents[3]))
-"""Isolated from PYTHONPATH and the working directory, where another `agent` may be."""
+"""Isolated from PYTHONPATH and the working directory, where another `chipwatch` may be."""
 
 Values = dict[Metric, float]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.load import seconds_since
 
 from chipwatch.collectors.amd.metrics import CardPoints, number
 from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_smi
 from chipwatch.datapoint import Dimensions
 from chipwatch.errors import Unavailable
 from chipwatch.testing import check_collector
-from tests.load import seconds_since
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
 

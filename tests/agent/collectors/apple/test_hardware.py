@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.foundation import Libraries, bind
@@ -14,7 +15,6 @@ from chipwatch.collectors.apple.hardware import Hardware
 from chipwatch.collectors.apple.registry import frequencies
 from chipwatch.collectors.apple.report import shares
 from chipwatch.errors import Unavailable
-from tests.doubles.apple.mac import CLOCKS, CannotBuild, Mac, build, table
 
 MHZ = 1_000_000
 

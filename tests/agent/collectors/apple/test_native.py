@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.doubles.apple.mac import CannotBuild, build
 
 from chipwatch.collectors.apple import AppleCollector
 from chipwatch.collectors.apple.source import READER
 from chipwatch.errors import PartlyCollected, Unavailable
 from chipwatch.testing import check_collector
-from tests.doubles.apple.mac import CannotBuild, build
 
 AT = 1_800_000_000_000_000_000
 ROOT = Path(__file__).parents[4]
@@ -134,7 +134,7 @@ def test_the_collector_reports_the_problems_of_the_reader(bench, until):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there macOS has them")
 def test_the_real_reader_starts_even_where_another_agent_could_be_imported(bench, tmp_path, monkeypatch):
-    (tmp_path / "agent.py").write_text("raise SystemExit('the wrong agent')")
+    (tmp_path / "chipwatch.py").write_text("raise SystemExit('the wrong chipwatch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Unavailable, match="CoreFoundation cannot be used"):

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.doubles.fake_neuron_monitor import record
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import Records
 from chipwatch.datapoint import Kind, Level
-from tests.doubles.fake_neuron_monitor import record
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000

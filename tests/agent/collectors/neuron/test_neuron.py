@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.doubles.fake_neuron_monitor import line, record
 
 from chipwatch.collectors.neuron import MOMENT, NeuronCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
 from chipwatch.pipeline.window import Window
 from chipwatch.testing import check_collector
-from tests.doubles.fake_neuron_monitor import line, record
 
 NEURON = Path(__file__).parents[3] / "fixtures/neuron"
 AT = 1_800_000_000_000_000_000

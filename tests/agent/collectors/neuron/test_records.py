@@ -7,12 +7,12 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from tests.doubles.fake_neuron_monitor import record
 
 from chipwatch.collectors.neuron import NeuronCollector, metrics
 from chipwatch.collectors.neuron.monitor import RecordSplitter
 from chipwatch.collectors.neuron.records import PERIODS, Records
 from chipwatch.datapoint import Dimensions, Kind, Level
-from tests.doubles.fake_neuron_monitor import record
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 NEURON = FIXTURES / "neuron"

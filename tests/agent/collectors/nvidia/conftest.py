@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
-from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 START = 1_800_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.agent.collectors.nvidia.conftest import START
 
 from chipwatch.commands.verdict.callers import DEGRADED, NOT_FIT
 from chipwatch.commands.verdict.history import History
 from chipwatch.commands.verdict.rules import reasons
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.window import Window
-from tests.agent.collectors.nvidia.conftest import START
 
 WAIT = "nvmlEventSetWait_v2"
 

@@ -7,11 +7,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.agent.collectors.nvidia.conftest import START, key
 
 from chipwatch.collectors.nvidia.metrics import THROTTLES
 from chipwatch.datapoint import Level
 from chipwatch.pipeline.window import Window
-from tests.agent.collectors.nvidia.conftest import START, key
 
 POWER = "gpu.power{gpu=0}"
 ENERGY = "gpu.energy{gpu=0}"

@@ -270,8 +270,9 @@ def test_outside_a_container_open_device_files_are_ignored(driver, watch, proces
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_real_process_tree_is_found_by_its_pids(driver, library, tmp_path, until):
-    from chipwatch.collectors.nvidia import NvidiaCollector
     from tests.agent.collectors.nvidia.conftest import Watch
+
+    from chipwatch.collectors.nvidia import NvidiaCollector
 
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()

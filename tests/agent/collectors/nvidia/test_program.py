@@ -10,7 +10,6 @@ import time
 from collections import Counter
 
 import pytest
-
 from tests.conftest import ROOT
 from tests.doubles.nvml.driver import VARIABLE, Driver
 from tests.load import seconds_since

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.agent.commands.dashboard.strict import check_cloudwatch
 
 from chipwatch.advice import Sent
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.commands.dashboard.charts import LISTS, SECTIONS, TABLES, charts, title_of
 from chipwatch.datapoint import Kind, gauge
-from tests.agent.commands.dashboard.strict import check_cloudwatch
 
 METRICS = {metric.name: metric for metrics in catalogue().values() for metric in metrics}
 

@@ -8,15 +8,15 @@ import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 from moto import mock_aws
+from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
+from tests.doubles.alarms import Stored, state_of
+from tests.doubles.cloudwatch import isolate
 
 from chipwatch.collectors.network import SENT
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.commands.dashboard.alarms import KEYS, RULES
 from chipwatch.config.convert import ConfigError
 from chipwatch.pipeline.window import Window
-from tests.agent.commands.dashboard.strict import check_cloudwatch, check_graph, query, series
-from tests.doubles.alarms import Stored, state_of
-from tests.doubles.cloudwatch import isolate
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.agent.commands.dashboard.strict import check_google
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.commands.dashboard.alarms import KEYS
 from chipwatch.config.convert import ConfigError
 from chipwatch.datapoint import Kind
-from tests.agent.commands.dashboard.strict import check_google
 
 ALL = {"level": "all", "common_dims": ["instance_id"]}
 FILTER = re.compile(r'metric\.type = "([\w./]+)" AND resource\.type = "(\w+)"((?: AND metric\.labels\.\w+ != "\w+")*)')

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.agent.commands.dashboard.strict import overlap_free
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.commands.dashboard.alarms import KEYS
 from chipwatch.config.convert import ConfigError
 from chipwatch_sinks.prometheus.names import family_of
-from tests.agent.commands.dashboard.strict import overlap_free
 
 XID = 'gpu_xid_total{action!="ignore",action!="none",action!="restart_app",action!="see_workflow",action!="update_software"}'
 """The errors that an application cannot cause by itself."""

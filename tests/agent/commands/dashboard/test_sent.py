@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.agent.commands.dashboard.strict import check_cloudwatch, query
+from tests.doubles.cloudwatch import CloudwatchDouble, environment
 
 from chipwatch.commands.catalogue import catalogue
 from chipwatch.config.plugins import FAMILIES
 from chipwatch.datapoint import Level
 from chipwatch.naming import profiles
-from tests.agent.commands.dashboard.strict import check_cloudwatch, query
-from tests.doubles.cloudwatch import CloudwatchDouble, environment
 
 WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]

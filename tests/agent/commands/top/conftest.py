@@ -13,7 +13,6 @@ import time
 
 import pyte
 import pytest
-
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
 
 LONG = 60

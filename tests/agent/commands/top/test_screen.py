@@ -12,7 +12,6 @@ import termios
 import time
 
 import pytest
-
 from tests.agent.commands.top.conftest import ENTERED, LEFT
 from tests.doubles.cloudwatch import environment
 

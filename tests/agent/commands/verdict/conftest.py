@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from tests.doubles.kmsg import log as kmsg
 from tests.doubles.nvml import driver as nvml
 

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from chipwatch.commands.verdict import command, expect, report, rules
-from chipwatch.commands.verdict.callers import CALLERS, DEGRADED, FIT, NOT_FIT, UNKNOWN, VERDICTS, code_of, code_of_failure
+from chipwatch.commands.verdict.callers import (
+    CALLERS,
+    DEGRADED,
+    FIT,
+    NOT_FIT,
+    UNKNOWN,
+    VERDICTS,
+    code_of,
+    code_of_failure,
+)
 from chipwatch.commands.verdict.history import MAX_SERIES, STALE, WATCHED, History
 from chipwatch.commands.verdict.instances import INSTANCES
 from chipwatch.commands.verdict.rules import RULES, Seen

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.doubles.kmsg.log import record
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver needs Linux")

@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.agent.processors.jobs.machine import TICK, Machine, job
 
 from chipwatch.owner import Allocation
-from tests.agent.processors.jobs.machine import TICK, Machine, job
 
 SITUATIONS = tomllib.loads((Path(__file__).parent / "situations.toml").read_text())["situation"]
 

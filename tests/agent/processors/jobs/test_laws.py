@@ -6,7 +6,16 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from chipwatch.processors.jobs import accounting
-from chipwatch.processors.jobs.accounting import HELD_AFTER, SECOND, STATES, Holding, Reading, allocated, charges, following
+from chipwatch.processors.jobs.accounting import (
+    HELD_AFTER,
+    SECOND,
+    STATES,
+    Holding,
+    Reading,
+    allocated,
+    charges,
+    following,
+)
 
 KEYS = [("slurm", "", str(n)) for n in range(5)]
 INTERVAL = 5 * SECOND

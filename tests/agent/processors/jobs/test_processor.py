@@ -6,12 +6,12 @@ import json
 import time
 
 import pytest
+from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
 from chipwatch.commands.jobs import as_text
 from chipwatch.datapoint import Dimensions, counter
 from chipwatch.owner import Allocation, Owner
 from chipwatch.processors.jobs import JobsProcessor
-from tests.agent.processors.jobs.machine import SECOND, START, Machine, dims_of, job
 
 ADA, BOB = job(41337, user="ada", partition="long"), job(41340, user="bob")
 BUSY = {"active": 1.0}

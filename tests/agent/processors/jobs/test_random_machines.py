@@ -6,11 +6,11 @@ import json
 
 import hypothesis.strategies as st
 from hypothesis import Phase, given, settings
+from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 
 from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
-from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 
 JOBS = [
     *(Owner("slurm", str(n), cgroup=f"/slurm/uid_1/job_{n}") for n in range(3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 from chipwatch.collector import DeviceFacts
 from chipwatch.collectors.nvidia import NvidiaCollector
@@ -10,7 +11,6 @@ from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
-from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND

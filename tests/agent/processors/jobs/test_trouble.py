@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
 from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.commands.jobs import as_text
@@ -12,7 +13,6 @@ from chipwatch.datapoint import gauge
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.processors.jobs.ledger import MOST_BYTES
-from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
 ADA = job(41337, cgroup="/slurm/uid_1/job_41337")
 BOB = job(41340, cgroup="/slurm/uid_2/job_41340")
