@@ -16,20 +16,73 @@ if TYPE_CHECKING:
     from chipwatch.collector import Collector
     from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
     from chipwatch.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
+    from chipwatch.extensions import (
+        Answers,
+        Device,
+        DeviceActivity,
+        DeviceFacts,
+        DeviceProcess,
+        Follows,
+        HasActivity,
+        HasConsole,
+        HasDestination,
+        HasDevices,
+        HasEvidence,
+        HasFacts,
+        HasIdentity,
+        HasProcesses,
+        IsScraped,
+        IsSized,
+        KeepsFiles,
+        KeepsState,
+        NeedsFacts,
+        Prepares,
+        ReadsByLevel,
+        Refuses,
+        YieldsOtherNames,
+    )
     from chipwatch.net.trusted_clock import TRUSTED_CLOCK
     from chipwatch.processor import Processor
     from chipwatch.sink import Limits, Rejected, Sink
     from chipwatch.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "DeviceProcess",
-    "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor",
-    "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "Answers", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "Device",
+    "DeviceActivity", "DeviceFacts", "DeviceProcess", "Dimensions", "Follows", "HasActivity", "HasConsole",
+    "HasDestination", "HasDevices", "HasEvidence", "HasFacts", "HasIdentity", "HasProcesses", "InputEnded",
+    "IsScraped", "IsSized", "KeepsFiles", "KeepsState", "Kind", "Level", "Limits", "Load", "Metric", "NeedsFacts",
+    "PartlyCollected", "Prepares", "Processor", "Quota", "ReadsByLevel", "Refused", "Refuses", "Rejected",
+    "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable", "YieldsOtherNames",
     "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 HOMES: Final = {
     "chipwatch.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
-    "chipwatch.collector": ("Collector", "DeviceProcess"),
+    "chipwatch.collector": ("Collector",),
+    "chipwatch.extensions": (
+        "Answers",
+        "Device",
+        "DeviceActivity",
+        "DeviceFacts",
+        "DeviceProcess",
+        "Follows",
+        "HasActivity",
+        "HasConsole",
+        "HasDestination",
+        "HasDevices",
+        "HasEvidence",
+        "HasFacts",
+        "HasIdentity",
+        "HasProcesses",
+        "IsScraped",
+        "IsSized",
+        "KeepsFiles",
+        "KeepsState",
+        "NeedsFacts",
+        "Prepares",
+        "ReadsByLevel",
+        "Refuses",
+        "YieldsOtherNames",
+    ),
     "chipwatch.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
     "chipwatch.errors": (
         "BadBatch",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from chipwatch.datapoint import Datapoint, Metric
 
@@ -13,41 +13,24 @@ class Processor(Protocol):
     """
     Derives datapoints from all datapoints of one tick, whichever collectors they come from.
 
-    What you write: a frozen dataclass `Config` nested in the class, `__init__(self, config)` that touches nothing
-    outside, `metrics` and `derive`. Register the class in the entry point group `chipwatch.processors`; the entry
-    point's name is the configuration key.
+    Write a class with a nested frozen dataclass `Config`, `__init__(self, config)` that touches nothing outside, and
+    the members below; it may derive from this one, and need not. Register it in the entry point group
+    `chipwatch.processors`: the entry point's name is the configuration key. What only some processors do is in
+    `chipwatch.extensions`.
 
-    What the frame promises: `derive` is called once for each tick, always on the same thread, with the datapoints of
-    the collectors and of the processors before it. Processors run in the order of their names. An exception ends this
-    processor's share of this tick and nothing else. So: no file, socket, thread or sleep.
+    The frame calls `derive` once for each tick, always on the same thread, with the datapoints of the collectors and of
+    the processors before it. Processors run in the order of their names. An exception ends this processor's share of
+    this tick and nothing else. So: no file, socket, thread or sleep.
     """
 
     metrics: Sequence[Metric] = ()
     """All that `derive` may return: part of the catalogue."""
-
-    needs_facts: bool = False
-    """Whether collectors are asked for facts: processes, activity and whatever else is no datapoint."""
-
-    facts: Sequence[object] = ()
-    """The facts of this tick, if `needs_facts`; set before `derive`."""
 
     @abstractmethod
     def derive(self, tick: Sequence[Datapoint], at: int) -> Iterable[Datapoint]:
         """Return datapoints stamped `at` (ns since the epoch); may keep state from one tick to the next."""
         ...
 
-    def saved(self) -> bytes | None:
-        """Return what a restart of the agent is not to lose; kept on disk each minute if `needs_facts`."""
-        return None
-
-    def restore(self, saved: bytes) -> None:
-        """Take what an earlier process saved; raise ValueError if it cannot be read."""
-        del saved
-
-    def answer(self) -> Mapping[str, Any]:
-        """Return what `agent NAME` shows of a running agent, as JSON; called on the status socket's thread."""
-        return {}
-
     def describe(self) -> str:
-        """Say in a few words what was derived; asked by `agent check` after two ticks."""
+        """Return in a few words what was derived; asked by `chipwatch check` after two ticks."""
         return ""

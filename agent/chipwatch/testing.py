@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Metric
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import YieldsOtherNames, destination_of
 from chipwatch.sink import Limits, Rejected, Sink
 
 
@@ -75,7 +76,7 @@ def check_collector(collector: Collector, *, ticks: int = 3, at: int = 1_800_000
     """
     collector.close()
     name = type(collector).__name__
-    declared = None if collector.dynamic else frozenset(collector.metrics)
+    declared = None if isinstance(collector, YieldsOtherNames) else frozenset(collector.metrics)
     for metric in collector.metrics:
         assert metric.name == metric.name.lower(), f"{metric.name} has capitals"
         assert metric.help.endswith("."), f"the help of {metric.name} is no sentence"
@@ -123,7 +124,7 @@ def check_sink(sink: Sink, batch: Sequence[Datapoint]) -> Sequence[Rejected]:
     try:
         sink.open()
         assert isinstance(sink.describe(), str), "describe returns no text"
-        words = [word for pair in sink.destination().items() for word in pair]
+        words = [word for pair in destination_of(sink).items() for word in pair]
         assert all(isinstance(word, str) for word in words), "destination returns something other than text"
         assert len(batch) <= sink.limits.max_points, "the batch is above the sink's own limits"
         rejected = sink.write(batch)

@@ -13,10 +13,10 @@ from tests.bench.child import ROOT, command, environment
 from tests.bench.figure import CannotMeasure as NotHere
 from tests.bench.figure import Effort, Figure, cpu_ms
 
-from chipwatch.collector import DeviceFacts
 from chipwatch.collectors.jobs import JobsCollector
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
+from chipwatch.extensions import DeviceFacts
 from chipwatch.processors.jobs import JobsProcessor
 
 GPUS, JOBS, PROCESSES = 8, 4, 50

@@ -119,6 +119,7 @@ class CpuCollector(Collector):
         """Send the seconds of each CPU by mode, eight series for a CPU: what node_exporter's dashboards draw."""
 
     metrics = (UTILIZATION, CORE, MODE, LOAD, CORE_TIME)
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -197,6 +197,7 @@ class DiskCollector(Collector):
     metrics = (
         UTILIZATION, USED, AVAILABLE, INODES, READ, WRITTEN, DEVICE_READ, DEVICE_WRITTEN, OPERATIONS, BUSY
     )  # fmt: skip
+    level: Level = Level.ALL
 
     def __init__(self, config: Config, statvfs: Statvfs | None = STATVFS) -> None:
         """Take the configuration, and os.statvfs or a fake."""

@@ -76,6 +76,7 @@ class PressureCollector(Collector):
         proc: Path = Path("/proc")
 
     metrics = (CPU, MEMORY, IO)
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         self._folder = config.proc / "pressure"

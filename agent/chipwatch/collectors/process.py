@@ -46,6 +46,7 @@ class ProcessCollector(Collector):
     """Reads the process tree."""
 
     metrics = (CPU_UTILIZATION, CPU_LIMIT, THREADS, RSS, MEMORY_UTILIZATION, COUNT, READ, WRITTEN, OPEN_FILES)
+    level: Level = Level.ALL
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from chipwatch.config.options import Config
+from chipwatch.extensions import destination_of
 from chipwatch.logs.text import duration, one_line
 from chipwatch.pipeline.build import window_length
 from chipwatch.pipeline.clock import Pipeline
@@ -36,14 +37,14 @@ class Announcements:
         every = f" every {_seconds(self._config.interval or 0)}"
         log.info("%s collects %s", __version__, f"{collected}{every}" if collected else "nothing so far")
         for route in self._pipeline.routes:
-            if not route.worker.sink.uses_standard_output:  # there a person sees the points
+            if not route.worker.sink.limits.standard_output:  # there a person sees the points
                 log.info("%s", self._where(route))
 
     def _where(self, route: Route) -> str:
         sink, interval = route.worker.sink, self._config.interval or 0.0
         step = max(window_length(route.name, sink, self._config), interval)
         every = "a point a minute" if step == 60 else f"a point every {_seconds(step)}"
-        places = ", ".join(f"{key} {value}" for key, value in sink.destination().items() if value) or sink.describe()
+        places = ", ".join(f"{key} {value}" for key, value in destination_of(sink).items() if value) or sink.describe()
         text = ", ".join(filter(None, (places, f"{every} for each series")))
         if first := route.first_points(interval):
             text += f"; first points in about {_seconds(first)}"

@@ -20,6 +20,7 @@ from chipwatch.config.load import asked_collectors
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Dimensions, gauge
 from chipwatch.errors import BadBatch, ConfigError, Refused, Retryable
+from chipwatch.extensions import destination_of
 from chipwatch.identity.resolver import Identity, UnknownIdentity, sources
 from chipwatch.logs.text import count
 from chipwatch.pipeline import preflight
@@ -115,7 +116,7 @@ def _processor_line(derivation: Derivation) -> tuple[bool, str]:
         return False, f"{head} FAILED   {derivation.trouble or 'it was not called'}"
     try:
         with plugins.blamed(plugins.PROCESSORS, derivation.name, "describe fails"):
-            found = f"{derivation.processor.describe()}" if derivation.needs_facts else ""
+            found = f"{derivation.processor.describe()}"
     except ConfigError as bug:
         return False, f"{head} FAILED   {bug}"
     trouble = f"; in part: {derivation.trouble}" if derivation.trouble else ""
@@ -128,9 +129,9 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
-            destination = sink.destination()
+            destination = destination_of(sink)
             sink.open()
-            destination = sink.destination()
+            destination = destination_of(sink)
             text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
             if common is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from chipwatch.extensions import KeepsState
 from chipwatch.pipeline.sampler import Derivation
 
 log = logging.getLogger(__name__)
@@ -26,15 +27,19 @@ class KeptState:
 
     def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
         """Restore from `folder`; a file that cannot be read is left out."""
-        self._files = {one: folder / f"{one.name}.json" for one in derivations if one.needs_facts}
+        self._files = {
+            derivation.processor: folder / f"{derivation.name}.json"
+            for derivation in derivations
+            if isinstance(derivation.processor, KeepsState)
+        }
         self._due = time.monotonic() + INTERVAL
-        for derivation, path in self._files.items():
+        for processor, path in self._files.items():
             try:
                 with (
                     contextlib.suppress(FileNotFoundError),
                     os.fdopen(os.open(path, os.O_RDONLY | FLAGS), "rb") as file,
                 ):
-                    derivation.processor.restore(file.read(MAX_SIZE))
+                    processor.restore(file.read(MAX_SIZE))
             except (OSError, ValueError) as problem:
                 log.warning("%s: %s; it begins anew", path, problem)
 
@@ -46,8 +51,8 @@ class KeptState:
     def save(self) -> None:
         """Write each file anew; a full disk costs only what the next restart would show."""
         self._due = time.monotonic() + INTERVAL
-        for derivation, path in self._files.items():
-            if (saved := derivation.processor.saved()) is None:
+        for processor, path in self._files.items():
+            if (saved := processor.saved()) is None:
                 continue
             new = path.with_suffix(".new")
             try:

@@ -16,6 +16,7 @@ from chipwatch.commands.status import snapshot
 from chipwatch.commands.verdict.history import History
 from chipwatch.config.options import Config
 from chipwatch.errors import ConfigError
+from chipwatch.extensions import Answers
 from chipwatch.identity.resolver import Identity
 from chipwatch.logs.recent import Recent
 from chipwatch.logs.text import one_line
@@ -52,7 +53,7 @@ def show_life(config: Config, folder: Path, pipeline: Pipeline, common: Identity
         answers: dict[str, Callable[[], Mapping[str, Any]]] = {
             "status": partial(snapshot, pipeline, started, why_not_ready),
             "log": lambda: {"lines": [*recent.lines]},
-            **{one.name: one.processor.answer for one in pipeline.derivations if one.needs_facts},
+            **{one.name: one.processor.answer for one in pipeline.derivations if isinstance(one.processor, Answers)},
             "verdict": history.answer,
         }
         state = KeptState(folder, pipeline.derivations)

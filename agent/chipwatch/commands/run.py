@@ -22,6 +22,7 @@ from chipwatch.config.load import chosen
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Level
 from chipwatch.errors import ConfigError, text_of
+from chipwatch.extensions import IsScraped
 from chipwatch.identity.local import Records
 from chipwatch.identity.resolver import Identity, sources
 from chipwatch.logs.file import to_file
@@ -151,7 +152,7 @@ def _check_command(config: Config) -> None:
             f"{label} {config.stdin}: standard input belongs to the command after --; leave one of them out"
         )
     for name, sink in build_sinks(config).items():
-        if sink.uses_standard_output:
+        if sink.limits.standard_output:
             raise ConfigError(
                 f"sinks.{name}: standard output belongs to the command after --; write to a file with"
                 f" [sinks.{name}] path = FILE, or choose another sink"
@@ -166,7 +167,7 @@ def _log_to_stderr(config: Config, *, quiet: bool) -> None:
 
 def _is_for_script(config: Config) -> bool:
     """Tell whether all points are printed, and not on a terminal."""
-    return all(sink.uses_standard_output for sink in build_sinks(config).values()) and not (
+    return all(sink.limits.standard_output for sink in build_sinks(config).values()) and not (
         sys.stdout and sys.stdout.isatty()
     )
 
@@ -180,7 +181,7 @@ def _check_collectors(config: Config) -> None:
 
 def _check_once(config: Config) -> None:
     """Raise ConfigError where --once ends before anyone could scrape its only sinks; warn of such beside others."""
-    scraped = [name for name, sink in build_sinks(config).items() if sink.is_scraped]
+    scraped = [name for name, sink in build_sinks(config).items() if isinstance(sink, IsScraped)]
     text = f"--once: it ends before anything can scrape {' and '.join(scraped)}; leave it out, or give --duration"
     if scraped and len(scraped) == len(config.sink):
         raise ConfigError(text)

@@ -11,6 +11,7 @@ from typing import Any
 
 from chipwatch.config import plugins
 from chipwatch.errors import ConfigError
+from chipwatch.extensions import IsScraped
 from chipwatch.logs.text import count, duration, one_line
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
@@ -71,7 +72,7 @@ def _sink(route: Route) -> dict[str, Any]:
 def _own_words(name: str, sink: Sink) -> str:
     """Return what the sink says of itself, nothing if that fails."""
     with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "status fails"):
-        return one_line(sink.status())
+        return one_line(sink.status()) if isinstance(sink, IsScraped) else ""
     return ""
 
 

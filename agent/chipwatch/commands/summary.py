@@ -15,11 +15,11 @@ from chipwatch.commands import amounts
 from chipwatch.commands.accelerators import PART, ROLES, Accelerators, Place
 from chipwatch.commands.wrapped import WrappedCommand
 from chipwatch.datapoint import Datapoint, Metric
+from chipwatch.extensions import Answers
 from chipwatch.logs.text import duration, one_line
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.window import Window
-from chipwatch.processor import Processor
 from chipwatch.spool.ledger import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"
@@ -41,12 +41,13 @@ class Summary:
         self._cpu_at: int | None = None
         self._processes = 0
         self._price: float | None = None
-        self._processors: list[Processor] = []
+        self._processors: list[Answers] = []
 
     def listen(self, pipeline: Pipeline) -> None:
         """Get the datapoints of each tick; note what was sent before, since a spool on disk counts over restarts."""
         self._routes = [(route, copy.deepcopy(route.spool.ledger)) for route in pipeline.routes]
-        self._processors = [one.processor for one in pipeline.derivations if one.needs_facts]
+        processors = [derivation.processor for derivation in pipeline.derivations]
+        self._processors = [processor for processor in processors if isinstance(processor, Answers)]
         answers = (one.answer() for one in self._processors)
         self._price = next((price for one in answers if (price := one.get("dollars_per_hour")) is not None), None)
         pipeline.listeners.append(self.take)

@@ -14,7 +14,7 @@ from chipwatch.config.entry_points import EntryPoint
 from chipwatch.config.options import Config
 from chipwatch.errors import CommandError
 from chipwatch.processor import Processor
-from chipwatch.sink import Sink
+from chipwatch.sink import Limits, Sink
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def load_plugin(group: str, name: str, config: Config, known: Known = None) -> A
     registered = configuration.sink_type(name, config) if group == plugins.SINKS else name
     try:
         cls = plugins.load(group, registered, known)
-        for module in getattr(cls, "needs", ()):
+        for module in _limits(cls).needs:
             if find_spec(module.partition(".")[0]) is None or find_spec(module) is None:
                 raise ModuleNotFoundError(f"No module named {module!r}")
     except ImportError as problem:
@@ -40,6 +40,12 @@ def load_plugin(group: str, name: str, config: Config, known: Known = None) -> A
         raise NotLoaded(f"{kind} {name} cannot be loaded: {problem}{extra}") from problem
     plugins.check(group, registered, cls)
     return cls
+
+
+def _limits(cls: Any) -> Limits:
+    """Return the limits that a class of sinks declares; empty ones for another plugin, or where they are set later."""
+    limits = getattr(cls, "limits", None)
+    return limits if isinstance(limits, Limits) else Limits(max_points=0)
 
 
 def build_plugin(group: str, name: str, config: Config, known: Known = None) -> Any:
@@ -85,4 +91,6 @@ def build_sinks(config: Config) -> dict[str, Sink]:
 
 def hints(config: Config) -> tuple[str, ...]:
     """Return the words that some sink needs to be known of this machine for itself; raise NotLoaded."""
-    return tuple(sorted({word for name in config.sink for word in load_plugin(plugins.SINKS, name, config).hints}))
+    return tuple(
+        sorted({word for name in config.sink for word in _limits(load_plugin(plugins.SINKS, name, config)).hints})
+    )

@@ -24,7 +24,7 @@ ADVISORS: Final = "chipwatch.advisors"
 FAMILIES: Final[Mapping[str, list[str]]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
 """Word -> the collectors that it stands for, wherever collectors are named."""
 CONTRACTS: Final[Mapping[str, type]] = {COLLECTORS: Collector, PROCESSORS: Processor, SINKS: Sink}
-"""What the classes of a group derive from: it has a default for each method that the frame calls."""
+"""Group -> the contract of its classes, which need not derive from it."""
 
 
 class UnknownPlugin(LookupError):
@@ -59,13 +59,11 @@ def check(group: str, name: str, cls: Any) -> None:
         fault = "is no class"
     elif not (isinstance(shape, type) and dataclasses.is_dataclass(shape)):
         fault = "has no dataclass Config"
-    elif CONTRACTS[group] not in cls.__mro__:
-        fault = f"does not derive from chipwatch.{CONTRACTS[group].__name__}"
+    elif missing := [name for name in _methods(CONTRACTS[group]) if not callable(getattr(cls, name, None))]:
+        fault = f"has no method {missing[0]}; chipwatch.{CONTRACTS[group].__name__} says what it does"
     else:
         with blamed(group, name, "its Config cannot be read"):
             typing.get_type_hints(shape)
-        with blamed(group, name, "its hints cannot be read"):
-            "".join(getattr(cls, "hints", ()))
         return
     raise ConfigError(f"{_where(group, name)}: not a plugin: {cls!r} {fault}")
 
@@ -90,6 +88,11 @@ def blamed(group: str, name: str, what: str, spared: tuple[type[Exception], ...]
         if isinstance(bug, (ConfigError, MemoryError, KeyboardInterrupt, *spared)):
             raise
         raise ConfigError(f"{_where(group, name)}: {what}: {type(bug).__name__}: {text_of(bug)}") from bug
+
+
+def _methods(contract: type) -> list[str]:
+    """Return the names of the methods of a contract."""
+    return [name for name, member in vars(contract).items() if callable(member) and not name.startswith("_")]
 
 
 def _where(group: str, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
+from chipwatch.extensions import IsSized
 from chipwatch.logs.text import count
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.sink import Limits, Sink
@@ -107,6 +108,7 @@ class BatchWriter:
     def _size(self, point: Datapoint) -> int:
         """Return the bytes of a point; if the sink fails to, a whole request's."""
         try:
+            assert isinstance(self._sink, IsSized), "it has limits.max_bytes, and no method size"
             return self._sink.size(point)
         except Exception as bug:
             text = f"cannot tell the size of {point.metric.name}: {text_of(bug)}"

@@ -20,6 +20,7 @@ from chipwatch.config.load import asked_collectors, collector_options, label_of,
 from chipwatch.config.options import Config, SinkOptions
 from chipwatch.datapoint import HIDDEN, Dimensions, Level, Metric
 from chipwatch.errors import ConfigError
+from chipwatch.extensions import KeepsFiles, YieldsOtherNames, destination_of
 from chipwatch.naming import rename
 from chipwatch.pipeline import preflight
 from chipwatch.pipeline.clock import Pipeline
@@ -60,7 +61,7 @@ def view(
         now = known()
         if now is not None and now is not seen[0]:
             dims = {word: value for word, value in now.items() if word in public or word not in sought}
-            seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.hints if word in now}))
+            seen = (now, Dimensions(dims | {f"{HIDDEN}{word}": now[word] for word in sink.limits.hints if word in now}))
         return None if now is None else seen[1]
 
     return common
@@ -118,7 +119,7 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
 
 def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
     """Raise ConfigError for an `include` of a sink that fits no metric."""
-    if any(collector.dynamic for collector in collectors.values()):
+    if any(isinstance(collector, YieldsOtherNames) for collector in collectors.values()):
         return  # its names are not known yet
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:
@@ -153,7 +154,7 @@ def duplicates(
         wanted = build_filter(sink_options(name, config), sink.limits, config)
         place: frozenset[tuple[str, str]] = frozenset()
         with suppress(ConfigError), plugins.blamed(plugins.SINKS, name, "destination fails"):
-            place = frozenset(sink.destination().items())
+            place = frozenset(destination_of(sink).items())
         if not place:
             continue
         other, theirs = others.setdefault((type(sink), place), (name, wanted))
@@ -182,7 +183,7 @@ def build_filter(options: SinkOptions, limits: Limits, config: Config) -> Filter
 def profile_of(sink: Sink, config: Config) -> str:
     """Return the naming profile of the points of `sink`: the configuration's, else its own."""
     is_set = config.names != "native" or "names" in config.sources
-    return config.names if is_set else sink.names
+    return config.names if is_set else sink.limits.names
 
 
 def window_length(name: str, sink: Sink, config: Config) -> float:
@@ -212,7 +213,7 @@ def build_route(
     """Return the route from samples to `sink`, with a spool in `folder` if the sink is durable."""
     options, limits = sink_options(name, config), sink.limits
     with plugins.blamed(plugins.SINKS, name, "destination fails"):
-        destination = sink.destination()
+        destination = destination_of(sink)
     spool = Spool(
         name,
         spool_path(name, sink, folder) if folder else None,
@@ -275,7 +276,8 @@ def assemble(
     for name, twice in duplicates(sinks, config, collectors):
         log.warning("sinks.%s: %s", name, twice)
     for collector in collectors.values():
-        collector.state = folder
+        if isinstance(collector, KeepsFiles):
+            collector.state = folder
     samplers, derivations, readings = build_sources(collectors, processors, config, learn, least)
     left = set(sinks)
 

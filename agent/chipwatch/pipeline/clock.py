@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from chipwatch.collector import DeviceFacts
 from chipwatch.datapoint import Datapoint
 from chipwatch.errors import text_of
+from chipwatch.extensions import DeviceFacts, Follows
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.route import Route
 from chipwatch.pipeline.sampler import Derivation, Reading, Sampler
@@ -51,7 +51,7 @@ class Pipeline:
         self._followers: list[Sampler] = []
         """Samplers of collectors that read what others found in the same tick, and so are asked after these."""
         if any(derivation.needs_facts for derivation in derivations):
-            self._followers = [sampler for sampler in samplers if sampler.collector.follows]
+            self._followers = [sampler for sampler in samplers if isinstance(sampler.collector, Follows)]
             for sampler in samplers:
                 sampler.needs_facts = True
         self._grace = min(GRACE, interval / 2)
@@ -86,6 +86,7 @@ class Pipeline:
         if self._followers:
             pids = {one.pid for found in facts if isinstance(found, DeviceFacts) for one in found.processes or ()}
             for sampler in self._followers:
+                assert isinstance(sampler.collector, Follows)
                 sampler.collector.follow(pids)
             late = max(deadline, time.monotonic() + self._grace)
             self._wait(sum([sampler.request(at) for sampler in self._followers]), at, late, points, facts)

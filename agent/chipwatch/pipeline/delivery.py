@@ -10,10 +10,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from chipwatch.datapoint import HIDDEN, Datapoint, Dimensions
 from chipwatch.errors import Refused, Retryable, SinkClosed, text_of
+from chipwatch.extensions import HasConsole, KeepsState, Prepares, destination_of
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.batching import BatchWriter
 from chipwatch.pipeline.delivery_log import DeliveryLog
@@ -153,10 +155,10 @@ class Worker:
             self._batches.busy, delay = time.monotonic(), None
             try:
                 if not is_open:
-                    if state := self.spool.recall():
-                        self.sink.recall(state)
+                    if isinstance(self.sink, KeepsState) and (state := self.spool.recall()):
+                        self.sink.restore(state)
                     self.sink.open()
-                    self.spool.bind(self.sink.destination())
+                    self.spool.bind(destination_of(self.sink))
                     self._log.is_behind = self._kept_before > self.spool.apart
                     is_open = True
                 while self._deliver_some():
@@ -183,7 +185,9 @@ class Worker:
 
     def _save_state(self) -> None:
         """Save what the sink must know after a restart."""
-        if (state := self._call(self.sink.state, "cannot return its state")) is not None:
+        if not isinstance(self.sink, KeepsState):
+            return
+        if (state := self._call(self.sink.saved, "cannot return its state")) is not None:
             self.spool.remember(state)
 
     def _call(self, method: Callable[[], T], failure: str) -> T | None:
@@ -208,11 +212,13 @@ class Worker:
 
     def _where(self) -> str | None:
         """Return how a person finds the points in the service; None if they are on standard output."""
-        if self.sink.uses_standard_output:
+        if self.sink.limits.standard_output:
             return None
+        if not isinstance(self.sink, HasConsole):
+            return ""
         keys = self._example.dims if self._example else ()
         shown = [key for key in keys if not key.startswith(HIDDEN)]
-        return self._call(lambda: self.sink.find(shown), "cannot say where its points are") or ""
+        return self._call(partial(self.sink.find, shown), "cannot say where its points are") or ""
 
     def _until_flush(self) -> float:
         period = self._flush if self.delivered else self.first_wait
@@ -231,7 +237,7 @@ class Worker:
         points = self._complete(points, known if common is None else common)
         if self._example is None:
             self._example = min(points, key=lambda point: len(point.dims))
-        if self.sink.prepare(points):
+        if isinstance(self.sink, Prepares) and self.sink.prepare(points):
             self._save_state()
         self._batches.write_all(points)
         return True

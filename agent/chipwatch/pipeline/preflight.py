@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from chipwatch.config import plugins
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import ConfigError
+from chipwatch.extensions import Refuses
 from chipwatch.logs.text import similar
 from chipwatch.sink import Sink
 
@@ -40,7 +41,7 @@ def dimension_faults(name: str, sink: Sink, dims: Mapping[str, str], where: str 
 
 def _refuses(name: str, sink: Sink, metric: Metric, dims: Dimensions) -> str | None:
     with plugins.blamed(plugins.SINKS, name, "refuses fails"):
-        return sink.refuses(metric, dims)
+        return sink.refuses(metric, dims) if isinstance(sink, Refuses) else None
 
 
 def faults(

@@ -12,9 +12,19 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from chipwatch.collector import Collector, DeviceFacts
+from chipwatch.collector import Collector
 from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable, text_of
+from chipwatch.extensions import (
+    DeviceFacts,
+    HasActivity,
+    HasDevices,
+    HasFacts,
+    HasIdentity,
+    HasProcesses,
+    NeedsFacts,
+    ReadsByLevel,
+)
 from chipwatch.logs.throttled import ThrottledLogger
 from chipwatch.pipeline.validation import Validation
 from chipwatch.processor import Processor
@@ -86,11 +96,11 @@ class Derivation(Source):
         """Keep derived points of at most `level`."""
         super().__init__("processor", name, level)
         self.processor = processor
-        self.needs_facts = processor.needs_facts
+        self.needs_facts = isinstance(processor, NeedsFacts)
 
     def run(self, tick: Sequence[Datapoint], at: int, facts: Sequence[object] = ()) -> list[Datapoint]:
         """Return what the processor derives from `tick`, the points so far; nothing if it fails."""
-        if self.needs_facts:
+        if isinstance(self.processor, NeedsFacts):
             self.processor.facts = facts
         return self._attempt(partial(self._derive, tick, at))
 
@@ -132,7 +142,9 @@ class Sampler(Source):
         """
         super().__init__("collector", name, level)
         self.collector, self._readings = collector, readings
-        collector.level = level
+        if isinstance(collector, ReadsByLevel):
+            collector.level = level
+        self._identify = collector.identity if isinstance(collector, HasIdentity) else dict
         self._retry, self._retry_at = retry, -math.inf
         self.absence_level = logging.DEBUG
         """The level of the record that says that there is nothing to read."""
@@ -222,19 +234,22 @@ class Sampler(Source):
             self.ok = True
         if self._open and self.needs_facts:
             self._facts = self._survive(self._ask_facts, "cannot tell its facts") or []
-        if self._open and (words := self.collector.identity()) != self._learned:
+        if self._open and (words := self._identify()) != self._learned:
             self._learned = words
             self._learn(words)
 
     def _ask_facts(self) -> list[object]:
         """Return what the collector found beside its points."""
-        listed = self.collector.processes()
+        collector = self.collector
+        listed = collector.processes() if isinstance(collector, HasProcesses) else None
         processes = None if listed is None else [*islice(listed, MOST_FACTS)]
-        activity = [*islice(self.collector.activity(), MOST_FACTS)]
-        found = [*islice(self.collector.facts(), MOST_FACTS)]
+        activity = [*islice(collector.activity(), MOST_FACTS)] if isinstance(collector, HasActivity) else []
+        facts = [*islice(collector.facts(), MOST_FACTS)] if isinstance(collector, HasFacts) else []
         if processes is not None or activity:
-            found.append(DeviceFacts(time.monotonic_ns(), processes, self.collector.names(), activity, self.name))
-        return found
+            devices = islice(collector.devices(), MOST_FACTS) if isinstance(collector, HasDevices) else ()
+            names = {name: device.dims for device in devices for name in device.ids}
+            facts.append(DeviceFacts(time.monotonic_ns(), processes, names, activity, self.name))
+        return facts
 
     def _partly(self, problems: Sequence[str]) -> None:
         self.partial += len(problems)

@@ -33,6 +33,7 @@ class CloudwatchSink(Sink):
     """
 
     limits = Limits(
+        needs=("botocore",),
         max_points=1000,
         max_bytes=950_000,  # of the 1 MB that a request may have uncompressed
         max_age=14 * 86_400.0 - 3_600.0,  # two weeks, less an hour for delivery
@@ -40,7 +41,6 @@ class CloudwatchSink(Sink):
         zeros=False,
         max_series=500,
     )
-    needs = ("botocore",)
 
     @dataclass(frozen=True, slots=True)
     class Config:

@@ -42,6 +42,8 @@ class GoogleSink(Sink):
     """
 
     limits = Limits(
+        hints=WORDS,
+        needs=("google.cloud.monitoring_v3",),
         max_points=200,
         max_age=24 * 3600.0,  # the service's 25 hours, less an hour for delivery
         one_per_series=True,
@@ -49,8 +51,6 @@ class GoogleSink(Sink):
         zeros=False,
         spacing=SPACING / 1e9,
     )
-    hints = WORDS
-    needs = ("google.cloud.monitoring_v3",)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -110,11 +110,11 @@ class GoogleSink(Sink):
         """Return why Cloud Monitoring rejects every point of this series, or None."""
         return series_fault(metric_type(self._config.prefix, metric.name), dims)
 
-    def recall(self, state: bytes) -> None:
+    def restore(self, saved: bytes) -> None:
         """Restore the last sent point of each series."""
-        self._history.load(state)
+        self._history.load(saved)
 
-    def state(self) -> bytes | None:
+    def saved(self) -> bytes | None:
         """Return the last sent point of each series as bytes."""
         return self._history.dump()
 

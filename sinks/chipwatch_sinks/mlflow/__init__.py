@@ -41,8 +41,7 @@ class MlflowSink(Sink):
     comes again has the same step; of that, only what the server does not have is sent.
     """
 
-    limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False)
-    names = "mlflow"
+    limits = Limits(max_points=1000, max_age=14 * 86_400.0, window=10.0, flush=10.0, zeros=False, names="mlflow")
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -114,11 +113,11 @@ class MlflowSink(Sink):
         """Return why MLflow takes no point of this series, or None."""
         return fault_of(key_of(self._prefix, metric, dims))
 
-    def recall(self, state: bytes) -> None:
+    def restore(self, saved: bytes) -> None:
         """Take back the steps of points that may have been sent, and the next step."""
-        self._kept = json.loads(state)
+        self._kept = json.loads(saved)
 
-    def state(self) -> bytes | None:
+    def saved(self) -> bytes | None:
         """Return the steps of the points that are being sent, and the next step."""
         if self._next is None:
             return None

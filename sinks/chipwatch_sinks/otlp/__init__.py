@@ -42,8 +42,7 @@ class OtlpSink(Sink):
     A gauge is the mean of its window unless `gauges` says more; a counter a sum with its start time, or its increase.
     """
 
-    limits = Limits(max_points=BOUNDS["plain"].points)
-    hints = WORDS
+    limits = Limits(max_points=BOUNDS["plain"].points, hints=WORDS)
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -142,6 +141,7 @@ class OtlpSink(Sink):
         most = self._bounds.points // parts
         self._room = most // ROOM if self._marks_ended else 0
         self.limits = Limits(
+            hints=WORDS,
             max_points=most - self._room,
             max_bytes=self._bounds.bytes * 9 // 10,
             max_age=self._bounds.age and self._bounds.age - 3600.0,  # an hour for delivery

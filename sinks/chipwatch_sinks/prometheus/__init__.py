@@ -29,7 +29,6 @@ class PrometheusSink(Sink):
     """
 
     limits = Limits(max_points=1_000_000, durable=False, window=0, flush=0, max_age=60)
-    is_scraped = True
 
     @dataclass(frozen=True, slots=True)
     class Config:

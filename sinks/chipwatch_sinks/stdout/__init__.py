@@ -55,7 +55,8 @@ class StdoutSink(Sink):
 
     def __init__(self, config: Config, stream: TextIO | BinaryIO | None = None) -> None:
         """Write to `stream`, by default to standard output as it is when `open` is called."""
-        self._config, self.uses_standard_output = config, config.path is None
+        self._config = config
+        self.limits = replace(self.limits, standard_output=config.path is None)
         if config.format == "emf":
             self.limits = replace(self.limits, increases=True, zeros=False)
         self._stream: Any = stream

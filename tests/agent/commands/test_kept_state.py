@@ -17,8 +17,6 @@ from chipwatch.processor import Processor
 class Keeps(Processor):
     """Keeps what it is told."""
 
-    needs_facts = True
-
     def __init__(self, kept=b"new"):
         self.kept = kept
 

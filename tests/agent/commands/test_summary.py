@@ -139,8 +139,6 @@ def test_each_gpu_has_its_row_and_counters_their_increase(pipeline, summary, end
 class Priced:
     """A processor of jobs that knows the price of a GPU."""
 
-    needs_facts = True
-
     @property
     def processor(self):
         return self

@@ -444,8 +444,7 @@ class Plain(Sink):
 
 
 class Spaced(Plain):
-    limits = Limits(max_points=3, spacing=10.0, window=60.0)
-    hints = ("hostname", "region")
+    limits = Limits(max_points=3, spacing=10.0, window=60.0, hints=("hostname", "region"))
 
 
 @pytest.mark.parametrize(

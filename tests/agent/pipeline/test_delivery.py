@@ -286,7 +286,10 @@ def test_what_a_sink_chooses_for_its_points_is_saved_before_they_are_written(sta
             self.chosen = ids(points)
             return True
 
-        def state(self):
+        def restore(self, saved):
+            raise AssertionError("nothing was saved before")
+
+        def saved(self):
             return repr(self.chosen).encode()
 
         def write(self, batch):
@@ -991,19 +994,19 @@ class Mindful(Sink):
 
     def __init__(self, *failures, **limits):
         super().__init__(*failures, **limits)
-        self.sent, self.told, self.recalled = 0, 0, []
+        self.sent, self.told, self.restored = 0, 0, []
 
-    def recall(self, state):
+    def restore(self, saved):
         assert not self.opened
-        self.recalled.append(state)
-        self.sent = self.told = int(state)
+        self.restored.append(saved)
+        self.sent = self.told = int(saved)
 
     def write(self, batch):
         rejected = super().write(batch)
         self.sent += len(batch)
         return rejected
 
-    def state(self):
+    def saved(self):
         if self.sent == self.told:
             return None
         self.told = self.sent
@@ -1017,14 +1020,14 @@ def test_a_sink_recalls_what_it_told_before_the_restart(start, tmp_path):
         until(lambda: spool.ledger.spooled == 0)
         worker.stop()
         assert worker.join(LONG)
-        assert sink.recalled == []
+        assert sink.restored == []
     with closing(Spool("s", tmp_path / "s.db")) as spool:
         sink = Mindful()
         worker = start(sink, 2, spool)
         until(lambda: spool.ledger.spooled == 0)
         worker.stop()
         assert worker.join(LONG)
-        assert sink.recalled == [b"5"]
+        assert sink.restored == [b"5"]
         assert spool.recall() == b"7"
 
 
@@ -1058,7 +1061,10 @@ def test_what_a_sink_alone_is_told_of_the_machine_is_not_logged(start, caplog):
 
 def test_a_sink_that_cannot_tell_its_state_is_said_and_goes_on(start, caplog):
     class Broken(Sink):
-        def state(self):
+        def restore(self, saved):
+            pass
+
+        def saved(self):
             raise RuntimeError("oh")
 
     sink = Broken()

@@ -6,8 +6,9 @@ import queue
 
 import pytest
 
-from chipwatch.collector import Collector, DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, Level, gauge
+from chipwatch.extensions import Device, DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.pipeline.clock import Pipeline
 from chipwatch.pipeline.sampler import MOST_FACTS, Derivation, Sampler
 from chipwatch.processor import Processor
@@ -36,8 +37,8 @@ class Devices(Collector):
             raise OSError("the driver is gone")
         return (DeviceProcess(GPU, pid) for pid in self.listed)
 
-    def names(self):
-        return {"0": GPU}
+    def devices(self):
+        return [Device(GPU, ids=("0",))]
 
     def activity(self):
         return [DeviceActivity(GPU, 0.5)]
@@ -45,8 +46,6 @@ class Devices(Collector):
 
 class Follower(Devices):
     """A collector that reads about the pids of the others."""
-
-    follows = True
 
     def follow(self, pids):
         self.listed = sorted(pids)
@@ -73,7 +72,7 @@ class Plain(Collector):
 class Wants(Processor):
     """Keeps the facts of each tick."""
 
-    needs_facts = True
+    facts = ()
 
     def __init__(self):
         self.seen = []

@@ -255,7 +255,7 @@ def test_a_restart_in_mid_series_keeps_the_start_and_the_order(double, make_sink
     now, first = time.time_ns(), make_sink()
     first.write([sent(1000.0, now - 3 * MINUTE, now - BOOT), heat(at=now - 3 * MINUTE)])
     second = make_sink(opened=False)
-    second.recall(first.state())
+    second.restore(first.saved())
     second.open()
     jitter = 2 * S
 

@@ -28,7 +28,7 @@ def rows(double, run="r1"):
 
 def send(sink, points):
     """Send as the frame does; return what it would keep."""
-    kept = sink.state() if sink.prepare(points) else None
+    kept = sink.saved() if sink.prepare(points) else None
     assert sink.write(points) == []
     return kept
 
@@ -114,7 +114,7 @@ def test_what_is_sent_again_after_a_kill_has_the_same_steps(double, make_sink, p
     send(sink, first)
     kept = send(sink, batch)  # the process is killed before its points are acknowledged
     again = make_sink()
-    again.recall(kept)
+    again.restore(kept)
     send(again, [*batch[1:], *points(1)])
     found = rows(double)
     assert [step for _, step, _ in found] == [0, 1, 2, 3, 4, 5]
@@ -126,7 +126,7 @@ def test_what_the_server_has_is_not_sent_again_even_with_another_value(double, m
     batch = points(3)
     kept = send(make_sink(), batch)
     again = make_sink()
-    again.recall(kept)
+    again.restore(kept)
     send(again, [of._replace(value=of.value + 1) for of in batch] + points(1))
     assert list(rows(double).values())[:3] == [[of.value] for of in batch]
     assert len(double.batches()[-1]["metrics"]) == 1
@@ -154,7 +154,7 @@ def test_what_is_kept_for_another_run_or_another_node_does_not_count(double, mak
     kept = send(make_sink(), points(3))
     for n, other in enumerate(({"run": "r2"}, {"node": "b"})):
         sink = make_sink(**other)
-        sink.recall(kept)
+        sink.restore(kept)
         send(sink, points(1))
         assert [*rows(double, other.get("run", "r1"))][-1][1] == (0, 3)[n]
 
@@ -183,10 +183,10 @@ def test_it_moves_on_where_somebody_else_writes_the_same_keys(double, make_sink,
 def test_what_was_not_sent_is_not_taken_for_sent_where_somebody_else_writes(double, make_sink, points):
     batch, sink = points(2), make_sink()
     sink.prepare(batch)
-    kept = sink.state()  # the process is killed before it sends
+    kept = sink.saved()  # the process is killed before it sends
     double.runs["r1"].rows["system/cpu_load", 5, 30, 0.5] = None
     again = make_sink()
-    again.recall(kept)
+    again.restore(kept)
     send(again, batch)
     assert [step for _, step, _ in rows(double)] == [30, 31, 32]
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.collectors.amd.card import Card, find
 from chipwatch.collectors.amd.metrics import METRICS, CardPoints, Readings
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.drm import SECOND, Cards
 from chipwatch.host.oneshot import QueryFailed
 from chipwatch.host.pace import SLOW, Pace
@@ -56,6 +57,7 @@ class AmdCollector(Collector):
         """Where the host's / is mounted; filled from --root."""
 
     metrics = METRICS
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
@@ -100,9 +102,9 @@ class AmdCollector(Collector):
         used_on = ((card.dims, found.get(card.slot, {})) for card in self._cards.values())
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
-    def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each card by its PCI address and its place among the cards."""
-        return {name: card.dims for n, card in enumerate(self._cards.values()) for name in (card.slot, str(n))}
+    def devices(self) -> Iterable[Device]:
+        """Return the cards; ids are the PCI address and the card's place among the cards."""
+        return [Device(card.dims, ids=(card.slot, str(n))) for n, card in enumerate(self._cards.values())]
 
     def describe(self) -> str:
         """Return the number of cards, and the tools in use."""

@@ -29,6 +29,7 @@ class HardwareCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = (*sensors.METRICS, *processor.METRICS, *memory.METRICS, *pcie.METRICS)
+    level: Level = Level.ALL
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """Take the configuration, and a monotonic clock (s)."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.collectors.intel.card import INTEL, Card, Readings, Share, client
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host import gpu_metrics
 from chipwatch.host.drm import SECOND, Cards, cards, clients
 from chipwatch.host.oneshot import QueryFailed
@@ -62,6 +63,7 @@ class IntelCollector(Collector):
         gpu_metrics.PROCESS_MEMORY_USED,
         gpu_metrics.PROCESS_UTILIZATION,
     )
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         """Take the configuration."""
@@ -122,10 +124,10 @@ class IntelCollector(Collector):
         found = clients(self._config.proc, pids, client)
         return [DeviceProcess(dims[slot], one.pid, one.memory) for (slot, _), one in found.items() if slot in dims]
 
-    def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each card by its PCI address, its file and its place among the cards."""
+    def devices(self) -> Iterable[Device]:
+        """Return the cards; ids are the PCI address, the file, and the card's place among the cards."""
         cards = enumerate(self._cards.values())
-        return {name: card.dims for n, card in cards for name in (card.slot, f"card{card.index}", str(n))}
+        return [Device(card.dims, ids=(card.slot, f"card{card.index}", str(n))) for n, card in cards]
 
     def describe(self) -> str:
         """Return the number of cards, and the tool in use."""

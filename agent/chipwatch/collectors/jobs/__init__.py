@@ -45,7 +45,6 @@ class JobsCollector(Collector):
     """
 
     metrics = (CPU_TIME, MEMORY_MAX, OOM_KILLS)
-    follows = True
 
     @dataclass(frozen=True, slots=True)
     class Config:

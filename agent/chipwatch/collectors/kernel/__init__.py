@@ -46,6 +46,7 @@ class KernelCollector(Collector):
     """
 
     metrics = (EVENTS, LOST)
+    state: Path | None = None
 
     @dataclass(frozen=True, slots=True)
     class Config:

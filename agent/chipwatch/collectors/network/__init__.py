@@ -119,6 +119,7 @@ class NetworkCollector(Collector):
         SENT, RECEIVED, INTERFACE_SENT, INTERFACE_RECEIVED, ERRORS, DROPS, *tcp.COLUMNS.values(), allowance.EXCEEDED,
         allowance.CONNECTIONS,
     )  # fmt: skip
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.collectors.neuron import metrics
-from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import InputEnded, PartlyCollected, Unavailable
+from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.procfs import boot_time
 from chipwatch.host.supervised_process import find_program
 
@@ -37,6 +38,7 @@ class NeuronCollector(Collector):
     """
 
     metrics = metrics.declared(tagged=False)
+    level: Level = Level.ALL
 
     @dataclass(frozen=True, slots=True)
     class Config:
@@ -119,9 +121,9 @@ class NeuronCollector(Collector):
         """Return the runtimes on each core, as of the last record; None without a recent one."""
         return self._records.processes(self._clock()) if self._records else None
 
-    def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each core that a runtime uses, by the name that schedulers use."""
-        return {f"core{one.dims['neuron_core']}": one.dims for one in self.processes() or ()}
+    def devices(self) -> Iterable[Device]:
+        """Return the cores that a runtime uses."""
+        return [Device(one.dims, ids=(f"core{one.dims['neuron_core']}",)) for one in self.processes() or ()]
 
     def describe(self) -> str:
         """Return where the records come from, and the number of devices."""

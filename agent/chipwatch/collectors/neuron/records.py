@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chipwatch.collector import DeviceProcess
 from chipwatch.collectors.neuron import metrics, schema
 from chipwatch.collectors.neuron.groups import Entry, Groups
 from chipwatch.collectors.neuron.machine import Machine
@@ -22,6 +21,7 @@ from chipwatch.collectors.neuron.schema import (
 )
 from chipwatch.collectors.neuron.series import Row, Series, Values
 from chipwatch.datapoint import Datapoint, Level
+from chipwatch.extensions import DeviceProcess
 from chipwatch.host.supervised_process import quoted
 
 if TYPE_CHECKING:

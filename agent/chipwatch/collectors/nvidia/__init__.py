@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chipwatch.collector import Collector, DeviceActivity, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.collectors.nvidia.metrics import of_gpu, of_instance
-from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.datapoint import Datapoint, Level
 from chipwatch.errors import Unavailable
+from chipwatch.extensions import Device, DeviceActivity, DeviceProcess
 
 if TYPE_CHECKING:
     from chipwatch.collectors.nvidia.gpus import Gpus
@@ -46,6 +47,7 @@ class NvidiaCollector(Collector):
         """Where the host's / is mounted; set by --root."""
 
     metrics = (*of_gpu(), *of_instance())
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -76,9 +78,9 @@ class NvidiaCollector(Collector):
             self.open()
         return self._gpus.read(at)
 
-    def models(self) -> Mapping[Dimensions, str]:
-        """Return the model of each GPU."""
-        return self._gpus.models() if self._gpus else {}
+    def devices(self) -> Iterable[Device]:
+        """Return the GPUs and instances."""
+        return self._gpus.devices() if self._gpus else ()
 
     def processes(self) -> Iterable[DeviceProcess] | None:
         """Return the processes on all GPUs."""
@@ -87,10 +89,6 @@ class NvidiaCollector(Collector):
     def activity(self) -> Iterable[DeviceActivity]:
         """Return what all GPUs did since the last call."""
         return self._gpus.activity() if self._gpus else ()
-
-    def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each GPU and instance by the names that schedulers use."""
-        return self._gpus.names() if self._gpus else {}
 
     def describe(self) -> str:
         """Return the GPU models, the driver version, and how the process tree was found."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
-from chipwatch.collector import DeviceActivity, DeviceProcess
 from chipwatch.collectors.nvidia.activity import Activity
 from chipwatch.collectors.nvidia.device import Gpu, Instance
 from chipwatch.collectors.nvidia.events import Xids
@@ -20,6 +19,7 @@ from chipwatch.collectors.nvidia.processes import Tree, processes
 from chipwatch.collectors.nvidia.query import SECOND, Lost
 from chipwatch.datapoint import Datapoint, Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device, DeviceActivity, DeviceProcess
 from chipwatch.host.pace import SLOW, Pace
 
 if TYPE_CHECKING:
@@ -109,9 +109,12 @@ class Gpus:
         if problems:
             raise PartlyCollected(problems)
 
-    def models(self) -> dict[Dimensions, str]:
-        """Return the model of each GPU."""
-        return {gpu.dims: gpu.model for gpu in self._gpus.values()}
+    def devices(self) -> Iterator[Device]:
+        """Yield GPUs and instances; ids are the index, UUID, device file, and number of the GPU instance."""
+        for uuid, gpu in self._gpus.items():
+            yield Device(gpu.dims, gpu.model, (uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"))
+            for name, part in gpu.instances.items():
+                yield Device(part.dims, "", (name, f"{gpu.number}.{part.number}"))
 
     def processes(self) -> Iterator[DeviceProcess]:
         """Yield the processes on all GPUs and instances."""
@@ -127,15 +130,6 @@ class Gpus:
                 self._activity[uuid] = Activity(gpu)
             with suppress(Lost):  # the next reading reports it
                 yield from self._activity[uuid].read(self._clock())
-
-    def names(self) -> dict[str, Dimensions]:
-        """Return the dimensions of GPUs and instances by index, UUID, device file and number of the GPU instance."""
-        found: dict[str, Dimensions] = {}
-        for uuid, gpu in self._gpus.items():
-            found |= dict.fromkeys((uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"), gpu.dims)
-            for name, part in gpu.instances.items():
-                found |= dict.fromkeys((name, f"{gpu.number}.{part.number}"), part.dims)
-        return found
 
     def describe(self) -> str:
         """Return the number of each model, the driver version and irregularities."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pynvml
 
-from chipwatch.collector import DeviceProcess
 from chipwatch.collectors.nvidia.device import Part
 from chipwatch.datapoint import Datapoint
+from chipwatch.extensions import DeviceProcess
 from chipwatch.host.open_devices import open_files
 from chipwatch.host.owners import FIRST_NAMESPACE
 from chipwatch.host.process_tree import Where

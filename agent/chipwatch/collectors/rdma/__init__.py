@@ -139,6 +139,7 @@ class RdmaCollector(Collector):
         sys: Path = Path("/sys")
 
     metrics = METRICS
+    level: Level = Level.ALL
 
     def __init__(self, config: Config, clock: Clock = time.monotonic) -> None:
         """Take the configuration, and a monotonic clock (s)."""

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.collectors.tpu.message import Values
 from chipwatch.collectors.tpu.runtime import ACTIVITY, CORE, DUTY, IDLE, TOTAL, USED, Sdk, Service
 from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric, gauge
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device, DeviceProcess
 from chipwatch.host.open_devices import OpenDevices
 from chipwatch.host.procfs import text
 
@@ -81,6 +82,7 @@ class TpuCollector(Collector):
         """Where the host's /proc is mounted."""
 
     metrics = (DUTY_CYCLE, MEMORY_USED, MEMORY_TOTAL, MEMORY_UTILIZATION, MEMORY_ACTIVITY, TENSORCORE, TENSORCORE_IDLE)
+    level: Level = Level.ALL
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -129,9 +131,9 @@ class TpuCollector(Collector):
             return None
         return [DeviceProcess(dims, pid) for pid, files in found.items() for dims in self._of(files)]
 
-    def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each device by its number."""
-        return {f"tpu{index}": dims for index, dims in self._dims.items()}
+    def devices(self) -> Iterable[Device]:
+        """Return the devices by their numbers."""
+        return [Device(dims, ids=(f"tpu{index}",)) for index, dims in self._dims.items()]
 
     def _of(self, files: Collection[str]) -> list[Dimensions]:
         """Return the dimensions of the devices behind files; the numbers of VFIO's files are not those of chips."""

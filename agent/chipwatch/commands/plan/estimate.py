@@ -19,6 +19,7 @@ from chipwatch.config.instances import build_collectors, build_plugin, build_pro
 from chipwatch.config.load import sink_options
 from chipwatch.config.options import Config, LevelName
 from chipwatch.datapoint import Datapoint, Dimensions, Kind
+from chipwatch.extensions import IsSized
 from chipwatch.identity.names import PER_HOST
 from chipwatch.naming import rename
 from chipwatch.pipeline.build import build_filter, check_includes, declared, faults, profile_of, window_length
@@ -235,7 +236,7 @@ class _Planner:
         """Return the requests of one host at each flush."""
         limits = self._sink.limits
         series, windows, most = self._admitted(wanted), c.period / c.step, limits.max_points
-        if series and limits.max_bytes is not None:
+        if series and limits.max_bytes is not None and isinstance(self._sink, IsSized):
             points = self._windowed(wanted[:MAX_SIZED], c)
             size = sum(self._sink.size(point) for point in points) / max(1, len(points))
             most = max(1, min(most, int(limits.max_bytes / size))) if size else most

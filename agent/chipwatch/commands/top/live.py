@@ -9,11 +9,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chipwatch.collector import Collector, DeviceActivity, DeviceProcess
+from chipwatch.collector import Collector
 from chipwatch.commands.top.machine import Key, Process, device_of
 from chipwatch.config.instances import build_collectors, build_processors
 from chipwatch.config.options import Config
 from chipwatch.datapoint import Datapoint, Dimensions, Level
+from chipwatch.extensions import (
+    Answers,
+    Device,
+    DeviceActivity,
+    DeviceProcess,
+    Follows,
+    HasActivity,
+    HasDevices,
+    HasFacts,
+    HasProcesses,
+    NeedsFacts,
+    ReadsByLevel,
+)
 from chipwatch.owner import JobFacts
 from chipwatch.pipeline.build import build_sources
 from chipwatch.pipeline.clock import Pipeline
@@ -44,20 +57,23 @@ class Frame(NamedTuple):
 class Watched(Collector):
     """A collector that is asked for models and processes, too, on its own thread."""
 
+    level: Level = Level.ALL
+
     def __init__(self, inner: Collector) -> None:
-        self._inner, self.metrics, self.follows = inner, inner.metrics, inner.follows
+        self._inner, self.metrics = inner, inner.metrics
         self.device_processes: list[DeviceProcess] | None = None
         self.device_models: Mapping[Dimensions, str] = {}
 
     def open(self) -> None:
         """Open the collector at this one's level."""
-        self._inner.level = self.level
+        if isinstance(self._inner, ReadsByLevel):
+            self._inner.level = self.level
         self._inner.open()
 
     def collect(self, at: int) -> Iterable[Datapoint]:
         """Ask for models and processes, and yield the readings."""
-        self.device_models = self._inner.models()
-        found = self._inner.processes()
+        self.device_models = {device.dims: device.model for device in self.devices() if device.model}
+        found = self._inner.processes() if isinstance(self._inner, HasProcesses) else None
         self.device_processes = None if found is None else [*islice(found, MOST_PROCESSES)]
         yield from self._inner.collect(at)
 
@@ -67,24 +83,29 @@ class Watched(Collector):
 
     def activity(self) -> Iterable[DeviceActivity]:
         """Ask for the activity."""
-        return self._inner.activity()
+        return self._inner.activity() if isinstance(self._inner, HasActivity) else ()
 
-    def names(self) -> Mapping[str, Dimensions]:
-        """Ask for the names of the devices."""
-        return self._inner.names()
+    def devices(self) -> Iterable[Device]:
+        """Ask for the devices."""
+        return self._inner.devices() if isinstance(self._inner, HasDevices) else ()
 
     def facts(self) -> Iterable[object]:
         """Ask for other facts."""
-        return self._inner.facts()
-
-    def follow(self, pids: Collection[int]) -> None:
-        """Pass on what other collectors listed."""
-        self._inner.follow(pids)
+        return self._inner.facts() if isinstance(self._inner, HasFacts) else ()
 
     def close(self) -> None:
         """Close the collector."""
         self.device_processes = None
         self._inner.close()
+
+
+class WatchedFollower(Watched):
+    """A watched collector that follows the processes of others."""
+
+    def follow(self, pids: Collection[int]) -> None:
+        """Pass on the pids that other collectors listed."""
+        assert isinstance(self._inner, Follows)
+        self._inner.follow(pids)
 
 
 class Users:
@@ -142,7 +163,10 @@ class Live:
     def start(self) -> None:
         """Build the collectors and start reading; raise ConfigError or NotLoaded."""
         config = self._config
-        self._watched = {name: Watched(one) for name, one in build_collectors(config).items()}
+        self._watched = {
+            name: (WatchedFollower if isinstance(collector, Follows) else Watched)(collector)
+            for name, collector in build_collectors(config).items()
+        }
         processors = build_processors(config)
         samplers, derivations, readings = build_sources(self._watched, processors, config, least=Level.ALL)
         pipeline = Pipeline(samplers, (), readings, interval=self._interval, derivations=derivations)
@@ -191,14 +215,15 @@ class Live:
         known = [found for found in lists if found is not None]
         if not known:
             return None
-        facts = (one for derivation in pipeline.derivations for one in derivation.processor.facts)
-        jobs = {pid: owner.job for one in facts if isinstance(one, JobFacts) for pid, owner in one.owners.items()}
+        processors = [derivation.processor for derivation in pipeline.derivations]
+        facts = [fact for processor in processors if isinstance(processor, NeedsFacts) for fact in processor.facts]
+        jobs = {pid: owner.job for fact in facts if isinstance(fact, JobFacts) for pid, owner in fact.owners.items()}
         rows = self._users.named(one for found in known for one in found)
         return [row._replace(job=jobs.get(row.pid, "")) for row in rows]
 
     def _holders(self, pipeline: Pipeline) -> Iterator[tuple[Key, Mapping[str, Any]]]:
         for derivation in pipeline.derivations:
-            if derivation.needs_facts:
+            if isinstance(derivation.processor, Answers):
                 for device in derivation.processor.answer().get("devices", ()):
                     yield tuple(device["place"].items()), device
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from chipwatch.commands.verdict.expect import COUNTS
 from chipwatch.commands.verdict.rules import RULES, Seen
 from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.extensions import HasEvidence
 from chipwatch.pipeline.sampler import Sampler
 from chipwatch.pipeline.window import Window
 
@@ -51,7 +52,9 @@ class History:
         shown = {}
         for sampler in self._samplers:
             names = {metric.name for metric in sampler.collector.metrics} & WATCHED
-            shown.update({(name, dims): why for dims, why in sampler.collector.evidence().items() for name in names})
+            collector = sampler.collector
+            evidence = collector.evidence() if isinstance(collector, HasEvidence) else {}
+            shown.update({(name, dims): why for dims, why in evidence.items() for name in names})
         found = []
         for key, point in self._points.copy().items():
             if now - point.at >= self._stale:

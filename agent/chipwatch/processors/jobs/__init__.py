@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, Literal
 
-from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.datapoint import Datapoint, Dimensions, Metric
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processor import Processor
 from chipwatch.processors.jobs.accounting import MOST_INTERVALS, SECOND, Key
@@ -43,7 +43,7 @@ class JobsProcessor(Processor):
         """Seconds between two ticks; set by --interval."""
 
     metrics: Sequence[Metric] = (GPUS, GPU_TIME, MEMORY, ENERGY, COST, IMBALANCE, HELD, IDLE, BUSY)
-    needs_facts = True
+    facts: Sequence[object] = ()
 
     def __init__(self, config: Config) -> None:
         self._config = config

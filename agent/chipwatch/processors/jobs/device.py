@@ -9,8 +9,8 @@ from functools import lru_cache
 from math import isfinite, isnan
 from typing import Final, NamedTuple
 
-from chipwatch.collector import DeviceActivity, DeviceProcess
 from chipwatch.datapoint import DEVICES, Dimensions
+from chipwatch.extensions import DeviceActivity, DeviceProcess
 from chipwatch.owner import SLURM, Allocation, Owner
 from chipwatch.processors.jobs import accounting, causes
 from chipwatch.processors.jobs.accounting import LOST, MOST_INTERVALS, SECOND, Holding, Key, Reading

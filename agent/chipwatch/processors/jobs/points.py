@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from chipwatch.collector import DeviceActivity, DeviceFacts
 from chipwatch.datapoint import Datapoint, Dimensions
+from chipwatch.extensions import DeviceActivity, DeviceFacts
 from chipwatch.processors.jobs.causes import COMPUTE
 from chipwatch.processors.jobs.device import Place, place_of
 

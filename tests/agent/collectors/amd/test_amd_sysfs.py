@@ -345,7 +345,7 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
     collector.open()
     found = {(one.pid, one.dims["gpu"], one.memory) for one in collector.processes()}
     assert found == {(10, "1", 5 * 2**20), (11, "2", 7 * 2**20)}
-    assert {name: dims["gpu"] for name, dims in collector.names().items()} == {
+    assert {name: device.dims["gpu"] for device in collector.devices() for name in device.ids} == {
         "0000:01:00.0": "1", "0": "1", "0000:02:00.0": "2", "1": "2"
     }  # fmt: skip
 

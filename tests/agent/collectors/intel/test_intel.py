@@ -15,6 +15,7 @@ from chipwatch.collectors.intel.card import Card
 from chipwatch.collectors.intel.xpu_smi import parse_discovery, parse_dump
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device
 from chipwatch.host import gpu_metrics
 from chipwatch.testing import check_collector
 
@@ -320,7 +321,7 @@ def test_the_processes_that_have_a_card_open_are_listed_with_their_memory(machin
     collector = machine.collector()
     assert [(one.dims["gpu"], one.memory) for one in collector.processes()] == [("3", 2**20)]
     dims = Dimensions(gpu="3")
-    assert collector.names() == {"0000:03:00.0": dims, "card3": dims, "0": dims}
+    assert collector.devices() == [Device(dims, ids=("0000:03:00.0", "card3", "0"))]
 
 
 def test_without_the_right_to_see_the_files_of_others_no_process_is_known(machine):

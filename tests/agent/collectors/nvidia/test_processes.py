@@ -302,7 +302,9 @@ def test_every_process_of_every_gpu_is_listed_with_memory_and_share(driver, watc
     told.gpus[0]["samples"] = "71:9:60,72:9:7"
     told.tell()
     assert [one[1:] for one in collector.processes()] == [(71, 1000, 60), (72, None, 7)]
-    assert collector.models() == {Dimensions(gpu=n): "NVIDIA H100 80GB HBM3" for n in "01"}
+    assert [device[:2] for device in collector.devices()] == [
+        (Dimensions(gpu=n), "NVIDIA H100 80GB HBM3") for n in "01"
+    ]
 
 
 def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
@@ -315,7 +317,7 @@ def test_a_lost_gpu_lists_no_process_and_the_others_do(driver, watch):
 
 def test_gpus_and_instances_have_the_names_that_schedulers_use(driver, watch):
     driver("h100_mig")
-    names = watch().collector.names()
+    names = {name: device.dims for device in watch().collector.devices() for name in device.ids}
     whole, first = Dimensions(gpu="0"), Dimensions(gpu="0", mig="0")
     assert names["0"] == names["nvidia0"] == whole
     assert {name.partition("-")[0] for name, dims in names.items() if dims == whole} >= {"GPU"}

@@ -18,6 +18,7 @@ from chipwatch.collectors.tpu import CHIPS, TpuCollector, fan_out, find_chips, r
 from chipwatch.collectors.tpu.message import decode, encode
 from chipwatch.datapoint import Dimensions, Level
 from chipwatch.errors import PartlyCollected, Unavailable
+from chipwatch.extensions import Device
 from chipwatch.testing import check_collector
 
 AT = 1_800_000_000_000_000_000
@@ -605,4 +606,4 @@ def test_the_processes_that_have_a_chip_open_are_on_its_devices(host, tmp_path):
     )
     found = sorted((one.pid, one.dims["tpu"]) for one in collector.processes())
     assert found == [(10, "2"), (10, "3"), *((11, str(index)) for index in range(4))]
-    assert collector.names()["tpu2"] == Dimensions(tpu="2")
+    assert Device(Dimensions(tpu="2"), ids=("tpu2",)) in collector.devices()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from chipwatch.collector import DeviceProcess
 from chipwatch.commands.top.draw import Style, axis, fit, flow, scaled, width_of
 from chipwatch.commands.top.live import Users
 from chipwatch.commands.top.machine import Machine, Process
@@ -11,6 +10,7 @@ from chipwatch.commands.top.screen import Notes, compose
 from chipwatch.commands.top.terminal import keys
 from chipwatch.commands.top.view import HELP, View
 from chipwatch.datapoint import Datapoint, Dimensions, counter, gauge
+from chipwatch.extensions import DeviceProcess
 
 AT, S = 1_795_168_805_000_000_000, 10**9
 

@@ -24,6 +24,7 @@ import threading
 from dataclasses import dataclass
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.extensions import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Hanging(Collector):
     @dataclass(frozen=True)
@@ -40,13 +41,14 @@ WRONG = """
 from dataclasses import dataclass
 from chipwatch.collector import Collector
 from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.extensions import Device
 METRIC = gauge("gpu.utilization", "%", "A share.", dims=("gpu",))
 class Wrong(Collector):
     @dataclass(frozen=True)
     class Config: pass
     metrics = (METRIC,)
     def __init__(self, config): pass
-    def models(self): return {Dimensions(gpu="7"): 5}
+    def devices(self): return [Device(Dimensions(gpu="7"), 5)]
     def collect(self, at): yield METRIC.point(at, 50.0, Dimensions(gpu="7"))
 """
 
@@ -305,7 +307,8 @@ def test_a_bug_on_the_thread_that_reads_is_shown_and_its_traceback_follows_the_s
 
 ODD = """
 from dataclasses import dataclass
-from chipwatch.collector import Collector, DeviceProcess
+from chipwatch.collector import Collector
+from chipwatch.extensions import DeviceProcess
 from chipwatch.datapoint import Dimensions
 
 class Odd(Collector):

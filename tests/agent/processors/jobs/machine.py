@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.datapoint import Dimensions, gauge
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import Phase, given, settings
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
 
-from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 

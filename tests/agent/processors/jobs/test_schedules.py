@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.doubles.nvml.driver import CannotBuild, Loaded, build
 
-from chipwatch.collector import DeviceFacts
 from chipwatch.collectors.nvidia import NvidiaCollector
 from chipwatch.datapoint import Level
 from chipwatch.errors import PartlyCollected
+from chipwatch.extensions import DeviceFacts
 from chipwatch.owner import Allocation, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 
@@ -46,7 +46,9 @@ class Replay:
         except PartlyCollected as partly:
             raise AssertionError(partly.problems) from partly
         listed = [*self.collector.processes()]
-        names = {str(n): dims for n, dims in enumerate(self.collector.models())}
+        names = {
+            str(n): dims for n, dims in enumerate(device.dims for device in self.collector.devices() if device.model)
+        }
         devices = DeviceFacts(self.moment, listed, names, [*self.collector.activity()])
         jobs = JobFacts(self.moment, self.owners, self.allocations, [], {}, frozenset(), {})
         self.processor.facts = [devices, jobs]

@@ -7,9 +7,9 @@ import json
 import pytest
 from tests.agent.processors.jobs.machine import SECOND, Machine, dims_of, job
 
-from chipwatch.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.commands.jobs import as_text
 from chipwatch.datapoint import gauge
+from chipwatch.extensions import DeviceActivity, DeviceFacts, DeviceProcess
 from chipwatch.owner import Allocation, GroupUse, JobFacts, Owner
 from chipwatch.processors.jobs import JobsProcessor
 from chipwatch.processors.jobs.ledger import MOST_BYTES

@@ -1,0 +1,283 @@
+"""
+What only some plugins do: small protocols beside the contracts of collector, processor and sink.
+
+A plugin has an extension if it has its members: the frame asks by isinstance. Nothing has to be derived or registered.
+Methods run on the thread of the plugin's other methods, unless a sentence says otherwise.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from chipwatch.datapoint import Datapoint, Dimensions, Level, Metric
+
+# -- accelerators ------------------------------------------------------------------------------------------------------
+
+
+class Device(NamedTuple):
+    """An accelerator, or a partition of one."""
+
+    dims: Dimensions
+    """Dimensions of the device's points."""
+    model: str = ""
+    ids: Sequence[str] = ()
+    """The device's names in schedulers: index, UUID, PCI address."""
+
+
+class DeviceProcess(NamedTuple):
+    """A process that uses a device."""
+
+    dims: Dimensions
+    """Dimensions of the device's points."""
+    pid: int
+    memory: float | None = None
+    """Bytes of the device's memory; None if the driver does not report it."""
+    utilization: float | None = None
+    """Share of the device's time since the last call, in percent; None if the driver does not report it."""
+
+
+class DeviceActivity(NamedTuple):
+    """Activity of a device, or of a partition that runs processes, since its last reading; for processors only."""
+
+    dims: Dimensions
+    """Dimensions of the device's points."""
+    active: float | None = None
+    """Share (0 to 1) of the time in which the device worked; None if unknown."""
+    basis: str = "point"
+    """How `active` was measured: `samples` or `counter` over all the time, `point` at the end of it."""
+    idle: float | None = None
+    """Seconds since the device last worked; None if unknown, or if it did not work since the last reading."""
+    throttled: float = 0.0
+    """Share (0 to 1) of the time in which heat, a power brake or other hardware slowed the device down."""
+    energy: float | None = None
+    """Joules used since the last reading; None if the device does not report it."""
+    slices: float = 1.0
+    """Share (0 to 1) of the device's compute that this part has."""
+    lost: bool = False
+    """The driver reports that the device is lost."""
+
+
+class DeviceFacts(NamedTuple):
+    """One reading of a collector of accelerators, beside its points."""
+
+    moment: int
+    """Time of the reading (monotonic ns)."""
+    processes: Sequence[DeviceProcess] | None
+    """None if the driver lists no processes."""
+    names: Mapping[str, Dimensions]
+    """The ids of each device -> the dimensions of its points."""
+    activity: Sequence[DeviceActivity]
+    source: str = ""
+    """The name of the collector."""
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A collector of accelerators."""
+
+    @abstractmethod
+    def devices(self) -> Iterable[Device]:
+        """Return the devices; asked after `collect`, and by `chipwatch top` before it."""
+        ...
+
+
+@runtime_checkable
+class HasProcesses(Protocol):
+    """A collector whose driver lists the processes of its devices."""
+
+    @abstractmethod
+    def processes(self) -> Iterable[DeviceProcess] | None:
+        """Return the processes of all devices, None if the driver lists none now; asked after `collect`, if needed."""
+        ...
+
+
+@runtime_checkable
+class HasActivity(Protocol):
+    """A collector that knows how busy its devices were between two readings."""
+
+    @abstractmethod
+    def activity(self) -> Iterable[DeviceActivity]:
+        """Return the activity of each device since the last call; asked after `collect`, if a processor needs it."""
+        ...
+
+
+# -- collectors --------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class ReadsByLevel(Protocol):
+    """A collector that skips costly work below a level; points above the level are dropped in any case."""
+
+    level: Level
+    """The highest level that any sink wants; set before `open`."""
+
+
+@runtime_checkable
+class YieldsOtherNames(Protocol):
+    """A collector that yields metrics of other programs too, beside its own `metrics`."""
+
+    dynamic: bool
+    """True."""
+
+
+@runtime_checkable
+class HasFacts(Protocol):
+    """A collector that knows more than points, for processors only."""
+
+    @abstractmethod
+    def facts(self) -> Iterable[object]:
+        """Return the facts of this reading; asked after `collect`, if a processor needs them."""
+        ...
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """A collector that reads about the processes that other collectors list; it is asked after them."""
+
+    @abstractmethod
+    def follow(self, pids: Collection[int]) -> None:
+        """Take the pids that other collectors listed in this tick; called before `collect`, on the clock's thread."""
+        ...
+
+
+@runtime_checkable
+class HasIdentity(Protocol):
+    """A collector whose readings identify this machine."""
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """Return values for words of `--common-dims`; asked after each reading."""
+        ...
+
+
+@runtime_checkable
+class HasEvidence(Protocol):
+    """A collector that can show why a counter rose, for verdicts."""
+
+    @abstractmethod
+    def evidence(self) -> Mapping[Dimensions, tuple[int, str]]:
+        """Return when a counter rose last (ns since the epoch) and a text that shows why, by its dimensions."""
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A collector that keeps files over a restart."""
+
+    state: Path | None
+    """Folder for them; None: keep nothing. Set before `open`."""
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class NeedsFacts(Protocol):
+    """A processor that needs the facts of collectors: devices, processes, activity, jobs."""
+
+    facts: Sequence[object]
+    """The facts of this tick; set before `derive`."""
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """A processor that a command shows while the agent runs."""
+
+    @abstractmethod
+    def answer(self) -> Mapping[str, Any]:
+        """Return what `chipwatch NAME` shows, as JSON; called on the status socket's thread."""
+        ...
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A processor or sink that must know something after a restart."""
+
+    @abstractmethod
+    def saved(self) -> bytes | None:
+        """Return the state, None if it has not changed; a processor is asked each minute, a sink after deliveries."""
+        ...
+
+    @abstractmethod
+    def restore(self, saved: bytes) -> None:
+        """Take the state of an earlier process, before the first `derive` or `open`; raise ValueError if unreadable."""
+        ...
+
+
+# -- sinks -------------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class HasDestination(Protocol):
+    """A sink whose points belong to one place: points that are spooled for one destination are sent to no other."""
+
+    @abstractmethod
+    def destination(self) -> Mapping[str, str]:
+        """
+        Return where the points go, in words such as region and namespace; asked before `open` and after it.
+
+        Omit unknown values; use "" for unset ones. No requests, no secrets.
+        """
+        ...
+
+
+@runtime_checkable
+class Refuses(Protocol):
+    """A sink that knows beforehand which series its service never takes."""
+
+    @abstractmethod
+    def refuses(self, metric: Metric, dims: Dimensions) -> str | None:
+        """Return why no point of this series will ever be taken, or None; asked at the start, before `open`."""
+        ...
+
+
+@runtime_checkable
+class IsSized(Protocol):
+    """A sink whose requests have a limit of bytes; needed where `limits.max_bytes` is set."""
+
+    @abstractmethod
+    def size(self, point: Datapoint) -> int:
+        """Return the bytes that `point` adds to a request."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A sink that chooses something for each point, and must choose the same when the point comes again."""
+
+    @abstractmethod
+    def prepare(self, points: Sequence[Datapoint]) -> bool:
+        """Look at points before they are written; return whether `saved` must be stored before that."""
+        ...
+
+
+@runtime_checkable
+class HasConsole(Protocol):
+    """A sink whose service has pages that show the points."""
+
+    @abstractmethod
+    def find(self, dims: Sequence[str]) -> str:
+        """Return how a person finds points with these dimensions, such as the path in a console; asked after `open`."""
+        ...
+
+
+@runtime_checkable
+class IsScraped(Protocol):
+    """A sink from which others fetch the points: a run of a single reading ends before anyone could."""
+
+    @abstractmethod
+    def status(self) -> str:
+        """
+        Return in a few words how it goes, in place of the number of points sent; `chipwatch status` asks at any time.
+
+        Called on another thread: return at once, and change nothing.
+        """
+        ...
+
+
+def destination_of(sink: object) -> Mapping[str, str]:
+    """Return where a sink's points go; nothing for a sink without HasDestination."""
+    return sink.destination() if isinstance(sink, HasDestination) else {}
