@@ -120,7 +120,7 @@ class YieldsOtherNames(Protocol):
     """A collector that yields metrics of other programs too, beside its own `metrics`."""
 
     dynamic: bool
-    """True."""
+    """True as configured."""
 
 
 @runtime_checkable

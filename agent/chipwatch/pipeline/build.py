@@ -119,7 +119,7 @@ def declared(collectors: Mapping[str, Collector], processors: Mapping[str, Proce
 
 def check_includes(config: Config, collectors: Mapping[str, Collector], processors: Mapping[str, Processor]) -> None:
     """Raise ConfigError for an `include` of a sink that fits no metric."""
-    if any(isinstance(collector, YieldsOtherNames) for collector in collectors.values()):
+    if any(isinstance(collector, YieldsOtherNames) and collector.dynamic for collector in collectors.values()):
         return  # its names are not known yet
     metrics = [*declared(collectors, processors), *AgentCollector.metrics]
     for name in config.sink:

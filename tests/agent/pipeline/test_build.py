@@ -85,6 +85,7 @@ DETAIL = gauge("x.detail", "1", "A detail.", Level.DETAILED)
 
 class Load(Collector):
     metrics = (LOAD, DETAIL)
+    level = Level.ALL
 
     @dataclass(frozen=True)
     class Config:
@@ -354,7 +355,7 @@ def test_the_machines_dimensions_and_the_naming_profile_reach_every_point(start,
     ("given", "name"), [({}, "system/cpu_utilization_percentage"), ({"names": "native"}, "cpu.utilization"), ({"names": "cwagent"}, "cpu_usage_active")]
 )  # fmt: skip
 def test_a_sink_may_have_a_naming_profile_of_its_own_unless_the_user_sets_one(given, name):
-    sink = type("Own", (MemorySink,), {"names": "mlflow"})()
+    sink = MemorySink(Limits(max_points=1, names="mlflow"))
     renamer = rename.renamer(profile_of(sink, load(None, given)))
     metric = gauge("cpu.utilization", "%", "Busy share.")
     point = metric.point(1, 5.0)

@@ -919,10 +919,14 @@ def test_a_thread_that_ended_is_said(caplog):
     assert [r.getMessage() for r in caplog.records] == ["mem: its thread has ended; restart the agent; 1 point kept"]
 
 
-@pytest.mark.parametrize("method", ["open", "write", "state", "close"])
+@pytest.mark.parametrize("method", ["open", "write", "saved", "close"])
 def test_a_plugin_that_wants_to_end_the_program_ends_nothing(start, method):
     class Exiting(Sink):
-        pass
+        def saved(self):
+            return None
+
+        def restore(self, saved):
+            raise AssertionError("nothing was saved before")
 
     sink, asked = Exiting(), []
 
@@ -930,7 +934,7 @@ def test_a_plugin_that_wants_to_end_the_program_ends_nothing(start, method):
         asked.append(method)
         if len(asked) < 3:
             raise SystemExit(3)
-        return getattr(Sink, method)(sink, *_)
+        return getattr(Exiting, method)(sink, *_)
 
     setattr(sink, method, leave)
     worker = start(sink, 5)
