@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent.errors import Refused, Retryable
 from agent.net.address import is_loopback
+from agent.net.final_response import FinalResponse
 from agent.net.timed_socket import TimedSocket, TooLarge, left
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -132,7 +133,7 @@ class HttpClient:
     ) -> Answer:
         connection = HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._secure else 80  # so that Host does not name it
-        connection.sock = sock
+        connection.sock, connection.response_class = sock, FinalResponse
         target = (self._parts.path + path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         proxy = None if self._secure or self._direct else proxy_of(self._url)
         more = {"Proxy-Authorization": _basic(proxy)} if proxy and "@" in proxy else {}
@@ -170,6 +171,7 @@ class HttpClient:
         host, port = (via.hostname, via.port or 80) if via else (self._host, self._port)
         assert host is not None
         connection = HTTPConnection(host, port, timeout=min(CONNECT_TIMEOUT, left(deadline)))
+        connection.response_class = FinalResponse
         if proxy and self._secure:
             connection.set_tunnel(
                 self._host, self._port, {"Proxy-Authorization": _basic(proxy)} if "@" in proxy else {}

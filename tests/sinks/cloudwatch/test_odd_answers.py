@@ -142,3 +142,11 @@ def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, len
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
     with RawServer([answer]) as server, pytest.raises(Retryable):
         make_sink(endpoint_url=server.url).write(points())
+
+
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_an_interim_answer_is_no_acceptance_and_hides_none(answered, status):
+    early = f"HTTP/1.1 {status} Early\r\nx-amzn-RequestId: 1\r\n\r\n".encode()
+    assert answered(early + OK) == [[]]
+    assert type(answered(early)[0]) is Retryable
+    assert type(answered(early + http(503, b"{}"))[0]) is Retryable
