@@ -106,7 +106,7 @@ class OtlpSink(Sink):
                 raise ValueError("bearer_token_file: the header Authorization is set too; remove one of them")
 
     def __init__(self, config: Config, env: Mapping[str, str] | None = None) -> None:
-        """Take the environment; raise ConfigError for a variable with an invalid value."""
+        """Take the environment; raise ConfigError for an invalid address in it."""
         env = os.environ if env is None else env
         found, is_plain = Environment(env), config.flavour == "plain"
         theirs = found if is_plain else Environment({})
@@ -138,6 +138,7 @@ class OtlpSink(Sink):
         self._marks_ended = is_plain if config.mark_ended is None else config.mark_ended
         self._client: HttpClient | None = None
         self._warned = False
+        self._ignored = theirs.ignored | found.ignored
         parts = 3 if config.gauges == "mean-min-max" else 1
         most = self._bounds.points // parts
         self._room = most // ROOM if self._marks_ended else 0
@@ -152,6 +153,9 @@ class OtlpSink(Sink):
     def open(self) -> None:
         """Find address and credentials; raise Refused if there are none, Retryable if their source is silent."""
         self.close()
+        ignored, self._ignored = self._ignored, {}
+        for variable, fault in ignored.items():
+            log.warning("otlp: %s is ignored: %s", variable, fault)
         try:
             self._url = self._flavour.open()
         except ModuleNotFoundError as missing:
@@ -194,9 +198,10 @@ class OtlpSink(Sink):
         if partial.rejected:
             reason = f"by the receiver: {partial.words or 'it does not say why'}"
             return [Rejected(UNNAMED.point(batch[0].at, 0.0), reason)] * min(partial.rejected, len(batch))
-        if partial.words and not self._warned:
+        remark = (partial.words and f"the receiver says: {partial.words}") or partial.oddity
+        if remark and not self._warned:
             self._warned = True
-            log.warning("otlp: the receiver says: %s", partial.words)
+            log.warning("otlp: %s", remark)
         return []
 
     def size(self, point: Datapoint) -> int:
