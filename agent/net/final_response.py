@@ -1,4 +1,4 @@
-"""Reads past interim answers: http.client does so for 100 only, without a limit, and takes 102 and 103 for final ones."""
+"""Reads past interim answers; http.client does so for 100 alone, without a limit, and takes 103 for a final one."""
 
 from __future__ import annotations
 
