@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from agent.commands.parser import flags, parse
 from agent.commands.verdict.callers import code_of_failure
 from agent.errors import CommandError, text_of
-from agent.logs.text import one_line
+from agent.redaction import one_line
 from agent.version import __version__
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import Final
 from agent.commands import amounts
 from agent.commands.figures import FAMILIES, FIGURES
 from agent.datapoint import Datapoint, Dimensions
-from agent.logs.text import duration, one_line
+from agent.logs.text import duration
+from agent.redaction import one_line
 
 PART: Final = "mig"
 """Dimension that numbers the parts of one accelerator."""

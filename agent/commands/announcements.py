@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 from agent.config.options import Config
-from agent.logs.text import duration, one_line
+from agent.logs.text import duration
 from agent.pipeline.build import window_length
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler
+from agent.redaction import one_line
 from agent.version import __version__
 
 log = logging.getLogger(__name__)

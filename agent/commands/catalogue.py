@@ -10,8 +10,8 @@ from typing import Any, Final
 from agent.config import plugins
 from agent.datapoint import Level, Metric
 from agent.errors import ConfigError
-from agent.logs.text import one_line
 from agent.pipeline.self_metrics import AgentCollector
+from agent.redaction import one_line
 
 log = logging.getLogger(__name__)
 

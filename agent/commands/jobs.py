@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agent.commands import amounts
-from agent.logs.text import one_line
+from agent.redaction import one_line
 
 STATES: Final = ("busy", "stalled", "held", "throttled", "lost")
 REST: Final = ("unknown", "unseen")

@@ -18,8 +18,8 @@ from agent.config.options import Config
 from agent.errors import ConfigError
 from agent.identity.resolver import Identity
 from agent.logs.recent import Recent
-from agent.logs.text import one_line
 from agent.pipeline.clock import Pipeline
+from agent.redaction import one_line
 from agent.status import heartbeat, socket
 
 if TYPE_CHECKING:

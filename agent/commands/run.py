@@ -24,7 +24,7 @@ from agent.datapoint import Level
 from agent.errors import ConfigError, text_of
 from agent.identity.local import Records
 from agent.identity.resolver import Identity, sources
-from agent.logs.file import to_file
+from agent.logs.file import LOG_NAME, to_file
 from agent.logs.formats import to_stderr
 from agent.logs.text import count
 from agent.pipeline.build import assemble, validate
@@ -41,7 +41,6 @@ SETTLE: Final = 8.0
 """Seconds that a single reading waits for an identity that a platform is slow to tell."""
 ONCE_PAUSE: Final = 1.0
 """Seconds between the two readings of --once."""
-LOG_NAME: Final = "command.log"
 """File in the state folder with what is logged while a command has the terminal."""
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from agent.config import plugins
 from agent.errors import ConfigError
-from agent.logs.text import count, duration, one_line
+from agent.logs.text import count, duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.sampler import Sampler, Source
+from agent.redaction import one_line
 from agent.sink import Sink
 from agent.version import __version__
 

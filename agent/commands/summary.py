@@ -15,11 +15,12 @@ from agent.commands import amounts
 from agent.commands.accelerators import PART, ROLES, Accelerators, Place
 from agent.commands.wrapped import WrappedCommand
 from agent.datapoint import Datapoint, Metric
-from agent.logs.text import duration, one_line
+from agent.logs.text import duration
 from agent.pipeline.clock import Pipeline
 from agent.pipeline.route import Route
 from agent.pipeline.window import Window
 from agent.processor import Processor
+from agent.redaction import one_line
 from agent.spool.ledger import Ledger
 
 CPU, CPUS, RSS, PROCESSES = "process.cpu.utilization", "process.cpu.limit", "process.memory.rss", "process.count"

@@ -14,7 +14,8 @@ import msgspec
 
 from agent.config import duration
 from agent.errors import ConfigError
-from agent.logs.text import similar, without_secrets
+from agent.logs.text import similar
+from agent.redaction import without_secrets
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO
 
-from agent.logs.text import one_line, without_secrets
+from agent.redaction import one_line, without_secrets
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
 from agent.logs.text import count
 from agent.logs.throttled import ThrottledLogger
+from agent.redaction import without_secrets
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
 
@@ -147,7 +148,8 @@ class BatchWriter:
             self.seconds = time.monotonic() - begun
         try:
             rejected = rejected[: len(batch)]
-            reasons = [r.reason.encode(errors="replace").decode() for r in rejected]
+            words = {r.reason: without_secrets(r.reason.encode(errors="replace").decode()) for r in rejected}
+            reasons = [words[r.reason] for r in rejected]
             example = _shown(rejected[0].point) if rejected else ""
         except Exception as bug:
             self._counts["bug"] += 1
@@ -237,7 +239,7 @@ class BatchWriter:
                     self._doubted.popleft()
         finally:
             if aside:
-                self._spool.set_aside(aside, why)
+                self._spool.set_aside(aside, without_secrets(why))
                 text = f"{count(len(aside), 'are')} set aside: the sink fails on each of them, not on others: {why}"
                 self._logger.log(logging.ERROR, f"aside {why}", text)
         self._spool.acknowledge(self._ahead)

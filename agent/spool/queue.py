@@ -9,8 +9,8 @@ from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions
 from agent.errors import Retryable
 from agent.logs.text import count
 from agent.spool import codec
-from agent.spool.backlog import POINT_BYTES, STATE, Backlog
-from agent.spool.chunk import NEWEST, Chunk, label_of
+from agent.spool.backlog import POINT_BYTES, Backlog
+from agent.spool.chunk import NEWEST, STATE, Chunk, label_of
 
 log = logging.getLogger(__name__)
 

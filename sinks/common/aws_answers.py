@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.errors import BadBatch, Refused, Retryable
+from agent.net.http_client import Answer as HttpAnswer
 from agent.net.http_client import retry_after
 
+MAX_MESSAGE: Final = 100_000
+"""Characters of a message: it may name each of 1,000 datums."""
 MEMBER: Final = re.compile(r"MetricData\.member\.(\d{1,9})\b(?:\.([A-Z]\w+))?")
 """The service's name for a refused datum, counted from 1, and its field."""
 FIELDS: Final = frozenset(("MetricName", "Dimensions", "Timestamp", "Value", "Values", "Counts", "Unit"))
@@ -67,8 +70,9 @@ class Answer:
         self._foreign = foreign
 
     @classmethod
-    def of_json(cls, status: int, headers: Mapping[str, str], body: bytes) -> Answer | None:
+    def of_json(cls, answer: HttpAnswer) -> Answer | None:
         """Parse an answer to PutMetricData by AWS JSON 1.0; return None for a success."""
+        status, headers, body, _ = answer
         other = foreign(status, headers, body)
         error: Mapping[str, Any] = {} if other is not None else json.loads(body.decode().strip() or "{}")
         if status < 300 and other is None and "__type" not in error:
@@ -76,7 +80,7 @@ class Answer:
         # https://smithy.io/2.0/aws/protocols/aws-query-protocol.html#compatibility: the code by the older protocol
         code = headers.get("x-amzn-query-error", "").partition(";")[0]
         code = code or (error.get("__type") or str(status)).rpartition("#")[2].partition(":")[0]
-        message = error.get("message") or error.get("Message") or ""
+        message = answer.says(error.get("message") or error.get("Message") or "", MAX_MESSAGE)
         metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers}
         return cls({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "PutMetricData", other)
 

@@ -18,6 +18,7 @@ API: Final = "/api/2.0/mlflow"
 ENDED: Final = frozenset({"FINISHED", "FAILED", "KILLED"})
 MAX_SHOWN: Final = 300
 """Characters of the server's message in ours."""
+MAX_CODE: Final = 60
 MAX_ANSWER: Final = 1 << 23
 """Bytes of an answer: a run with tens of thousands of metrics has less."""
 MAX_EXPERIMENTS: Final = 1000
@@ -167,8 +168,8 @@ class Api:
     def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
         """Return the exception for an answer that is an error; only a batch can have points at fault."""
         status, url, fault = answer.status, self._url, _fault_of(answer.body)
-        code = " ".join(filter(None, (str(status), fault.error_code)))
-        says = f"{fault.message[:MAX_SHOWN] or 'no message'} ({code})"
+        code = " ".join(filter(None, (str(status), answer.says(fault.error_code, MAX_CODE))))
+        says = f"{answer.says(fault.message, MAX_SHOWN) or 'no message'} ({code})"
         if status in RETRIED or status >= 500:
             return Retryable(f"{url}: {says}", after=retry_after(answer.headers))
         if is_batch and status in (400, 413, 422):

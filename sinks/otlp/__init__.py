@@ -120,7 +120,6 @@ class OtlpSink(Sink):
         self._tls = Tls(config.ca_file or ca_file, *(own if config.cert_file else (cert_file, key_file)))
         self._url = full_url(config.endpoint_url) if config.endpoint_url else theirs.url or ""
         headers = {**theirs.headers, **config.headers}
-        self._secret_headers = {"Authorization", *headers}
         self._flavour: Flavour
         if is_plain:
             self._flavour = Plain(self._url or LOCAL, headers, config.bearer_token_file)
@@ -179,7 +178,7 @@ class OtlpSink(Sink):
         sent = self._flavour.headers(body, headers)
         answer = self._client.post(body, sent)
         try:
-            partial = judge(answer, self._secrets(sent), self._flavour.advice)
+            partial = judge(answer, self._flavour.advice)
         except (Retryable, Refused, BadBatch) as problem:
             if isinstance(problem, BadBatch):
                 self._encoder.forget(ended)  # perhaps the receiver takes no points without a value
@@ -187,11 +186,6 @@ class OtlpSink(Sink):
         self._flavour.worked()
         self._encoder.forget(ended)
         return self._rejected(batch, partial)
-
-    def _secrets(self, sent: Mapping[str, str]) -> list[str]:
-        """Return what no message may repeat: the values of secret headers, also without a word such as Bearer."""
-        values = [sent[name] for name in self._secret_headers if name in sent]
-        return [*values, *(value.partition(" ")[2] for value in values)]
 
     def _rejected(self, batch: Sequence[Datapoint], partial: Partial) -> list[Rejected]:
         """Return as many points as were rejected, none of them by name; say words of warning once."""

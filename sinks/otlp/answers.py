@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from agent.errors import BadBatch, Refused, Retryable
@@ -16,8 +16,6 @@ from agent.net.http_client import Answer, retry_after
 from agent.net.protobuf import Unreadable, fields
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-MAX_WORDS: Final = 200
-"""Characters of the other side's words that a message repeats."""
 MAX_FIELDS: Final = 1000
 """Fields that are read of an answer, which has five at most: megabytes of tiny ones would take seconds."""
 RETRIED: Final = frozenset({429, 502, 503, 504})
@@ -45,12 +43,11 @@ class Partial(NamedTuple):
     oddity: str = ""
 
 
-def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str] = ADVICE) -> Partial:
+def judge(answer: Answer, advice: Mapping[int, str] = ADVICE) -> Partial:
     """
     Return what a success says of rejected points; raise Retryable, Refused or BadBatch for anything else.
 
-    A success with any body but a page counts: sent again, its points would be stored again and again. `secrets` are
-    removed from the words of the other side.
+    A success with any body but a page counts: sent again, its points would be stored again and again.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -65,8 +62,8 @@ def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str]
             return Partial(
                 oddity=f"the answer {status} is not OTLP ({kind}), but counts as accepted: check endpoint_url"
             )
-        return Partial(found.rejected, clean(found.words, secrets))
-    words = clean(_status_words(answer), secrets)
+        return Partial(found.rejected, answer.says(found.words))
+    words = answer.says(_status_words(answer))
     says = f"the answer is {status}{f': {words}' if words else ''}"
     if status in RETRIED:
         raise Retryable(says, after=retry_after(answer.headers))
@@ -76,15 +73,6 @@ def judge(answer: Answer, secrets: Iterable[str] = (), advice: Mapping[int, str]
         raise Refused(f"the address redirects to another one, which is not followed; set endpoint_url ({says})")
     default = advice[500] if status >= 500 else "check endpoint_url, proxy and account"
     raise Refused(f"{advice.get(status, default)} ({says})")
-
-
-def clean(words: str, secrets: Iterable[str]) -> str:
-    """Return the other side's words on one line, cut, and without what the request keeps secret."""
-    line = " ".join(words.split())
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) > 3:
-            line = line.replace(secret, "...")
-    return "".join(c if c.isprintable() else "?" for c in line)[:MAX_WORDS]
 
 
 def _partial(answer: Answer) -> Partial:
@@ -131,7 +119,7 @@ def _status_words(answer: Answer) -> str:
             return texts[-1].decode(errors="replace") if texts else ""
     except Unreadable:
         return ""
-    return body[: 4 * MAX_WORDS].decode(errors="replace")
+    return body[:2000].decode(errors="replace")
 
 
 def _few(content: bytes) -> Iterator[tuple[int, int | bytes]]:

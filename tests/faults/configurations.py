@@ -18,8 +18,8 @@ from agent.commands.sample import sample_config
 from agent.config import instances, plugins
 from agent.config import load as config
 from agent.errors import ConfigError
-from agent.logs.text import one_line
 from agent.pipeline import build
+from agent.redaction import one_line
 from tests.faults.figures import Figures
 from tests.faults.mutants import Mutator
 from tests.faults.parsers import _uncommented

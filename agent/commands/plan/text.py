@@ -11,7 +11,7 @@ from typing import Any, Final
 from agent.advice import MONTH, Cost
 from agent.commands.plan.result import Plan, SinkPlan
 from agent.identity.names import PASSING
-from agent.logs.text import one_line, without_secrets
+from agent.redaction import one_line, without_secrets
 
 WIDTH: Final = 100
 

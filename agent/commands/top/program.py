@@ -29,8 +29,8 @@ from agent.commands.top.terminal import Ended, Terminal, is_utf8, refused
 from agent.commands.top.view import View
 from agent.config.options import Config
 from agent.errors import ConfigError
-from agent.logs.text import one_line
 from agent.recording.reader import Recording
+from agent.redaction import one_line
 from agent.status.heartbeat import state_folder
 
 IDLE: Final = 60.0

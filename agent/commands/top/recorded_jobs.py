@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agent.datapoint import Datapoint
-from agent.logs.text import one_line
+from agent.redaction import one_line
 
 GPUS, GPU_TIME = "job.gpus", "job.gpu.time"
 MOST: Final = 5

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from agent.commands.verdict.callers import DEGRADED, FIT, NOT_FIT, UNKNOWN
 from agent.commands.verdict.rules import Reason
-from agent.logs.text import one_line
+from agent.redaction import one_line
 
 MAX_EVIDENCE: Final = 200
 """Characters of a message of the kernel."""

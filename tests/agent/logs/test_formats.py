@@ -25,8 +25,8 @@ from agent.logs.formats import (
     style_of,
     to_stderr,
 )
-from agent.logs.text import MAX_LENGTH
 from agent.logs.throttled import ThrottledLogger
+from agent.redaction import MAX_LENGTH
 
 
 class Hands:
