@@ -24,6 +24,7 @@ MAX_ANSWER: Final = 1 << 23
 MAX_EXPERIMENTS: Final = 1000
 RETRIED: Final = frozenset({408, 409, 425, 429, 499})
 """Statuses below 500 that a later request may not get."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _REDIRECTS: Final = f"redirects, perhaps to a login page or to https; check {URI}"
 ADVICE: Final[Mapping[int | str, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308), _REDIRECTS),
@@ -162,7 +163,7 @@ class Api:
             raise self._blame(answer, is_batch=shape is dict)
         try:
             return msgspec.json.decode(answer.body, type=shape, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             raise Refused(f"{self._url} does not answer as an MLflow server; check {URI}") from None
 
     def _blame(self, answer: Answer, *, is_batch: bool) -> Exception:
@@ -183,5 +184,5 @@ def _fault_of(body: bytes) -> _Fault:
     """Return the error that the server names, an empty one where its answer has another form."""
     try:
         return msgspec.json.decode(body, type=_Fault)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return _Fault()

@@ -80,7 +80,7 @@ def _partial(answer: Answer) -> Partial:
     body, kind = answer.body, _kind(answer)
     if not body.strip():
         return Partial()
-    if kind == JSON:
+    if kind == JSON or body[:1] == b"{":
         return _partial_json(_json(body).get("partialSuccess") or {})
     inner = b""
     for number, value in _few(body):

@@ -81,6 +81,11 @@ def test_partial_success_is_counted_with_its_words_and_never_sent_again(receiver
     assert len(receiver.requests) == 1
 
 
+def test_a_partial_success_in_json_is_read_whatever_its_content_type(receiver, opened):
+    receiver.will(double.partial(3, "out of order", JSON)._replace(kind="text/plain"))
+    assert len(opened(receiver.url).write(BATCH)) == 3
+
+
 def test_no_more_points_are_rejected_than_were_sent(receiver, opened):
     receiver.will(double.partial(10**6, "all"))
     assert len(opened(receiver.url).write(BATCH)) == 8
