@@ -58,24 +58,29 @@ RULES: Final = tuple(
 """What is secret by its form or by what stands before it, and what takes its place."""
 
 
-def without_secrets(text: str, secrets: Collection[str] = ()) -> str:
+def without_secrets(text: str) -> str:
     """
-    Return `text` with "..." in the place of what is secret.
+    Return `text` with "..." in the place of what is secret by its form or by what stands before it.
 
-    That is each of `secrets`, a user and password of an address, its query, a header or value with the name of a
-    secret, the output of a credential process, and what has the form of a key.
+    That is a user and password of an address, its query, a header or value with the name of a secret, the output of a
+    credential process, and what looks like a key.
     """
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST:
-            text = text.replace(secret, "...")
     for pattern, instead in RULES:
         text = pattern.sub(instead, text)
     return text
 
 
-def one_line(text: str, max_length: int = MAX_LENGTH, secrets: Collection[str] = ()) -> str:
+def without(text: str, secrets: Collection[str]) -> str:
+    """Return `text` with "..." in the place of each of `secrets`."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, "...")
+    return text
+
+
+def one_line(text: str, max_length: int = MAX_LENGTH) -> str:
     """Return `text` without secrets, with escapes for unprintable characters, cut to `max_length`."""
-    line = without_secrets(text[: 2 * max_length + 1000].strip(), secrets)
+    line = without_secrets(text[: 2 * max_length].strip())
     if not line.isprintable():
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return line if len(line) <= max_length else f"{line[:max_length]}..."

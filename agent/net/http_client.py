@@ -20,7 +20,7 @@ from agent.errors import Refused, Retryable
 from agent.net.address import is_loopback
 from agent.net.final_response import FinalResponse
 from agent.net.timed_socket import TimedSocket, TooLarge, left
-from agent.redaction import one_line
+from agent.redaction import one_line, without
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds to wait for a connection."""
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
     def says(self, words: str, most: int = 200) -> str:
         """Return words of the other side on one line of at most so many characters, without secrets."""
-        return one_line(" ".join(words[: 10 * most].split()), most, self.secrets)
+        return one_line(" ".join(without(words, self.secrets)[: 10 * most].split()), most)
 
 
 class HttpClient:
@@ -261,7 +261,8 @@ def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values of secret headers, also without a word such as Bearer, and those of the address's query."""
     values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
-    found = [*values, *(word for _, _, word in parts), *(value for _, value in parse_qsl(query))]
+    words = [word for _, _, word in parts]
+    found = [*values, *words, *(word.rstrip("=") for word in words), *(value for _, value in parse_qsl(query))]
     for scheme, _, word in parts:
         if scheme.lower() == "basic":
             with suppress(ValueError):

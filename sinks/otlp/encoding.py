@@ -128,12 +128,12 @@ class Encoder:
             if kind is COUNTER:
                 if self._adjusts:
                     start_time, value = self._adjusted(series, point)
-                number = _whole(value) if series.counts else None
-                first = (START, start_time or 0, TIME, at)
-                tail = sample_since(*first, VALUE, value) if number is None else whole_since(*first, WHOLE, number)
+                since = start_time or 0
+                wholes = _whole_since(since, at, value) if series.counts else None
+                tail = wholes or sample_since(START, since, TIME, at, VALUE, value)
             elif is_plain:
-                number = _whole(value) if series.counts and total is None else None
-                tail = sample(TIME, at, VALUE, value) if number is None else whole(TIME, at, WHOLE, number)
+                wholes = _whole(at, value) if series.counts and total is None else None
+                tail = wholes or sample(TIME, at, VALUE, value)
             else:
                 self._add_window(series, point)
                 continue
@@ -285,10 +285,17 @@ def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> li
     return sorted(pairs.items())
 
 
-def _whole(value: float) -> int | None:
-    """Return the integer that as_int holds for `value`; None for any other value."""
+def _whole(at: int, value: float) -> bytes | None:
+    """Return time and value as as_int; None for a value that is no integer of 64 bits."""
     number = int(value)
-    return number if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
+    return whole(TIME, at, WHOLE, number) if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
+
+
+def _whole_since(start: int, at: int, value: float) -> bytes | None:
+    """Return start time, time and value as as_int; None for a value that is no integer of 64 bits."""
+    number = int(value)
+    is_whole = number == value and -MOST_WHOLE <= number < MOST_WHOLE
+    return whole_since(START, start, TIME, at, WHOLE, number) if is_whole else None
 
 
 def _histogram_point(own: bytes, point: Datapoint) -> bytes:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.logs.formats import Formatter
-from agent.redaction import MAX_LENGTH, one_line, redacted, without_secrets
+from agent.net.http_client import Answer
+from agent.redaction import MAX_LENGTH, one_line, redacted, without, without_secrets
 from agent.status.heartbeat import Heartbeat
 from agent.status.server import Health
 from agent.status.socket import StatusServer, ask
@@ -93,7 +94,9 @@ def test_what_is_no_visible_character_is_told_by_its_escape(text, told):
 
 
 def test_what_a_request_kept_secret_is_found_wherever_it_stands():
-    assert without_secrets("say friend and enter", ["friend", "friend and", "a"]) == "say ... enter"
+    assert without("say friend and enter", ["friend", "friend and", "a"]) == "say ... enter"
+    said = Answer(500, {}, b"", ("friend of ours",)).says("x" + " " * 1995 + "friend of ours")
+    assert said == "x ..."  # not its beginning, where the text is cut
 
 
 def test_each_text_in_an_object_is_redacted():
