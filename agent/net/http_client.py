@@ -258,7 +258,7 @@ def proxy_of(url: str, env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _secrets_of(query: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of secret headers, also without a word such as Bearer, and those of the address's query."""
+    """Return the values of secret headers, also without a word such as Bearer, and the values of the query."""
     values = [value for name, value in headers.items() if name.lower() not in OPEN_HEADERS]
     parts = [value.partition(" ") for value in values]
     words = [word for _, _, word in parts]

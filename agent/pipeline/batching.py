@@ -63,8 +63,8 @@ class BatchWriter:
     again after others were taken: a sink that fails on every point loses none. One batch of those others is sent twice
     if the process ends before the doubted points are settled. Used by one thread.
 
-    For an hour the series of a refused point is not searched again: after the other points are taken, those of each
-    such metric follow in one request. If that is taken, they are forgotten; if not, its points are rejected.
+    For an hour the series of a refused point is not searched again: after the other points are taken, the points of
+    each such metric follow in one request. If that is taken, they are forgotten; if not, its points are rejected.
     """
 
     def __init__(
@@ -186,9 +186,9 @@ class BatchWriter:
         """Write the points of a batch whose series were not refused, then the rest; return False if that failed."""
         now = self._clock()
         self._refused = {series: until for series, until in self._refused.items() if until > now}
-        known = [point for point in batch if _series(point) in self._refused]
+        refused = [point for point in batch if _series(point) in self._refused]
         others = [point for point in batch if _series(point) not in self._refused]
-        if not known or not others:
+        if not refused or not others:
             return False
         try:
             change = self._write(others)
@@ -198,7 +198,7 @@ class BatchWriter:
             if not self._is_data_fault(problem):
                 raise
             return False
-        self._doubted += sorted(known, key=lambda point: point.metric.name)
+        self._doubted += sorted(refused, key=lambda point: point.metric.name)
         self._settle(change)
         return True
 

@@ -19,7 +19,7 @@ STATE: Final = "sink"
 def place_of(destination: Mapping[str, str]) -> dict[str, str]:
     """Return a destination with its addresses cut to host and path: user, password and query may be secrets."""
     return {
-        word: re.split(r"[?#]", re.sub("//[^/?#]*@", "//", value))[0] if "://" in value else value
+        word: re.split(r"[?#]", re.sub("//[^/?#]*@", "//", value))[0] if "://" in f"{value}" else value
         for word, value in destination.items()
     }
 

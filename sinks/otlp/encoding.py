@@ -286,13 +286,13 @@ def point_attributes(metric: Metric, dims: Dimensions, *, on_points: bool) -> li
 
 
 def _whole(at: int, value: float) -> bytes | None:
-    """Return time and value as as_int; None for a value that is no integer of 64 bits."""
+    """Return time and value as as_int; None unless the value is an integer of 64 bits."""
     number = int(value)
     return whole(TIME, at, WHOLE, number) if number == value and -MOST_WHOLE <= number < MOST_WHOLE else None
 
 
 def _whole_since(start: int, at: int, value: float) -> bytes | None:
-    """Return start time, time and value as as_int; None for a value that is no integer of 64 bits."""
+    """Return start time, time and value as as_int; None unless the value is an integer of 64 bits."""
     number = int(value)
     is_whole = number == value and -MOST_WHOLE <= number < MOST_WHOLE
     return whole_since(START, start, TIME, at, WHOLE, number) if is_whole else None

@@ -89,7 +89,7 @@ def test_what_holds_no_secret_is_told_as_it_is(text):
         ("Zürich 東京", "Zürich 東京"),
     ],
 )
-def test_what_is_no_visible_character_is_told_by_its_escape(text, told):
+def test_a_character_that_is_not_visible_is_shown_by_its_escape(text, told):
     assert one_line(text) == told
 
 

@@ -682,7 +682,7 @@ def windows(*bad, sizes=(1000,) * 23, each=1, heals=None):
     return sink, spool, requests
 
 
-def test_a_refused_series_is_found_once_an_hour_and_goes_in_a_request_of_its_own():
+def test_a_refused_series_is_searched_once_an_hour_and_goes_in_a_separate_request():
     sink, spool, requests = windows("617", sizes=(1000,) * 62)
     assert requests[0] <= 2 * math.ceil(math.log2(1000)) + 2
     assert requests[1:60] == [2] * 59

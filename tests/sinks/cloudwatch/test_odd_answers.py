@@ -145,7 +145,7 @@ def test_a_success_of_another_length_than_it_says_is_none(make_sink, points, len
 
 
 @pytest.mark.parametrize("status", [100, 102, 103])
-def test_an_interim_answer_is_no_acceptance_and_hides_none(answered, status):
+def test_an_interim_answer_accepts_nothing_and_hides_no_final_one(answered, status):
     early = f"HTTP/1.1 {status} Early\r\nx-amzn-RequestId: 1\r\n\r\n".encode()
     assert answered(early + OK) == [[]]
     assert type(answered(early)[0]) is Retryable

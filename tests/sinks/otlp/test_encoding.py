@@ -141,7 +141,7 @@ def test_a_reading_of_a_unit_that_counts_is_an_integer(make, unit, value, kind):
     assert ("asInt" in str(data)) == (kind == "as_int")
 
 
-def test_the_mean_of_a_window_is_no_integer_so_that_a_series_never_changes_its_type():
+def test_the_mean_of_a_window_is_a_float_so_that_a_series_never_changes_its_type():
     used = gauge("test.used", "By", "A size.")
     for samples in ([4, 4], [4, 5]):
         total = summarise(samples)

@@ -153,7 +153,7 @@ def test_each_answer_has_its_consequence(receiver, reply, kind, words, opened):
         (b"\xef\xbb\xbfok", JSON), (b"x" * 100_000, "text/plain"),
     ],
 )  # fmt: skip
-def test_a_success_that_is_no_page_counts_and_is_said_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
+def test_a_success_without_a_page_counts_and_is_said_once_where_it_is_not_otlp(receiver, body, kind, caplog, opened):
     receiver.will(*[Reply(200, body, kind=kind)] * 3)
     sink = opened(receiver.url)
     with caplog.at_level(logging.WARNING):
@@ -163,7 +163,7 @@ def test_a_success_that_is_no_page_counts_and_is_said_once_where_it_is_not_otlp(
     assert [record.getMessage() for record in caplog.records] == ([oddity] if body.strip() else [])
 
 
-def test_a_partial_success_of_sixty_bytes_is_no_page(receiver, opened):
+def test_a_partial_success_of_sixty_bytes_is_not_taken_for_a_page(receiver, opened):
     reply = double.partial(3, "<!doctype html" + "x" * 42)
     assert reply.body[:2] == b"\n<"
     receiver.will(reply)
