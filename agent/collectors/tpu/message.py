@@ -12,6 +12,8 @@ from agent.net.protobuf import FIXED64, LENGTH, VARINT, fields, messages, text_o
 DOUBLE = struct.Struct("<d")
 Values = dict[int, float]
 """Number of the device or chip -> value."""
+LONGEST = 64
+"""Characters of a label."""
 ORDINAL = "device_ordinal"
 """The label of a device where there are several labels."""
 
@@ -99,12 +101,13 @@ def distributions(data: bytes, label: str) -> dict[str, Distribution]:
     """
     found: dict[str, list[Distribution]] = {}
     for labels, metric in _labelled(data):
-        name = labels.get(label) or next(iter(labels.values()), "")
+        name = (labels.get(label) or next(iter(labels.values()), ""))[:LONGEST]
         found.setdefault(name, []).extend(_distribution(content) for content in messages(metric, 5))
-    return {name: _merged(parts) for name, parts in found.items() if any(part.number for part in parts)}
+    return {name: merged(parts) for name, parts in found.items() if any(part.number for part in parts)}
 
 
-def _merged(parts: Sequence[Distribution]) -> Distribution:
+def merged(parts: Sequence[Distribution]) -> Distribution:
+    """Return distributions that are not all empty as one; without buckets where these differ."""
     count = sum(part.number for part in parts)
     mean = sum(part.mean * part.number for part in parts) / count
     first = parts[0]

@@ -79,6 +79,7 @@ class Service:
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:  # the workload has ended
                     self.close()
+                    self.distributions = {}
                     return {}
                 if key not in NAMES and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     continue  # this runtime lacks it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from agent.collectors.tpu.message import Distribution, is_number
+from agent.collectors.tpu.message import Distribution, is_number, merged
 from agent.collectors.tpu.runtime import DELIVERY, PROGRAMS, ROUND_TRIP
 from agent.datapoint import Datapoint, Dimensions, Level, counter, gauge
 from agent.host.counters import Counters
@@ -39,8 +39,7 @@ QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99.9": 0.999}
 MICROSECOND: Final = 1e-6
 MEGABIT: Final = 1e-3
 """Gbit of one."""
-LONGEST: Final = 64
-"""Characters of a size."""
+MAX_MEAN: Final = 1e15
 MOST: Final = 64
 """Sizes of one operation, or devices."""
 
@@ -48,20 +47,21 @@ MOST: Final = 64
 def points(at: int, found: Mapping[str, Mapping[str, Distribution]], counters: Counters) -> Iterator[Datapoint]:
     """Yield the points of distributions by metric and label; those named cumulative never fall while the job runs."""
     for key, parts in found.items():
+        if key in (ROUND_TRIP, DELIVERY) and parts:  # labelled by connection
+            mean = merged([*parts.values()]).mean
+            if 0 <= mean < MAX_MEAN:
+                yield RTT.point(at, mean * MICROSECOND) if key == ROUND_TRIP else RATE.point(at, mean * MEGABIT)
+            continue
         for label, part in list(parts.items())[:MOST]:
-            if not 0 <= part.mean < 1e15:
+            if not 0 <= part.mean < MAX_MEAN:
                 continue
             if key == PROGRAMS and is_number(label):
                 quantiles = {name: part.quantile(share) for name, share in QUANTILES.items()}
                 for name, value in {"mean": part.mean, **quantiles}.items():
                     if value is not None:
-                        dims = Dimensions(tpu=str(int(label)), statistic=name)
+                        dims = Dimensions(tpu=label, statistic=name)
                         yield PROGRAM_TIME.point(at, value * MICROSECOND, dims)
-            elif key == ROUND_TRIP:
-                yield RTT.point(at, part.mean * MICROSECOND)
-            elif key == DELIVERY:
-                yield RATE.point(at, part.mean * MEGABIT)
             elif key != PROGRAMS:
-                dims = Dimensions(operation=key, size=label[:LONGEST] or "all")
+                dims = Dimensions(operation=key, size=label or "all")
                 yield counters.point(OPERATIONS, at, part.number, dims)
                 yield counters.point(OPERATION_TIME, at, part.mean * part.number * MICROSECOND, dims)
