@@ -34,7 +34,7 @@ FOLDERS: Final = (
 VARIABLE: Final = "DCGM_HPC_JOB_MAPPING_DIR"
 _AS_IS: Final = r"(.+)", r"\1"
 RESOURCES: Final = {
-    "nvidia.com/": _AS_IS,
+    "nvidia.com/": (r"((GPU|MIG)-.+|\d+)", r"\1"),
     "gpu.nvidia.com": (r"(gpu-\d+-mig)-.+-(\d+-\d+)", r"\1-\2"),  # GPU, profile, its number, placement
     "amd.com/gpu": _AS_IS,
     "gpu.amd.com": (r"gpu-(\d+)-\d+", r"card\1"),  # of DRM: card, renderD
@@ -47,7 +47,8 @@ RESOURCES: Final = {
 """
 Resources of device plugins and drivers of dynamic resource allocation: their names of devices, and ours.
 
-A name of another form stays as it is. Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
+A name of another form stays as it is; below a prefix with `/` it is no accelerator, but a network card or a resource
+for monitoring. Sources: CanonicalName in NVIDIA/k8s-dra-driver-gpu and ROCm/k8s-gpu-dra-driver,
 DeviceUIDFromPCIinfo in intel/intel-resource-drivers-for-kubernetes, gpu_plugin.go in
 intel/intel-device-plugins-for-kubernetes.
 """
@@ -121,9 +122,11 @@ def _mapped(folder: Path) -> Iterator[Allocation]:
 def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
     """Yield the accelerators among the devices of containers, named as `Collector.names` does."""
     for namespace, pod, container, resource, device in devices:
-        form = next((form for name, form in RESOURCES.items() if resource.startswith(name)), None)
-        if form is not None:
-            name = REPLICA.sub("", device)
-            found = re.fullmatch(form[0], name)
+        prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
+        if prefix is not None:
+            (pattern, ours), name = RESOURCES[prefix], REPLICA.sub("", device)
+            found = re.fullmatch(pattern, name)
+            if not found and prefix.endswith("/"):
+                continue
             owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
-            yield Allocation(found.expand(form[1]) if found else name, owner, "kubelet")
+            yield Allocation(found.expand(ours) if found else name, owner, "kubelet")

@@ -217,6 +217,17 @@ def test_a_device_of_a_plugin_has_the_name_that_collectors_give_it(tmp_path, ser
     allocations.close()
 
 
+def test_other_resources_of_the_makers_are_no_accelerators(tmp_path, serve):
+    serve(
+        pod("team", "net", "main", "nvidia.com/hostdev", "0000:3b:00.2")
+        + pod("team", "monitor", "main", "gpu.intel.com/i915_monitoring", "all")
+        + pod("team", "train", "main", "nvidia.com/gpu.shared", "GPU-1::3")
+    )
+    allocations = Allocations(tmp_path, None, tmp_path / "kubelet.sock", {})
+    assert found(allocations) == [("GPU-1", "train")]
+    allocations.close()
+
+
 def test_a_kubelet_that_does_not_answer_costs_its_deadline_only(tmp_path, serve, monkeypatch):
     monkeypatch.setattr(kubelet, "TIMEOUT", 0.2)
     server = serve(b"")
