@@ -125,8 +125,8 @@ def _granted(devices: Iterable[Device]) -> Iterator[Allocation]:
         prefix = next((prefix for prefix in RESOURCES if resource.startswith(prefix)), None)
         if prefix is not None:
             (pattern, ours), name = RESOURCES[prefix], REPLICA.sub("", device)
-            found = re.fullmatch(pattern, name)
-            if not found and prefix.endswith("/"):
+            match = re.fullmatch(pattern, name)
+            if not match and prefix.endswith("/"):
                 continue
             owner = Owner(KUBERNETES, pod, namespace=namespace, pod=pod, container=container)
-            yield Allocation(found.expand(ours) if found else name, owner, "kubelet")
+            yield Allocation(match.expand(ours) if match else name, owner, "kubelet")

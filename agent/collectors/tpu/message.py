@@ -99,11 +99,11 @@ def distributions(data: bytes, label: str) -> dict[str, Distribution]:
 
     Without that label its first one counts, as in tpu-info. Raises ValueError if it is malformed.
     """
-    found: dict[str, list[Distribution]] = {}
+    by_label: dict[str, list[Distribution]] = {}
     for labels, metric in _labelled(data):
         name = (labels.get(label) or next(iter(labels.values()), ""))[:LONGEST]
-        found.setdefault(name, []).extend(_distribution(content) for content in messages(metric, 5))
-    return {name: merged(parts) for name, parts in found.items() if any(part.number for part in parts)}
+        by_label.setdefault(name, []).extend(_distribution(content) for content in messages(metric, 5))
+    return {name: merged(parts) for name, parts in by_label.items() if any(part.number for part in parts)}
 
 
 def merged(parts: Sequence[Distribution]) -> Distribution:
@@ -123,7 +123,7 @@ def _labelled(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
     for metrics in messages(data, 1):  # TPUMetric
         for metric in messages(metrics, 3):
             lists = [part for one in messages(metric, 1) for part in messages(one, 2)]
-            listed = [attribute for part in lists for found in messages(part, 6) for attribute in messages(found, 1)]
+            listed = [attribute for part in lists for labels in messages(part, 6) for attribute in messages(labels, 1)]
             yield {key: text for one in (*messages(metric, 1), *listed) for key, text in _labels(one)}, metric
 
 

@@ -50,17 +50,17 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
         super().__init__(command, interval, clock, timeout=LIMIT)
 
     def _take(self, values: Mapping[str, Any], problems: list[str]) -> Found:
-        found: Found = {}
+        readings: Found = {}
         for name, texts in values.items():
             key = self._keys[name]
             if isinstance(texts, list):
                 try:
-                    found[key] = values_of(key, texts[:MOST])
+                    readings[key] = values_of(key, texts[:MOST])
                 except ValueError:
                     problems.append(f"libtpu: {name}: ValueError")
             elif key not in NEWER:
                 problems.append(f"libtpu: {name}: {texts}")
-        return found
+        return readings
 
     def __str__(self) -> str:
         return self.name
@@ -68,20 +68,20 @@ class Sdk(ChildReader[str, Mapping[Any, float]]):
 
 def values_of(key: str, texts: Sequence[str]) -> dict[Any, float]:
     """Return the values by the number of the device, or the name of the link; raise ValueError."""
-    found: dict[Any, float] = {}
+    numbers: dict[Any, float] = {}
     for index, text in enumerate(texts):
         device, _, value = text.rpartition("-" if key == THROTTLE else ":")  # 1-10, tray1.chip3.ici0.int: 0
         if key == LINKS:
-            found[device.strip()] = float(value)
+            numbers[device.strip()] = float(value)
         elif key == THROTTLE:
-            found[int(device)] = float(value)
+            numbers[int(device)] = float(value)
         elif key == QUEUE:  # 1-TENSORCORE: 10; in the description tensorcore_1: 10
             if not (number := re.search(r"\d+", device)):
                 raise ValueError(text)
-            found[int(number[0])] = found.get(int(number[0]), 0) + float(value)
+            numbers[int(number[0])] = numbers.get(int(number[0]), 0) + float(value)
         else:
-            found[index] = float(text)
-    return found
+            numbers[index] = float(text)
+    return numbers
 
 
 def main() -> None:

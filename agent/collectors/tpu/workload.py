@@ -44,9 +44,9 @@ MOST: Final = 64
 """Sizes of one operation, or devices."""
 
 
-def points(at: int, found: Mapping[str, Mapping[str, Distribution]], counters: Counters) -> Iterator[Datapoint]:
+def points(at: int, distributions: Mapping[str, Mapping[str, Distribution]], counters: Counters) -> Iterator[Datapoint]:
     """Yield the points of distributions by metric and label; those named cumulative never fall while the job runs."""
-    for key, parts in found.items():
+    for key, parts in distributions.items():
         if key in (ROUND_TRIP, DELIVERY) and parts:  # labelled by connection
             mean = merged([*parts.values()]).mean
             if 0 <= mean < MAX_MEAN:
