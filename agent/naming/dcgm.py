@@ -2,6 +2,9 @@
 The names of dcgm-exporter 4: https://github.com/NVIDIA/dcgm-exporter, etc/default-counters.csv with its comments.
 
 Clocks are MHz, framebuffer is MiB, energy mJ, violations ns, *_UTIL 0 to 100 and PROF_* 0 to 1.
+
+DCGM 4.6 renamed fields and kept their ids and values, also of *_RATIO: https://github.com/NVIDIA/DCGM, v4.6.0,
+dcgmlib/dcgm_fields.h, where the former names are aliases to be removed.
 """
 
 from __future__ import annotations
@@ -74,4 +77,37 @@ DCGM_COPIES: Final[Mapping[str, Copy]] = {
     "gpu.pcie.received": Copy(_field("PROF_PCIE_RX_BYTES"), rate=True),
     "gpu.nvlink.sent": Copy(_field("PROF_NVLINK_TX_BYTES"), rate=True),
     "gpu.nvlink.received": Copy(_field("PROF_NVLINK_RX_BYTES"), rate=True),
+}
+
+_RENAMED: Final = {
+    "DCGM_FI_DEV_MEMORY_TEMP": "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
+    "DCGM_FI_DEV_GPU_TEMP": "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
+    "DCGM_FI_DEV_POWER_USAGE": "DCGM_FI_DEV_BOARD_POWER_WATTS",
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": "DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS",
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS",
+    "DCGM_FI_DEV_GPU_UTIL": "DCGM_FI_DEV_GPU_UTIL_RATIO",
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "DCGM_FI_DEV_PCIE_REPLAY_TOTAL",
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": "DCGM_FI_DEV_ROW_REMAP_FAILED",
+    "DCGM_FI_DEV_{cause}_REMAPPED_ROWS": "DCGM_FI_DEV_ROW_REMAP_{cause}_TOTAL",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+    "DCGM_FI_PROF_SM_ACTIVE": "DCGM_FI_PROF_SM_UTIL_RATIO",
+    "DCGM_FI_PROF_SM_OCCUPANCY": "DCGM_FI_PROF_SM_OCCUPANCY_RATIO",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "DCGM_FI_PROF_DRAM_UTIL_RATIO",
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": "DCGM_FI_PROF_FP64_UTIL_RATIO",
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": "DCGM_FI_PROF_FP32_UTIL_RATIO",
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": "DCGM_FI_PROF_FP16_UTIL_RATIO",
+    "DCGM_FI_DEV_XID_ERRORS": "DCGM_FI_DEV_XID_ERROR",
+    "DCGM_FI_DRIVER_VERSION": "DCGM_FI_SYSTEM_DRIVER_VERSION",
+}
+
+
+def _in_4_6(name: Name) -> Name:
+    labels = {_RENAMED.get(key, key): value for key, value in name.dims.items()}
+    return name._replace(template=_RENAMED.get(name.template, name.template), dims=labels)
+
+
+DCGM_4_6: Final[Mapping[str, Name]] = {metric: _in_4_6(name) for metric, name in DCGM.items()}
+DCGM_4_6_COPIES: Final[Mapping[str, Copy]] = {
+    metric: copy._replace(name=_in_4_6(copy.name)) for metric, copy in DCGM_COPIES.items()
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import pynvml
@@ -105,8 +106,17 @@ class Instance(Part):
         super().__init__(handle, dims, metrics, level)
         self.number = number = self.query.ask("instance", pynvml.nvmlDeviceGetGpuInstanceId, handle)
         """The driver's number of the GPU instance; None: not known."""
+        self.place = ""
+        """Number of its profile and its first slice, as 19-4; "" if not known."""
         if number is not None:
             self.gpm = Gpm(self.query, [GRAPHICS, *(metrics.active if self.detailed else ())], number)
+
+    def find_place(self, gpu: Any) -> None:
+        """Find profile and first slice, for the names of schedulers; the driver may not let this user ask."""
+        if self.number is not None:
+            with suppress(pynvml.NVMLError):
+                info = pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceGetGpuInstanceById(gpu, self.number))
+                self.place = f"{info.profileId}-{info.placement.start}"
 
     def read(self, at: int, now: int, gpu: Any) -> Iterator[Datapoint]:
         """Yield all readings; `gpu` is the handle of the whole GPU. Raise Lost."""

@@ -135,6 +135,8 @@ class Gpus:
             found |= dict.fromkeys((uuid, str(gpu.number), f"nvidia{gpu.minor}", f"gpu-{gpu.minor}"), gpu.dims)
             for name, part in gpu.instances.items():
                 found |= dict.fromkeys((name, f"{gpu.number}.{part.number}"), part.dims)
+                if part.place:
+                    found[f"gpu-{gpu.minor}-mig-{part.place}"] = part.dims
         return found
 
     def describe(self) -> str:
@@ -236,6 +238,7 @@ class Gpus:
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
                 instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)
+                instance.find_place(gpu.handle)
             instance.handle = handle
             found[uuid] = instance
         for uuid in gpu.instances.keys() - found.keys():

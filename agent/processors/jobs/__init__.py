@@ -20,6 +20,7 @@ from agent.processors.jobs.evidence import Evidences
 from agent.processors.jobs.ledger import OTHER, Account, Ledger
 from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
 from agent.processors.jobs.points import DevicePoints, Values, from_points
+from agent.processors.jobs.unnamed import UnnamedDevices
 
 MISSED: Final = 3
 """Readings in a row that a device misses, while others answer, until it counts as lost."""
@@ -54,7 +55,7 @@ class JobsProcessor(Processor):
         """Held while a tick changes what `answer` and `saved` read."""
         self._devices: dict[Place, Device] = {}
         self._ledger = Ledger(config.max_jobs)
-        self._evidences = Evidences()
+        self._evidences, self._unnamed = Evidences(), UnnamedDevices()
         self._jobs: JobFacts | None = None
         self._alive: set[Key] = set()
         """Jobs that have a cgroup, a device or a process on one."""
@@ -77,6 +78,7 @@ class JobsProcessor(Processor):
         for facts in self.facts:
             if isinstance(facts, JobFacts):
                 self._know(facts)
+        self._unnamed.take(readings, self._jobs)
         self._before = self._before or at
         values, fallen = self._points.take(tick) if readings else ({}, set())
         answered: set[Place] = set()
@@ -277,7 +279,8 @@ class JobsProcessor(Processor):
     def _missing(self) -> dict[str, str]:
         """Return what could not be known, and why."""
         late = {"holders": "the collector jobs has not answered for over two intervals"} if self._is_late else {}
-        return {**(self._jobs.missing if self._jobs else {}), **late}
+        unnamed = {"devices": self._unnamed.text} if self._unnamed.text else {}
+        return {**(self._jobs.missing if self._jobs else {}), **late, **unnamed}
 
     def _holding(self, device: Device) -> list[Account]:
         return [self._ledger.account(held.owner, self._before) for held in device.held.values()]

@@ -217,6 +217,31 @@ def test_a_device_may_come_go_and_be_left_alone(rdma, folder, clock):
     assert collector.describe() == "bnxt_re0"
 
 
+@pytest.mark.parametrize(("rate", "problem"), [("", "absent"), ("EINVAL", "refused")])
+def test_a_port_without_a_rate_keeps_its_state_and_its_counters(rdma, folder, rate, problem):
+    collector = rdma("rdma_mlx5", "rdma_efa")
+    path = folder / "mlx5_bond_0/ports/1/rate"
+    if rate:
+        sysfs.write(path, rate)
+    else:
+        path.unlink()
+    points = list(collector.collect(7))
+    names = {point.metric.name for point in points if point.dims.get("device") == "mlx5_bond_0"}
+    assert {"rdma.state", "rdma.sent", "rdma.received", "rdma.link.downed"} <= names, problem
+    assert "rdma.rate" not in names
+    assert [point.value for point in points if point.metric.name == "rdma.ports.active"] == [2]
+
+
+def test_a_port_without_a_state_keeps_its_rate_and_counters_and_is_not_counted_as_inactive(rdma, folder):
+    collector = rdma("rdma_mlx5", "rdma_efa")
+    (folder / "mlx5_bond_0/ports/1/state").unlink()
+    points = list(collector.collect(7))
+    names = {point.metric.name for point in points if point.dims.get("device") == "mlx5_bond_0"}
+    assert {"rdma.rate", "rdma.sent"} <= names
+    assert "rdma.state" not in names
+    assert "rdma.ports.active" not in {point.metric.name for point in points}
+
+
 def test_a_host_without_the_fabric_is_unavailable(tmp_path):
     with pytest.raises(Unavailable, match="no RDMA device in"):
         RdmaCollector(RdmaCollector.Config(sys=tmp_path)).open()

@@ -139,7 +139,8 @@ def test_the_share_of_memory_is_the_containers_where_it_is_limited(limit, share,
 
 
 def test_other_profiles_have_no_copies():
-    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == ["wandb", "wandb-docs", "dcgm"]
+    having = ["wandb", "wandb-docs", "dcgm", "dcgm4.6"]
+    assert [profile for profile in PROFILES if copier(profile)] == list(COPIES) == having
 
 
 def test_no_copy_has_a_name_that_the_profile_gives_or_changes():

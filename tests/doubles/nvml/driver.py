@@ -39,6 +39,7 @@ def build(folder: Path) -> Path:
         "SIZE_EVENT": ctypes.sizeof(pynvml.c_nvmlEventData_t),
         "SIZE_METRIC": ctypes.sizeof(pynvml.c_nvmlGpmMetric_t),
         "SIZE_ATTRIBUTES": ctypes.sizeof(pynvml.c_nvmlDeviceAttributes),
+        "SIZE_INSTANCE": ctypes.sizeof(pynvml.c_nvmlGpuInstanceInfo_t),
         "SIZE_SHARE": ctypes.sizeof(pynvml.c_nvmlSample_t),
         "SIZE_SUPPORT": ctypes.sizeof(pynvml.c_nvmlGpmSupport_t),
         "SIZE_TEMPERATURE": ctypes.sizeof(pynvml.c_nvmlTemperature_v1_t),

@@ -43,6 +43,7 @@ typedef struct { uint processors, copiers, decoders, encoders, jpegs, flows, sli
 typedef struct { ull stamp; Value value; } Share;
 typedef struct { uint version, many; void *first, *second; Metric metrics[1]; } Metrics;
 typedef struct { uint version, supported; } Support;
+typedef struct { void *device; uint id, profile, start, size; } Instance;
 typedef struct { uint version, sensor; int temperature; } Temperature;
 
 #define SAME(type, size) _Static_assert(sizeof(type) == (size), "unlike nvidia-ml-py: " #type)
@@ -57,6 +58,7 @@ SAME(Metric, SIZE_METRIC);
 SAME(Attributes, SIZE_ATTRIBUTES);
 SAME(Share, SIZE_SHARE);
 SAME(Support, SIZE_SUPPORT);
+SAME(Instance, SIZE_INSTANCE);
 SAME(Temperature, SIZE_TEMPERATURE);
 _Static_assert(__builtin_offsetof(Metrics, metrics) == OFFSET_METRICS, "unlike nvidia-ml-py: Metrics");
 
@@ -524,6 +526,31 @@ int nvmlDeviceGetMigDeviceHandleByIndex(const Device *device, uint index, const 
     int code = ask(device, what, &value);
     *found = &devices[device->gpu][1 + index];
     return code == UNSUPPORTED ? NOT_FOUND : code;
+}
+
+/* An instance of a GPU by the driver's number; its handle here is that of its device. */
+int nvmlDeviceGetGpuInstanceById(const Device *device, uint id, const Device **found)
+{
+    double value;
+    ENTER;
+    for (int n = 1; n <= MIGS; n++) {
+        *found = &devices[device->gpu][n];
+        if (!number(*found, "gi", &value) && (uint)value == id)
+            return OK;
+    }
+    return NOT_FOUND;
+}
+
+int nvmlGpuInstanceGetInfo(const Device *instance, Instance *found)
+{
+    double profile, slice;
+    ENTER;
+    int code = number(instance, "profile", &profile);
+    if (!code)
+        code = number(instance, "slice", &slice);
+    if (!code)
+        *found = (Instance){NULL, 0, (uint)profile, (uint)slice, 1};
+    return code;
 }
 
 /* -- processes: 0.processes=11327:2690646016,11345:!   (PID:BYTES, ! for not available) ------------------------ */

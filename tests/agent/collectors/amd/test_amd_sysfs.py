@@ -346,7 +346,7 @@ def test_the_processes_that_compute_are_listed_by_kfd(machine):
     found = {(one.pid, one.dims["gpu"], one.memory) for one in collector.processes()}
     assert found == {(10, "1", 5 * 2**20), (11, "2", 7 * 2**20)}
     assert {name: dims["gpu"] for name, dims in collector.names().items()} == {
-        "0000:01:00.0": "1", "0": "1", "0000:02:00.0": "2", "1": "2"
+        "0000:01:00.0": "1", "card1": "1", "0": "1", "0000:02:00.0": "2", "card2": "2", "1": "2"
     }  # fmt: skip
 
 

@@ -285,3 +285,36 @@ def test_a_container_name_from_outside_cannot_break_the_table():
         machine.tick([(0, 10)], {0: BUSY}, owners={10: Owner("docker", "a\nb\x1b[31m" + "x" * 100)})
     assert len(as_text(machine.processor.answer()).splitlines()) == 2
     assert "\x1b" not in as_text(machine.processor.answer())
+
+
+def test_a_device_that_no_collector_names_is_said_and_logged_once(caplog):
+    machine = Machine()
+    odd = [Allocation(name, ADA, "kubelet") for name in ("gpu-0-mig-19-4", "gpu-vfio-1", "0", "gpu-vfio-1")]
+    for _ in range(6):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd)
+    text = "no collector has gpu-0-mig-19-4, gpu-vfio-1, which the scheduler gave to jobs"
+    assert machine.processor.answer()["missing"] == {"devices": text}
+    assert f"devices unknown: {text}" in machine.processor.describe()
+    assert [record.getMessage() for record in caplog.records] == [f"jobs: {text}"]
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, allocations=odd[2:3])
+    assert machine.processor.answer()["missing"] == {}
+
+
+def test_a_collector_that_answers_a_tick_late_leaves_no_device_unnamed_in_the_log(caplog):
+    machine = Machine()
+    given = [Allocation("1", ADA, "kubelet")]
+    machine.tick([], {0: IDLE}, allocations=given)
+    for _ in range(6):
+        machine.tick([], {0: IDLE, 1: IDLE}, allocations=given)
+    assert not caplog.records
+    assert machine.processor.answer()["missing"] == {}
+
+
+def test_many_devices_without_a_name_are_one_short_text():
+    machine = Machine()
+    given = [Allocation(f"gpu-vfio-{n}", ADA, "kubelet") for n in range(9)]
+    machine.tick([], {0: IDLE}, allocations=given)
+    shown = ", ".join(f"gpu-vfio-{n}" for n in range(4))
+    assert machine.processor.answer()["missing"] == {
+        "devices": f"no collector has {shown} and 5 more, which the scheduler gave to jobs"
+    }
