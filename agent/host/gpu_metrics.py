@@ -43,7 +43,7 @@ PROCESS_UTILIZATION: Final = _gauge(
 )
 
 MOST: Final[Mapping[str, float]] = {"%": 100.0, "Cel": 250.0, "W": 10_000.0, "J": 1e13, "MHz": 65_000.0}
-"""By unit, the largest possible value (J: thirty years at that power); drivers' patterns for "not available" are larger."""
+"""By unit, the largest possible value (J: of thirty years); drivers' patterns for "not available" are larger."""
 OVERSHOOT: Final = 2.0
 """Multiple of its power limit that a device may draw for a moment; a larger value is not a reading."""
 

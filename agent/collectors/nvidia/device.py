@@ -129,7 +129,7 @@ class Gpu(Part):
     metrics: GpuMetrics
 
     def __init__(
-        self, handle: Any, model: str, dims: Dimensions, metrics: GpuMetrics, level: Level, fields: DriverFields
+        self, handle: Any, dims: Dimensions, metrics: GpuMetrics, level: Level, *, model: str, fields: DriverFields
     ) -> None:
         """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)

@@ -1,4 +1,4 @@
-"""Fields of NVML whose numbers or meanings differ between drivers; tests/nvml_versions.py compares them with NVIDIA's."""
+"""Fields of NVML that differ between drivers; tests/nvml_versions.py compares them with NVIDIA's bindings."""
 
 from __future__ import annotations
 

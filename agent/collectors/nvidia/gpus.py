@@ -246,7 +246,7 @@ class Gpus:
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)
         metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
-        return Gpu(handle, model, dims, metrics, self._level, fields)
+        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

@@ -223,8 +223,9 @@ def recoveries(read):
     return {name.removeprefix(head)[:-7]: value for name, value in read.items() if name.startswith(head)}
 
 
-@pytest.mark.parametrize(("version", "value", "actions", "state"), RECOVERIES)
-def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, watch, version, value, actions, state):
+@pytest.mark.parametrize("case", RECOVERIES, ids=str)
+def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, watch, case):
+    version, value, actions, state = case
     fake = driver("h100")
     fake.machine["driver"] = version
     fake.gpus[0]["field"]["230"] = value
@@ -236,19 +237,20 @@ def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, wat
 
 
 @pytest.mark.parametrize(
-    ("version", "reset", "drain", "actions"),
+    ("version", "fields", "actions"),
     [
-        ("560.30.02", "1u", "0u", {"gpu_reset": 1}),
-        ("560.30.02", "0u", "1u", {"drain_and_reset": 1}),
-        ("550.163.01", "1u", "1u", {"gpu_reset": 1}),
-        ("550.163.01", "0u", "0u", {}),
-        ("555.42.06", "1u", "1u", {}),
-        ("550.54.14", "1u", "1u", {}),
-        ("535.230.02", "1u", "1u", {}),
-        ("570.86.15", "1u", "1u", {}),
+        ("560.30.02", ("1u", "0u"), {"gpu_reset": 1}),
+        ("560.30.02", ("0u", "1u"), {"drain_and_reset": 1}),
+        ("550.163.01", ("1u", "1u"), {"gpu_reset": 1}),
+        ("550.163.01", ("0u", "0u"), {}),
+        ("555.42.06", ("1u", "1u"), {}),
+        ("550.54.14", ("1u", "1u"), {}),
+        ("535.230.02", ("1u", "1u"), {}),
+        ("570.86.15", ("1u", "1u"), {}),
     ],
 )
-def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver, watch, version, reset, drain, actions):
+def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver, watch, version, fields, actions):
+    reset, drain = fields
     fake = driver("h100")
     fake.machine["driver"] = version
     fake.gpus[0]["field"] |= {"226": reset, "227": drain, "230": "0u" if version.startswith("57") else "2u"}
