@@ -60,12 +60,12 @@ class CannotFetch(Exception):
 @cache
 def used() -> list[str]:
     """Return the names of the binding that the collector uses."""
-    found = set()
+    names = set()
     for file in (ROOT / "agent/collectors/nvidia").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pynvml":
-                found.add(node.attr)
-    return sorted(found)
+                names.add(node.attr)
+    return sorted(names)
 
 
 def binding(module: Any) -> Row:
@@ -78,8 +78,8 @@ def binding(module: Any) -> Row:
 def structs_of(module: Any) -> dict[str, type[ctypes.Structure]]:
     """Return the binding's classes of STRUCTS by their names in nvml.h."""
     names = vars(module)
-    found = {name: names.get(f"c_{name}") or names.get(f"c_{name.removesuffix('_t')}") for name in STRUCTS}
-    return {name: made for name, made in found.items() if made}
+    classes = {name: names.get(f"c_{name}") or names.get(f"c_{name.removesuffix('_t')}") for name in STRUCTS}
+    return {name: made for name, made in classes.items() if made}
 
 
 def layout(struct: type[ctypes.Structure]) -> list[list[int]]:
@@ -111,7 +111,7 @@ def header(text: str, structs: Mapping[str, Any], folder: Path) -> Row:
 def compiled(text: str, structs: Mapping[str, Any], folder: Path) -> Row:
     """Return the layouts of those structs that the header has."""
     (folder / "nvml.h").write_text(text)
-    found = {}
+    layouts = {}
     for name, struct in structs.items():
         if not re.search(rf"\b{name};", text):
             continue
@@ -122,8 +122,8 @@ def compiled(text: str, structs: Mapping[str, Any], folder: Path) -> Row:
         (folder / "layout.c").write_text(head + body)
         subprocess.run(["cc", "-w", "-o", folder / "layout", folder / "layout.c"], check=True)
         lines = subprocess.run([folder / "layout"], capture_output=True, text=True, check=True).stdout.splitlines()
-        found[name] = [[*map(int, line.split())] for line in lines]
-    return found
+        layouts[name] = [[*map(int, line.split())] for line in lines]
+    return layouts
 
 
 def fetch(distribution: str, version: str, folder: Path) -> Path:
@@ -152,24 +152,26 @@ def table(folder: Path) -> Table:
 
 def changes(rows: Mapping[str, Row]) -> dict[str, list[list[Any]]]:
     """Return for each name the versions from which on its value is another one; None: it is absent."""
-    found: dict[str, list[list[Any]]] = {name: [] for name in sorted({name for row in rows.values() for name in row})}
-    for name, steps in found.items():
+    all_steps: dict[str, list[list[Any]]] = {
+        name: [] for name in sorted({name for row in rows.values() for name in row})
+    }
+    for name, steps in all_steps.items():
         for version, row in rows.items():
             value = row.get(name)
             if (steps[-1][1] if steps else None) != value:
                 steps.append([version, value])
-    return found
+    return all_steps
 
 
 def at(source: str, version: str) -> Row:
     """Return what a version of `nvidia-ml-py` or `nvml.h` has, by TABLE."""
     versions = [*(BINDINGS if source == "nvidia-ml-py" else HEADERS)]
-    known = {*versions[: versions.index(version) + 1]}
-    found = {}
+    before = {*versions[: versions.index(version) + 1]}
+    row = {}
     for name, steps in captured()[source].items():
-        if values := [value for first, value in steps if first in known]:
-            found[name] = values[-1]
-    return {name: value for name, value in found.items() if value is not None}
+        if values := [value for first, value in steps if first in before]:
+            row[name] = values[-1]
+    return {name: value for name, value in row.items() if value is not None}
 
 
 @cache
@@ -179,12 +181,12 @@ def captured() -> Table:
     return read
 
 
-def text_of(found: Table) -> str:
+def text_of(new: Table) -> str:
     """Return a table as JSON, a line for each name."""
     sources = (
         f"{json.dumps(source)}: {{\n"
         + ",\n".join(f"{json.dumps(name)}: {json.dumps(steps)}" for name, steps in of.items())
-        for source, of in found.items()
+        for source, of in new.items()
     )
     return "{\n" + "\n},\n".join(sources) + "\n}\n}\n"
 
@@ -193,10 +195,10 @@ def main(words: Sequence[str]) -> None:
     """Write the table into TABLE, or compare."""
     folder = Path(words[-1]) if words and Path(words[-1]).is_dir() else None
     with tempfile.TemporaryDirectory() as temporary:
-        found = table(folder or Path(temporary))
+        new = table(folder or Path(temporary))
     if "--check" not in words:
-        TABLE.write_text(text_of(found))
-    elif found != captured():
+        TABLE.write_text(text_of(new))
+    elif new != captured():
         sys.exit(
             f"{TABLE} differs from NVIDIA's wheels: run `python -m tests.nvml_versions`, and explain the difference"
         )
