@@ -103,6 +103,19 @@ def test_power_that_no_gpu_can_draw_is_not_derived_from_the_energy(gpu, garbage)
     assert read[ENERGY] == (6_400 if garbage > 2**60 else (garbage + 1_400_000) / 1e3)
 
 
+def test_energy_that_no_gpu_can_use_is_not_charged_to_a_job(gpu):
+    watched = gpu(Level.BASIC)
+    charged = []
+    for energy in (5_000_000, 6_000_000, 2**63, 7_500_000, 8_000_000):
+        watched.after(2, f83=energy)
+        (activity,) = watched.collector.activity()
+        charged.append(activity.energy)
+    assert charged[1] == 1000
+    assert charged[2] > 0
+    assert max(charged) <= 2000
+    assert charged[4] == 500
+
+
 def test_an_energy_counter_that_jumps_starts_again_and_is_no_power(gpu):
     watched = gpu()
     watched.after(f83=5_000_000)
