@@ -7,18 +7,20 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from agent.commands.advisors import advisor_of
+from agent.commands.device_log import gpu_troubles
+from agent.commands.verdict.callers import NOT_FIT
 from agent.commands.wanted import absent, check_places, owner_of_watched
 from agent.config import plugins
 from agent.config.instances import build_collectors, build_processors, build_sinks, hints
 from agent.config.load import asked_collectors
 from agent.config.options import Config
-from agent.datapoint import Dimensions, gauge
+from agent.datapoint import Datapoint, Dimensions, gauge
 from agent.errors import BadBatch, ConfigError, Refused, Retryable
 from agent.identity.resolver import Identity, UnknownIdentity, sources
 from agent.logs.text import count
@@ -52,6 +54,8 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     collectors, processors, sinks = build_collectors(config), build_processors(config), build_sinks(config)
     samplers, derivations, readings = build_sources(collectors, processors, config)
     pipeline = Pipeline(samplers, (), readings, interval=8.0, derivations=derivations)
+    ticks: list[Sequence[Datapoint]] = []
+    pipeline.listeners.append(lambda points, _: ticks.append(points))
     pipeline.start()
     pipeline.once(PAUSE)
     by_name = {sampler.name: sampler for sampler in samplers}
@@ -59,6 +63,9 @@ def check(config: Config, machine: dict[str, str], *, send: bool = False) -> Ite
     for sampler in samplers:
         asked_for = sampler.name in {*missing, *config.collector, *config.collectors}
         yield _collector_line(sampler, missing=sampler.name in missing, asked_for=asked_for)
+    for reason in gpu_troubles(ticks[-1] if ticks else ()):
+        word = "FAILED" if reason.severity == NOT_FIT else "DEGRADED"
+        yield word != "FAILED", f"device     {reason.about:<12} {word:<8} {reason.says}. {reason.do}"
     for derivation in derivations:
         yield _processor_line(derivation)
     identity = Identity(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from agent.commands.announcements import Announcements
+from agent.commands.device_log import DeviceLog
 from agent.commands.life import serve_health, show_life
 from agent.commands.signals import Signals, handle
 from agent.commands.wanted import Wanted, check_places, owner_of_watched
@@ -227,6 +228,7 @@ def _collect(
     wanted = Wanted(config, pipeline, brief=brief)
     pipeline.after_tick.append(wanted.look)
     announcements = Announcements(config, pipeline, folder if keep else None)
+    pipeline.listeners.append(DeviceLog().take)
     pipeline.start()
     gc.freeze()  # what is made by now stays: the collector need not look at it again
     if once:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,9 +51,13 @@ class Life:
         self.value: float = 0
         """The last reading to trust."""
 
-    def take(self, value: float, at: int) -> bool:
-        """Take a reading at `at` (ns since the epoch); return whether to trust it."""
-        falls = value < self.value
+    def take(self, value: float, at: int, most: float = math.inf) -> bool:
+        """
+        Take a reading at `at` (ns since the epoch); return whether to trust it.
+
+        A rise by more than `most` is impossible, and is handled like a drop.
+        """
+        falls = not 0 <= value - self.value <= most
         if falls and not self._fell:
             self._fell = True
             return False

@@ -22,12 +22,15 @@ _DCGM: Final = {
     "DCGM_FI_DRIVER_VERSION": "{driver}",
 }
 _VIOLATIONS: Final = {
-    "board_limit": "BOARD_LIMIT",
-    "low_utilization": "LOW_UTIL",
-    "power": "POWER",
-    "reliability": "RELIABILITY",
-    "sync_boost": "SYNC_BOOST",
-    "thermal": "THERMAL",
+    "board_limit": "BOARD_LIMIT_VIOLATION",
+    "hw_thermal": "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS",
+    "low_utilization": "LOW_UTIL_VIOLATION",
+    "power": "POWER_VIOLATION",
+    "power_brake": "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
+    "reliability": "RELIABILITY_VIOLATION",
+    "sw_thermal": "CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
+    "sync_boost": "SYNC_BOOST_VIOLATION",
+    "thermal": "THERMAL_VIOLATION",
 }
 
 
@@ -42,7 +45,7 @@ DCGM: Final[Mapping[str, Name]] = {
     "gpu.memory.temperature": _field("DEV_MEMORY_TEMP"),
     "gpu.temperature": _field("DEV_GPU_TEMP"),
     "gpu.power": _field("DEV_POWER_USAGE"),
-    "gpu.power.limit": _field("DEV_POWER_MGMT_LIMIT"),
+    "gpu.power.limit": _field("DEV_ENFORCED_POWER_LIMIT"),
     "gpu.energy": _field("DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", 1e3),
     "gpu.utilization": _field("DEV_GPU_UTIL"),
     "gpu.memory.activity": _field("DEV_MEM_COPY_UTIL"),
@@ -60,7 +63,7 @@ DCGM: Final[Mapping[str, Name]] = {
     "gpu.rows.remapped": _field(
         "DEV_{cause}_REMAPPED_ROWS", words={"correctable": "CORRECTABLE", "uncorrectable": "UNCORRECTABLE"}
     ),
-    "gpu.throttled": _field("DEV_{reason}_VIOLATION", "ns", 1e9, _VIOLATIONS),
+    "gpu.throttled": _field("DEV_{reason}", "ns", 1e9, _VIOLATIONS),
     "gpu.engine.active": _field("PROF_GR_ENGINE_ACTIVE", "1", 0.01),
     "gpu.sm.active": _field("PROF_SM_ACTIVE", "1", 0.01),
     "gpu.sm.occupancy": _field("PROF_SM_OCCUPANCY", "1", 0.01),

@@ -15,6 +15,7 @@ from agent.collector import DeviceActivity, DeviceProcess
 from agent.collectors.nvidia.activity import Activity
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
+from agent.collectors.nvidia.fields import DriverFields
 from agent.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
@@ -247,7 +248,8 @@ class Gpus:
 
     def _gpu(self, handle: Any, index: int, uuid: str, model: str) -> Gpu:
         dims = self._dims(uuid, model, gpu=index)
-        return Gpu(handle, model, dims, of_gpu(*self._config.dimensions), self._level)
+        metrics, fields = of_gpu(*self._config.dimensions), DriverFields(str(self._driver))
+        return Gpu(handle, dims, metrics, self._level, model=model, fields=fields)
 
     def _dims(self, uuid: str, model: str, **indexes: int) -> Dimensions:
         further = {UUID: uuid, MODEL: model, DRIVER: str(self._driver)}

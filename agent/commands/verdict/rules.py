@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     A condition on a metric. A gauge is compared as it is now, a counter by its rise in the last hour.
 
     `about`, `says` and `do` are templates of the dimensions, and of `value`; `only` has the words that a dimension
-    must have one of.
+    must have one of. A reason of the metric `instead`, as severe and about the same thing, replaces this one.
     """
 
     area: str
@@ -50,6 +50,7 @@ class Rule(NamedTuple):
     only: Mapping[str, tuple[str, ...]] = {}
     limit: float = 0.0
     below: bool = False
+    instead: str = ""
 
     def reason(self, seen: Seen) -> Reason | None:
         """Return what is wrong with a series, or None."""
@@ -67,6 +68,8 @@ class Rule(NamedTuple):
 
 RESET: Final = "Drain this node, then reset the GPU or restart the machine."
 RESTART: Final = "Drain this node and restart the machine."
+RECOVERY: Final = "gpu.recovery_action"
+"""https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html"""
 WORKFLOW: Final = "Follow the workflow of NVIDIA's Xid catalogue before the next long job."
 SEE: Final = "See the message in dmesg."
 DISK: Final = "Check the drive before data is lost."
@@ -90,7 +93,22 @@ RULES: Final = (
          {"action": ("see_workflow",), "xid": ("48", "74", "144", "145", "146", "147", "148", "149", "150", "154")}),
     Rule(GPU, "gpu.xid", DEGRADED, "gpu {gpu}", "had Xid {xid}", "Update the driver or the firmware.",
          {"action": ("update_software",)}),
-    Rule(GPU, "gpu.state", NOT_FIT, "gpu {gpu}", "is lost or asks for a reset", RESET, limit=1, below=True),
+    Rule(GPU, RECOVERY, NOT_FIT, "gpu {gpu}", "asks for a reset", RESET, {"action": ("gpu_reset",)}),
+    Rule(GPU, RECOVERY, NOT_FIT, "gpu {gpu}", "asks for a reset of its PCIe bus", RESTART, {"action": ("bus_reset",)}),
+    Rule(GPU, RECOVERY, NOT_FIT, "gpu {gpu}", "asks for a restart of the machine", RESTART,
+         {"action": ("node_reboot", "system_reboot")}),
+    Rule(GPU, RECOVERY, NOT_FIT, "gpu {gpu}", "works at reduced capacity and asks for a reset",
+         "Start no new jobs; when its jobs have ended, reset the GPU.", {"action": ("drain_and_reset",)}),
+    Rule(GPU, RECOVERY, DEGRADED, "gpu {gpu}", "asks to end its traffic with other GPUs",
+         "Start no new jobs; end those that use several GPUs and see what the driver asks for then.",
+         {"action": ("drain_p2p",)}),
+    Rule(GPU, RECOVERY, DEGRADED, "gpu {gpu}", "asks for a recovery of its IMEX domain",
+         "Recover the IMEX domain (nvidia-imex); a reset of the GPU does not help.",
+         {"action": ("recover_imex_domain",)}),
+    Rule(GPU, RECOVERY, DEGRADED, "gpu {gpu}", "asks for a recovery that is not known here: {action}",
+         "Update this program; see what `nvidia-smi -q` says of the GPU."),
+    Rule(GPU, "gpu.state", NOT_FIT, "gpu {gpu}", "is lost, fails most queries or needs a reset", RESET, limit=1,
+         below=True, instead=RECOVERY),
     Rule(GPU, "gpu.ecc.uncorrected", NOT_FIT, "gpu {gpu}", "had memory errors that were not corrected", RESET),
     Rule(NEURON, "neuron.ecc.events", NOT_FIT, "neuron {neuron_device}", "had memory errors that were not corrected",
          "Stop and start the instance, which moves it to other hardware.", {"corrected": ("no",)}),
@@ -131,7 +149,10 @@ RULES: Final = (
 )
 # fmt: on
 GAUGES: Final = frozenset(
-    {"gpu.state", "pcie.links.degraded", "disk.read_only", "disk.nvme.state", "lustre.disconnected", "nfs.unanswered"}
+    {
+        *("gpu.state", RECOVERY, "pcie.links.degraded", "disk.read_only", "disk.nvme.state"),
+        *("lustre.disconnected", "nfs.unanswered"),
+    }
 )
 """Metrics of RULES that are no counters."""
 COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NEURON: ("neuron_device",)}
@@ -140,13 +161,16 @@ COUNTED: Final = {GPU: ("gpu",), RDMA: ("device", "port"), NVME: ("device",), NE
 
 def reasons(series: Iterable[Seen]) -> list[Reason]:
     """Return what is wrong, the first rule that holds of each metric and series, in the order of the table."""
-    found: dict[int, tuple[int, Reason]] = {}
-    for number, one in enumerate(series):
+    found: list[tuple[int, Reason]] = []
+    given = set()
+    for one in series:
         for place, rule in enumerate(RULES):
             if reason := rule.reason(one):
-                found[number] = place, reason
+                found.append((place, reason))
+                given.add((rule.metric, *reason[:2]))
                 break
-    return [reason for _, reason in sorted(found.values(), key=lambda pair: pair[0])]
+    found.sort(key=lambda pair: pair[0])
+    return [reason for place, reason in found if (RULES[place].instead, *reason[:2]) not in given]
 
 
 def fine(series: Iterable[Seen], wrong: Iterable[Reason], known: Iterable[str]) -> Iterator[str]:

@@ -32,10 +32,14 @@ DCGM_FIELDS = {
     " PIPE_FP64_ACTIVE PIPE_FP32_ACTIVE PIPE_FP16_ACTIVE",
 }
 FIELDS = {f"DCGM_FI_{group}_{name}" for group, names in DCGM_FIELDS.items() for name in names.split()}
-OTHERS = {"DCGM_FI_DEV_POWER_MGMT_LIMIT", "DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_TOTAL"}
+OTHERS = {
+    *("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_TOTAL"),
+    *(f"DCGM_FI_DEV_CLOCKS_EVENT_REASON_{of}_SLOWDOWN_NS" for of in ("SW_THERM", "HW_THERM", "HW_POWER_BRAKE")),
+}
 """Fields of DCGM (dcgm_fields.h) that the file does not have."""
 VALUES = {"cause": ("correctable", "uncorrectable"), "window": ("1m", "5m", "15m"), "direction": ("sent", "received"),
-          "reason": ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability")}  # fmt: skip
+          "reason": ("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability",
+                     "sw_thermal", "hw_thermal", "power_brake")}  # fmt: skip
 
 
 @cache

@@ -200,14 +200,115 @@ def test_a_required_reset_is_state_0_and_the_other_values_are_read(driver, watch
     assert (read["gpu.state{gpu=0}"], read["gpu.temperature{gpu=0}"]) == (0, 59)
 
 
-def test_a_requested_recovery_is_state_0_until_it_is_done(driver, watch):
+RECOVERIES = [
+    ("570.86.15", "0u", {}, 1),
+    ("570.86.15", "1u", {"gpu_reset": 1}, 0),
+    ("570.86.15", "2u", {"node_reboot": 1}, 0),
+    ("570.86.15", "3u", {"drain_p2p": 1}, 1),
+    ("570.86.15", "4u", {"drain_and_reset": 1}, 0),
+    ("580.126.09", "5u", {"unknown (5)": 1}, 1),
+    ("610.43", "5u", {"recover_imex_domain": 1}, 1),
+    ("610.43", "6u", {"unknown (6)": 1}, 1),
+    ("615.71", "6u", {"bus_reset": 1}, 0),
+    ("615.71", "7u", {"system_reboot": 1}, 0),
+    ("615.71", "8u", {"unknown (8)": 1}, 1),
+    ("615.71", "4294967295u", {"unknown": 1}, 1),
+    ("565.57.01", "1u", {}, 1),
+    ("N/A", "1u", {}, 1),
+]
+
+
+def recoveries(read):
+    head = "gpu.recovery_action{action="
+    return {name.removeprefix(head)[:-7]: value for name, value in read.items() if name.startswith(head)}
+
+
+@pytest.mark.parametrize("case", RECOVERIES, ids=str)
+def test_a_requested_recovery_has_its_name_and_only_some_are_state_0(driver, watch, case):
+    version, value, actions, state = case
     fake = driver("h100")
+    fake.machine["driver"] = version
+    fake.gpus[0]["field"]["230"] = value
+    fake.tell()
     watched = watch(Level.BASIC)
-    for action, state in (("0u", 1), ("1u", 0), ("4u", 0), ("0u", 1)):
+    read = watched.read()
+    assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, state)
+    assert watched.problems == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "actions"),
+    [
+        ("560.30.02", ("1u", "0u"), {"gpu_reset": 1}),
+        ("560.30.02", ("0u", "1u"), {"drain_and_reset": 1}),
+        ("550.163.01", ("1u", "1u"), {"gpu_reset": 1}),
+        ("550.163.01", ("0u", "0u"), {}),
+        ("555.42.06", ("1u", "1u"), {}),
+        ("550.54.14", ("1u", "1u"), {}),
+        ("535.230.02", ("1u", "1u"), {}),
+        ("570.86.15", ("1u", "1u"), {}),
+    ],
+)
+def test_a_driver_below_570_tells_in_two_fields_which_recovery_is_needed(driver, watch, version, fields, actions):
+    reset, drain = fields
+    fake = driver("h100")
+    fake.machine["driver"] = version
+    fake.gpus[0]["field"] |= {"226": reset, "227": drain, "230": "0u" if version.startswith("57") else "2u"}
+    fake.tell()
+    read = watch(Level.BASIC).read()
+    assert (recoveries(read), read["gpu.state{gpu=0}"]) == (actions, 0 if actions else 1)
+
+
+def test_a_recovery_that_is_done_is_0_and_a_gpu_that_never_needed_one_has_no_series(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    for action, shown, state in (
+        ("0u", {}, 1),
+        ("3u", {"drain_p2p": 1}, 1),
+        ("1u", {"drain_p2p": 0, "gpu_reset": 1}, 0),
+        (None, {}, 1),
+        ("0u", {"drain_p2p": 0, "gpu_reset": 0}, 1),
+    ):
         fake.gpus[0]["field"]["230"] = action
         fake.tell()
-        assert watched.read(10)["gpu.state{gpu=0}"] == state
+        read = watched.read(3700)
+        assert (recoveries(read), read["gpu.state{gpu=0}"]) == (shown, state)
     assert watched.problems == []
+
+
+@pytest.mark.parametrize("level", [Level.BASIC, Level.DETAILED, Level.ALL])
+def test_a_gpu_that_fails_most_queries_has_state_0_until_it_answers_them(driver, watch, level):
+    fake = driver("h100", 2)
+    healthy = fake.gpus[0].copy()
+    wrong = {
+        "memory": {"total": "!999"},
+        "temperature": "!999",
+        "temperature_v": "!999",
+        "limit": "!999",
+        "power": "!999",
+        "clock": dict.fromkeys("012", "!999"),
+        "encoder": "!999",
+        "decoder": "!999",
+        "gpm": {"supported": "!999"},
+        "field": dict.fromkeys(healthy["field"], "!999"),
+    }
+    watched = watch(level)
+    for broken, state in ((wrong, 0), ({}, 1), (wrong, 0)):
+        fake.gpus[0] = healthy | broken
+        fake.tell()
+        for seconds in (10, 1):
+            read = watched.read(seconds)
+            assert (read["gpu.state{gpu=0}"], read["gpu.state{gpu=1}"]) == (state, 1)
+    assert "gpu.utilization{gpu=0}" in read
+
+
+def test_a_gpu_whose_queries_are_forbidden_is_not_broken(driver, watch):
+    fake = driver("h100")
+    fake.gpus[0]["field"] = dict.fromkeys(fake.gpus[0]["field"], "!4")
+    for name in ("temperature", "limit", "power"):
+        fake.gpus[0][name] = "!4"
+    fake.tell()
+    assert watch(Level.BASIC).read()["gpu.state{gpu=0}"] == 1
 
 
 def test_a_driver_that_fails_later_makes_the_collector_unavailable(driver, watch):

@@ -63,6 +63,42 @@ def test_each_rule_holds_for_its_series_and_not_for_a_good_one(rule):
         assert rule.reason(Seen(rule.metric, {**dims, key: "other"}, bad, rose=9)) is None
 
 
+def judged_gpu(action, state):
+    seen = [Seen("gpu.state", {"gpu": "6"}, state), Seen("gpu.recovery_action", {"gpu": "6", "action": action}, 1)]
+    return [(one.severity, f"{one.says} | {one.do}") for one in rules.reasons(seen)]
+
+
+@pytest.mark.parametrize(
+    ("action", "state", "severity", "says"),
+    [
+        ("gpu_reset", 0, NOT_FIT, "asks for a reset | "),
+        ("bus_reset", 0, NOT_FIT, "asks for a reset of its PCIe bus | "),
+        ("node_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("system_reboot", 0, NOT_FIT, "asks for a restart of the machine | "),
+        ("drain_and_reset", 0, NOT_FIT, "works at reduced capacity and asks for a reset | Start no new jobs; "),
+        ("drain_p2p", 1, DEGRADED, "asks to end its traffic with other GPUs | Start no new jobs; "),
+        ("recover_imex_domain", 1, DEGRADED, "asks for a recovery of its IMEX domain | Recover the IMEX domain"),
+        ("unknown (8)", 1, DEGRADED, "asks for a recovery that is not known here: unknown (8) | Update"),
+        ("unknown", 1, DEGRADED, "asks for a recovery that is not known here: unknown | Update"),
+    ],
+)
+def test_each_recovery_action_is_one_reason_with_its_own_advice(action, state, severity, says):
+    ((bad, text),) = judged_gpu(action, state)
+    assert (bad, text[: len(says)]) == (severity, says)
+    is_reset = "reset the GPU" in text
+    assert is_reset == (action in ("gpu_reset", "drain_and_reset"))
+
+
+def test_a_gpu_that_is_lost_after_it_asked_for_less_has_both_reasons():
+    assert [severity for severity, _ in judged_gpu("drain_p2p", 0)] == [DEGRADED, NOT_FIT]
+
+
+def test_a_recovery_that_is_done_is_no_reason():
+    seen = [Seen("gpu.state", {"gpu": "6"}, 1), Seen("gpu.recovery_action", {"gpu": "6", "action": "gpu_reset"}, 0)]
+    assert rules.reasons(seen) == []
+    assert [*rules.fine(seen, [], ())] == ["1 GPU"]
+
+
 def test_every_kind_that_is_no_applications_own_has_a_rule():
     from agent.collectors.kernel.patterns import KINDS
 
