@@ -76,10 +76,14 @@ def _sum(samples: list[float]) -> float:
 class _Counter:
     """The last reading of a counter, and its increase in the open window."""
 
-    __slots__ = ("increase", "is_seen", "point", "start")
+    __slots__ = ("began", "given", "increase", "is_seen", "point", "start")
 
     def __init__(self, point: Datapoint) -> None:
         self.point = point
+        self.given = point.start_time
+        """The start time that the collector gave."""
+        self.began: int | None = None
+        """The start time that counts instead, where the counter fell and the collector did not tell."""
         self.start = point.at
         self.increase: float | None = None
         self.is_seen = False
@@ -240,22 +244,32 @@ class Window:
         """
         Add the increase of the counter since its last reading.
 
-        A counter that started after the last reading counts from zero. If a counter fell, or its `start_time` changed
-        to an older time or to `at`, the time of its reset is unknown, and this reading is only a new base.
+        A counter that started after the last reading counts from zero. So does one that fell without a newer
+        `start_time`: it gets the time of the last reading, since no counter falls without a newer one. If `start_time`
+        changed to another time, it is unknown what was counted before, and this reading is only a new base.
         """
         state = self._counters.get(key)
         last = state.point if state else None
         if state is None:
             state = self._counters[key] = _Counter(point)
-        start_time = point.start_time
+        start_time, given = point.start_time, state.given
         gain: float | None = None
-        if last is not None and start_time == last.start_time:
+        if last is not None and (
+            start_time == given or (point.value < last.value and (start_time or 0) < (given or 0))
+        ):
             gain = point.value - last.value
-        elif start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
-            gain = point.value
-            if last is None:
-                state.start = start_time
-        if gain is not None and gain >= 0:
+            if gain < 0:
+                gain, state.began = point.value, min(max(last.at, (last.start_time or 0) + 1), point.at)
+        else:
+            state.began = None
+            if start_time is not None and (self._born if last is None else last.at) <= start_time < point.at:
+                gain = point.value
+                if last is None:
+                    state.start = start_time
+        state.given = start_time
+        if state.began is not None:
+            point = point._replace(start_time=state.began)
+        if gain is not None:
             state.increase = gain if state.increase is None else state.increase + gain
         elif state.increase is None:
             state.start = point.at

@@ -151,7 +151,7 @@ def test_a_counter_keeps_its_start_time_until_it_falls():
         one.read(answer(f"# TYPE a counter\na {value}\n"), NOW + n)[0][0].start_time
         for n, value in enumerate((5, 5, 7, 2, 3))
     ]
-    assert start_time == [NOW, NOW, NOW, NOW + 3, NOW + 3]
+    assert start_time == [NOW, NOW, NOW, NOW + 2, NOW + 2]  # it was 0 after the reading of 7
 
 
 def test_a_counter_keeps_its_start_time_when_the_page_gains_a_family():
