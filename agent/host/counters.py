@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric
+from agent.datapoint import NO_DIMENSIONS, Datapoint, Dimensions, Metric, start_after
 from agent.host.procfs import boot_time
 
 
@@ -59,7 +59,7 @@ class Life:
         if self.start_time is None:
             self.start_time = at
         elif falls:
-            self.start_time = min(max(last, self.start_time + 1), at)
+            self.start_time = start_after(last, self.start_time, at)
         self.value, self._is_zero = value, False
         return True
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple
 
-from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric
+from agent.datapoint import HIDDEN, Datapoint, Dimensions, Kind, Metric, start_after
 from agent.host.exposition_syntax import META, REST, SERIES, labels_of, number_of, sentence_of, unescaped
 
 STALE: Final = 300 * 10**9
@@ -120,7 +120,7 @@ class Reader:
                 if value < series.last or series.last < 0 or created.at != series.created_at:
                     # A reset or the first reading: the page's new start time counts, else the time of the last
                     # reading, after which the counter was zero, or of this one.
-                    given = at if series.last < 0 else max(series.read_at, series.start_time + 1)
+                    given = at if series.last < 0 else start_after(series.read_at, series.start_time, at)
                     if created.at is not None and created.at != series.created_at:
                         given = created.at
                     series.start_time, series.created_at = min(given, at), created.at

@@ -22,7 +22,8 @@ from agent.errors import Unavailable
 from agent.pipeline.window import Window
 
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
-BOOT = 1418183276 * 10**9
+S = 10**9
+BOOT = 1418183276 * S
 HEADER = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes ...\n"
 
 
@@ -145,8 +146,8 @@ def test_a_restart_after_an_interface_has_gone_begins_at_zero_with_a_newer_start
 
 def test_an_interface_that_starts_again_in_place_has_a_new_start_and_loses_nothing(host, opened):
     write(host, eth0=(100, 1))
-    collector, window, rises, starts = opened(host, Level.ALL), Window(0, born=BOOT + 5), {}, []
-    for at, sent in ((BOOT + 10, 100), (BOOT + 20, 1375), (BOOT + 30, 49), (BOOT + 40, 51)):
+    collector, window, rises, starts = opened(host, Level.ALL), Window(0, born=BOOT + S), {}, []
+    for at, sent in ((BOOT + 10 * S, 100), (BOOT + 20 * S, 1375), (BOOT + 30 * S, 49), (BOOT + 40 * S, 51)):
         write(host, eth0=(sent, 1))
         points = window.add(collector.collect(at), at)
         for point in points:
@@ -154,7 +155,7 @@ def test_an_interface_that_starts_again_in_place_has_a_new_start_and_loses_nothi
                 rises[point.metric] = rises.get(point.metric, 0) + (point.increase or 0)
         starts += [(p.value, p.start_time) for p in points if p.metric is INTERFACE_SENT]
     assert rises == {SENT: 1275 + 49 + 2, INTERFACE_SENT: 1275 + 49 + 2}
-    assert starts == [(100, BOOT), (1375, BOOT), (49, BOOT + 20), (51, BOOT + 20)]
+    assert starts == [(100, BOOT), (1375, BOOT), (49, BOOT + 20 * S), (51, BOOT + 20 * S)]
 
 
 def test_the_series_of_an_interface_that_returns_with_a_larger_count_does_not_jump(host, opened):

@@ -13,6 +13,7 @@ from agent.datapoint import Dimensions, counter
 from agent.host.counters import Counters, MemberSum, counting_since
 from agent.pipeline.window import Window
 
+S = 10**9
 SENT = counter("test.sent", "By", "Sent.")
 READ = counter("test.read", "By", "Read.")
 PROC = Path(__file__).parents[2] / "fixtures/host/node_exporter/proc"
@@ -74,9 +75,9 @@ def test_points_of_one_metric_are_counted_apart_by_their_dimensions():
 
 def test_a_single_counter_keeps_its_value_and_the_start_that_is_known():
     counters = Counters(5)
-    assert counters.point(SENT, 10, 700) == SENT.point(10, 700, start_time=5)
-    assert counters.point(SENT, 20, 49) == SENT.point(20, 49, start_time=10)
-    assert counters.point(SENT, 30, 50) == SENT.point(30, 50, start_time=10)
+    assert counters.point(SENT, 10 * S, 700) == SENT.point(10 * S, 700, start_time=5)
+    assert counters.point(SENT, 20 * S, 49) == SENT.point(20 * S, 49, start_time=10 * S)
+    assert counters.point(SENT, 30 * S, 50) == SENT.point(30 * S, 50, start_time=10 * S)
 
 
 def test_a_single_counter_of_unknown_start_starts_at_its_first_reading():
@@ -96,7 +97,7 @@ def test_the_figures_of_two_kinds_of_reader_agree_over_resets():
     """The increases that a window adds up are those that PromQL's increase() finds in the values."""
     counters, window, shown, added = Counters(5), Window(0, born=8), [], 0.0
     for at, value in enumerate([100, 1375, 49, 51, 30, 30, 31], 10):
-        (point,) = window.add([counters.point(SENT, at, value)], at)
+        (point,) = window.add([counters.point(SENT, at * S, value)], at * S)
         added += point.increase or 0
         shown.append(point.value)
     assert added == 1275 + 49 + 2 + 30 + 1
