@@ -82,9 +82,9 @@ INTRO = """# The metrics
 Every metric of every collector. This page is written by `make golden`; `agent list` prints the same of what is installed.
 
 A *gauge* is a reading now. A *counter* is cumulative and monotonic since a known moment. A value that could not be had
-is not sent: absent is not zero. Only one counter of the kernel that truly counts since the boot has the boot as its
-start. A sum over members that come and go, such as `network.sent` or `disk.read`, is 0 at the agent's first reading,
-which is its start, and does not fall when a member goes or the agent restarts. Units are UCUM words: `%` is 0 to 100, `By` bytes, `s` seconds, `Cel` degrees Celsius,
+is not sent: absent is not zero. A single counter of the kernel that is there when the agent starts has the boot
+as its start. A sum over members that come and go, such as `network.sent` or `disk.read`, is 0 at the agent's first
+reading, which is its start, and does not fall when a member goes. Units are UCUM words: `%` is 0 to 100, `By` bytes, `s` seconds, `Cel` degrees Celsius,
 `1` a plain number, and words in braces say what is counted.
 
 The level `basic` is sent unless more is asked for with `--level detailed` or `--level all`: every series costs money in
