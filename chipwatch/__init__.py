@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     from agent.collector import Collector
     from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
     from agent.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
+    from agent.host.counters import Counters
     from agent.net.trusted_clock import TRUSTED_CLOCK
     from agent.processor import Processor
     from agent.sink import Limits, Rejected, Sink
     from agent.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "DeviceProcess",
-    "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor",
-    "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
-    "check_collector", "check_sink", "counter", "gauge",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Counters", "Datapoint",
+    "DeviceProcess", "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected",
+    "Processor", "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms",
+    "Unavailable", "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 HOMES: Final = {
     "agent.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
     "agent.collector": ("Collector", "DeviceProcess"),
     "agent.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
     "agent.errors": ("BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable"),
+    "agent.host.counters": ("Counters",),
     "agent.net.trusted_clock": ("TRUSTED_CLOCK",),
     "agent.processor": ("Processor",),
     "agent.sink": ("Limits", "Rejected", "Sink"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.collector import Collector
-from agent.collectors.rdma.counters import ACTIVE, METRICS, RATE, STATE, Series, plan
+from agent.collectors.rdma.counters import ACTIVE, ERRORS, METRICS, RATE, STATE, Series, plan
 from agent.datapoint import Datapoint, Dimensions, Level
 from agent.errors import PartlyCollected, Unavailable
 from agent.host.counters import Counters
@@ -63,14 +63,17 @@ class _Port:
         """Yield the counters; a file that fails costs itself. Raise OSError if the first REFUSALS files fail."""
         values = self._read(now)
         if not values.keys() <= self._known:
-            if self._known:  # a sum that gains a file must not jump
-                self._counters = Counters()
+            if self._known:  # a counter may come from another file now
+                self._counters.restart()
             self._known.update(values)
             known = [name for name in self.files if name in self._known]
             self._series = [series for series in plan(known, self.dims) if series.metric.level <= level]
         for metric, dims, files, factor in self._series:
-            if all(name in values for name in files):
-                yield self._counters.point(metric, at, factor * sum([values[name] for name in files]), dims)
+            readable = {name: values[name] for name in files if name in values}
+            if metric is ERRORS and readable:
+                yield self._counters.total(metric, at, readable, dims)
+            elif len(readable) == len(files):
+                yield self._counters.point(metric, at, factor * sum(readable.values()), dims)
 
     def _read(self, now: float) -> dict[str, int]:
         """Return the counters that the series need, and those that could not be read so far."""

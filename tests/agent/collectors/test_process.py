@@ -51,7 +51,7 @@ class Machine:
         self.proc.mkdir()
         (self.proc / "stat").write_text("cpu  1\ncpu0 1\ncpu1 1\nbtime 1000\n")
         (self.proc / "meminfo").write_text("MemTotal:       1048576 kB\n")
-        (self.proc / "self").mkdir()
+        self.process("self", 1, began=0)
 
     def process(
         self, pid, parent, *, own=0, reaped=0, began=500, state="S", threads=1, pages=10, name="x", io=(0, 0), files=3
@@ -369,6 +369,20 @@ def test_bytes_of_children_are_counted_once(machine, watch):
     machine.gone(11)
     machine.process(10, 1, io=(0, 1650))  # 600 of 11, 50 more that it wrote at the end
     assert watch()[WRITTEN] == 1650
+
+
+def test_the_bytes_of_a_tree_that_is_older_than_the_agent_start_at_the_first_reading(machine):
+    """An earlier agent may have counted a process that is gone and that no parent waited for."""
+    machine.process("self", 1, began=900)
+    machine.process(10, 1, began=500, io=(9000, 9000))
+    for at in (7, 70):
+        collector = machine.collector()
+        for reading in range(2):
+            machine.process(10, 1, began=500, io=(9000 + 5 * reading, 9000))
+            points = [point for point in collector.collect(at + reading) if point.metric in (READ, WRITTEN)]
+            assert points == [
+                READ.point(at + reading, 5 * reading, start_time=at), WRITTEN.point(at + reading, 0, start_time=at)
+            ]  # fmt: skip
 
 
 def test_the_counters_start_with_the_first_process(machine):
