@@ -111,6 +111,9 @@ def test_whatever_a_machine_does_the_laws_hold(machine):
         saved = run.processor.saved()
     again = JobsProcessor(JobsProcessor.Config(max_jobs=MOST_JOBS))
     again.restore(saved)
-    kept = {(one["owner"][0], one["owner"][5], one["owner"][1]): one.get("earlier", {}) for one in json.loads(saved)}
+    kept = {
+        (one["owner"][0], one["owner"][5], one["owner"][1]): one.get("earlier", {})
+        for one in json.loads(saved)["accounts"]
+    }
     accounts = run.processor._ledger.accounts
     assert all(kept[key] == {state: one.total(state) for state in one.times} for key, one in accounts.items())
