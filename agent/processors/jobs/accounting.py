@@ -15,7 +15,7 @@ HELD_AFTER: Final = 60 * SECOND
 MOST_INTERVALS: Final = 2
 """Intervals that one reading speaks for: one that is late by more was suspended or hung."""
 BOOT_TIME: Final = SECOND
-"""Most that a process seems to have begun too early: btime of /proc/stat, which its start is added to, is in seconds."""
+"""Most by which the start of a process seems too early: btime of /proc/stat, a part of it, is in whole seconds."""
 
 Key = tuple[str, str, str]
 """What identifies a job: `Owner.key`."""

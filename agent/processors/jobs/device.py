@@ -187,7 +187,7 @@ class Device:
         return all(process.pid in use.owners for process in use.processes or ())
 
     def _note(self, use: Use, now: Reading, ran: int | None) -> None:
-        """Note when a kernel last ran since the processes came; `ran`: if none of them was there in the last reading."""
+        """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
             self.ran = ran if pids else None

@@ -47,11 +47,11 @@ def test_the_time_in_which_the_agent_was_stopped_is_unseen_for_a_job_that_stayed
 
 
 def test_after_a_kill_what_came_after_the_last_save_is_unseen_and_not_lost():
-    machine = Machine()
-    for tick in range(12):
+    machine, saved = Machine(), []
+    for _ in range(12):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
-        saved = machine.processor.saved() if tick == 3 else saved if tick else None
-    restart(machine, saved)
+        saved.append(machine.processor.saved())
+    restart(machine, saved[3])
     for _ in range(3):
         machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
     assert spent(machine, ADA) == {"busy": 15.0 + 10.0, "unseen": 45.0}
