@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from rich.cells import cell_len
 
 from agent.commands.jobs import as_text
 from agent.datapoint import Dimensions, counter
@@ -285,3 +286,13 @@ def test_a_container_name_from_outside_cannot_break_the_table():
         machine.tick([(0, 10)], {0: BUSY}, owners={10: Owner("docker", "a\nb\x1b[31m" + "x" * 100)})
     assert len(as_text(machine.processor.answer()).splitlines()) == 2
     assert "\x1b" not in as_text(machine.processor.answer())
+
+
+@pytest.mark.parametrize("name", ["训练-任务", "학습", "e\u0301ve-job"])
+def test_a_wide_name_shifts_no_column_of_the_table(name):
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10), (1, 11)], {0: BUSY, 1: BUSY}, owners={10: Owner("docker", name, user="ada"), 11: BOB})
+    lines = as_text(machine.processor.answer()).splitlines()
+    columns = {cell_len(line[: line.index(word)]) for line, word in zip(lines[1:], ("ada", "bob"), strict=True)}
+    assert columns == {cell_len(lines[0][: lines[0].index("USER")])}
