@@ -110,9 +110,14 @@ class Gpus:
     def read(self, at: int) -> Iterator[Datapoint]:
         """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
+        slow = self._slow.is_due(now / SECOND)
         if now >= self._find_at:
             self._find()
-        slow = self._slow.is_due(now / SECOND)
+        else:
+            for gpu in self._gpus.values():
+                if not gpu.lost and (slow or gpu.instances):
+                    self._divide(gpu, now)
+                    self._problems += gpu.query.troubles.values()
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():
@@ -120,12 +125,10 @@ class Gpus:
             yield from gpu.read(at, self._clock(), slow=slow)
             if gpu.lost and not was_lost:
                 self._find_at = 0
-            elif slow and not gpu.lost:
+            elif slow and self._tree and not gpu.lost:
                 with suppress(Lost):  # the next reading reports it
-                    gpu.instances = self._instances(gpu)
-                    if self._tree:
-                        for part in gpu.parts:
-                            yield from self._tree.usage(part, gpu.minor, at)
+                    for part in gpu.parts:
+                        yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
@@ -256,12 +259,11 @@ class Gpus:
             number = place if place is not None else index if index not in taken else max(taken) + 1
             gpu = self._gpu(listed.handle, number, listed.uuid, listed.model)
         gpu.handle = listed.handle
-        gpu.query.begin(now)
         if gpu.lost:
             gpu.query.retry()
-        with suppress(Lost):  # the next reading reports it
+        self._divide(gpu, now)
+        with suppress(Lost):
             gpu.minor = gpu.query.ask("minor", pynvml.nvmlDeviceGetMinorNumber, gpu.handle)
-            gpu.instances = self._instances(gpu)
         if self._wanted is not None and not self._wanted.intersection((str(index), listed.uuid, *gpu.instances)):
             if not is_new:
                 self._forget(listed.uuid)
@@ -287,6 +289,12 @@ class Gpus:
             gpu = self._gpus[f"{UNKNOWN} {index}"] = self._gpu(None, index, UNKNOWN, UNKNOWN)
         return gpu
 
+    def _divide(self, gpu: Gpu, now: int) -> None:
+        """Find the MIG instances of a GPU."""
+        gpu.query.begin(now)
+        with suppress(Lost):  # the next reading reports it
+            gpu.instances = self._instances(gpu)
+
     def _instances(self, gpu: Gpu) -> dict[str, Instance]:
         """Return the MIG instances of the GPU by UUID; raise Lost."""
         count = gpu.query.ask("mig", pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle)
@@ -296,13 +304,14 @@ class Gpus:
         for number in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
-                uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                instance = gpu.instances.get(uuid)
+                model = "" if instance else pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_NOT_FOUND:  # no instance has this number
                     gpu.query.failed(f"mig.{number}", "mig", error.value)
                     found |= {uuid: one for uuid, one in gpu.instances.items() if one.dims[MIG] == str(number)}
                 continue
-            instance = gpu.instances.get(uuid)
             if instance is None:
                 dims = self._dims(uuid, model, gpu=gpu.number, mig=number)
                 instance = Instance(handle, dims, of_instance(*self._config.dimensions), self._level)

@@ -249,8 +249,9 @@ int nvmlInitWithFlags(uint flags)
     const char *value;
     (void)flags;
     ENTER;
-    skipped = 0;
     fakeLoad();
+    if (!slot("uptime")->value) /* uptime=kept: time goes on when the library is opened again */
+        skipped = 0;
     int code = text("init", &value);
     if (code && code != UNSUPPORTED)
         return code;

@@ -434,7 +434,7 @@ def parts(watched):
     return {name for name in watched.collector.names() if name.startswith("MIG-")}
 
 
-def test_instances_that_are_made_otherwise_are_read_within_ten_seconds(driver, watch):
+def test_instances_that_are_made_otherwise_are_read_in_the_next_tick(driver, watch):
     fake = driver("h100_mig")
     watched = watch(Level.BASIC)
     watched.read(), watched.read(5), watched.read(5)
@@ -442,10 +442,22 @@ def test_instances_that_are_made_otherwise_are_read_within_ten_seconds(driver, w
     *_, last = [*mig]
     mig["5"] = mig.pop(last) | {"uuid": "MIG-11111111-0000-0000-0000-000000000005", "gi": 9}
     fake.tell()
-    watched.read(5), watched.read(5)
+    watched.read(5)
     assert parts(watched) == {one["uuid"] for one in mig.values()}
     assert "gpu.memory.used{gpu=0,mig=5}" in watched.read(5)
     assert f"gpu.memory.used{{gpu=0,mig={last}}}" not in watched.read(5)
+
+
+def test_the_first_instances_of_a_gpu_are_found_within_ten_seconds(driver, watch):
+    fake = driver("h100_mig")
+    mig, fake.gpus[0]["mig"] = fake.gpus[0]["mig"], None
+    fake.tell()
+    watched = watch(Level.BASIC)
+    watched.read(), watched.read(5), watched.read(5)
+    fake.gpus[0]["mig"] = mig
+    fake.tell()
+    watched.read(5), watched.read(5)
+    assert parts(watched) == {one["uuid"] for one in mig.values()}
 
 
 def test_a_gpu_that_is_divided_no_more_has_its_utilization_again(driver, watch):
