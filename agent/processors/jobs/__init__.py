@@ -142,7 +142,7 @@ class JobsProcessor(Processor):
                 self._alive, reading.moment, at,
             )  # fmt: skip
             known = values.get(place, {})
-            device.source = reading.source
+            device.dims, device.source = activity.dims, reading.source
             told = plausible(activity)
             self._charge(device, told._replace(lost=told.lost or place in fallen), use, known, at)
             self._note_memory(device, known)
@@ -151,8 +151,8 @@ class JobsProcessor(Processor):
     def _resume(self, place: Place, device: Device, moment: int, at: int) -> None:
         """Let a device that was read before the agent stopped go on from there."""
         holds = self._ledger.resume(_name(place))
-        if not holds and self._stopped is None:
-            return
+        if device.allocated or device.held or (not holds and self._stopped is None):
+            return  # it was read since then: the state folder was another agent's when this one started
 
         def then(when: int) -> int:
             return min(moment - (at - when), moment - 1)

@@ -110,6 +110,7 @@ class Device:
     def __init__(self, dims: Dimensions, last: Reading | None = None) -> None:
         """Take its dimensions, and a reading before the first one if the time since then was not read."""
         self.dims = dims
+        """Another device may take its place: its UUID changes then."""
         self.held: dict[Key, Held] = {}
         self.last = last
         self._has_resumed = False

@@ -401,7 +401,19 @@ def test_the_gpus_of_a_step_may_be_ranges(host, listed, devices):
 
 @pytest.mark.parametrize(
     "part",
-    ["/kubepods", "kubepods/pod", "/kubepods-pod4415fd05", "/docker-", "/ecs/", "/slurm/uid_1", "/lxc/", "/a.service"],
+    [
+        "/kubepods",
+        "kubepods/pod",
+        "/kubepods-pod4415fd05",
+        "/docker-",
+        "/ecs/",
+        "/slurm/uid_1",
+        "/lxc/",
+        "/lxc.payload.",
+        "/..",
+        "/../pod",
+        "/a.service",
+    ],
 )
 def test_a_path_made_to_cost_time_costs_little(part):
     began = time.process_time()

@@ -197,6 +197,19 @@ def test_each_accelerator_tells_which_container_of_which_pod_holds_it():
     }
 
 
+def test_a_gpu_in_place_of_another_has_its_own_uuid():
+    machine = Machine()
+    for uuid in ("GPU-1", "GPU-2"):
+        machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA})
+        facts = machine.processor.facts
+        dims = Dimensions(gpu="0", uuid=uuid)
+        machine.processor.facts = [
+            facts[0]._replace(moment=machine.moment + 1, activity=[facts[0].activity[0]._replace(dims=dims)]), facts[1],
+        ]  # fmt: skip
+        points = [*machine.processor.derive([], machine.at)]
+        assert [one.dims["uuid"] for one in points if one.metric.name == "job.gpu.held"] == [uuid]
+
+
 def test_jobs_that_share_an_accelerator_hold_a_part_of_it_and_those_beyond_the_limit_one_together():
     machine = Machine(max_jobs=2)
     owners = {100 + n: job(n) for n in range(4)}

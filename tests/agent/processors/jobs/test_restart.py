@@ -152,6 +152,20 @@ def test_a_gpu_that_is_read_only_after_a_second_restart_goes_on_from_the_first_s
     assert sums_agree(machine)
 
 
+def test_a_ledger_that_comes_after_the_first_readings_charges_no_time_twice():
+    machine = Machine()
+    for _ in range(2):
+        machine.tick([(0, 10), (1, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    saved = machine.processor.saved()
+    machine.processor = JobsProcessor(JobsProcessor.Config())
+    for _ in range(3):
+        machine.tick([(0, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    machine.processor.restore(saved)
+    machine.tick([(0, 10)], {0: BUSY, 1: IDLE}, owners={10: ADA})
+    assert spent(machine, ADA) == {"busy": 5.0 + 15.0, "stalled": 5.0}
+    assert sums_agree(machine)
+
+
 def test_without_facts_of_jobs_in_the_first_tick_the_stop_is_charged_in_the_next():
     machine = Machine()
     for _ in range(2):
