@@ -93,7 +93,7 @@ class Gpus:
         self._slow = Pace(SLOW)
         self._find_at = 0
         self._closed_at: int | None = None
-        """When NVML was closed, while it cannot be opened again."""
+        """Time (monotonic ns) at which NVML was closed, while it cannot be opened again; else None."""
         self._tree: Tree | None = None
         self.process = os.getpid()
         """The process that opened NVML, which does not survive a fork."""
@@ -115,7 +115,7 @@ class Gpus:
             self._find()
         else:
             for gpu in self._gpus.values():
-                if not gpu.lost and (slow or gpu.instances):
+                if gpu.handle is not None and not gpu.lost and (slow or gpu.instances):
                     self._divide(gpu, now)
                     self._problems += gpu.query.troubles.values()
         if slow and self._tree:
@@ -198,11 +198,11 @@ class Gpus:
     def _reopen(self, now: int) -> bool:
         """Return whether NVML could be opened again; raise Unavailable if it could not for long."""
         self.close()
+        for gpu in self._gpus.values():
+            gpu.handle = None
         try:
             self._open()
         except Unavailable as problem:  # as while the driver is loaded again
-            for gpu in self._gpus.values():
-                gpu.handle = None
             self._closed_at = now if self._closed_at is None else self._closed_at
             if now - self._closed_at >= REFRESH:
                 raise

@@ -114,7 +114,7 @@ class Device:
         self.held: dict[Key, Held] = {}
         self.last = last
         self._has_resumed = False
-        """Whether `last` is from before the agent stopped."""
+        """True if `last` was read before the agent stopped."""
         self.allocated = 0
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0

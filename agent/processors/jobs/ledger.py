@@ -23,12 +23,12 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class Hold(NamedTuple):
-    """A job on a device when the agent stopped (ns since the epoch)."""
+    """A job on a device at the end of the agent (ns since the epoch)."""
 
     last: Time
-    """When the device was last read."""
+    """Time of the last reading of the device."""
     ran: Time | None = None
-    """When a kernel last ran, as in `Holding`."""
+    """Time of the last kernel, as in `Holding`."""
 
 
 class Account(msgspec.Struct):
@@ -64,8 +64,8 @@ class Account(msgspec.Struct):
         return self.times.get(state, 0) + self.earlier.get(state, 0)
 
 
-class Saved(msgspec.Struct):
-    """What the state folder keeps."""
+class SavedLedger(msgspec.Struct):
+    """Content of the file in the state folder."""
 
     at: Time
     """Time of the last tick (ns since the epoch)."""
@@ -139,7 +139,7 @@ class Ledger:
     def restore(self, saved: bytes) -> int:
         """Take the accounts of an earlier life, return the time of its last tick; raise ValueError."""
         try:
-            state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=Saved)
+            state = msgspec.json.decode(saved[: MOST_BYTES + 1], type=SavedLedger)
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise ValueError(f"the ledger of jobs cannot be read: {problem}") from None
         for old in state.accounts[: 2 * self._most]:

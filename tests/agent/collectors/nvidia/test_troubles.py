@@ -267,6 +267,24 @@ def test_gpus_stay_lost_while_the_driver_is_loaded_again_and_are_found_soon_afte
     assert watched.problems == []
 
 
+def test_a_gpu_without_a_handle_after_nvml_was_reopened_stays_lost(driver, watch):
+    fake = driver("h100", 2)
+    watched = watch(Level.BASIC)
+    watched.read()
+    fake.gpus[0]["lost"] = fake.gpus[1]["lost"] = 1
+    fake.tell()
+    watched.read(5)
+    del fake.gpus[0]["lost"], fake.gpus[1]["lost"]
+    fake.gpus[1]["handle"] = "!999"
+    fake.tell()
+    watched.read(10)
+    assert states(watched.read(5)) == {"0": 1, "1": 0}
+    del fake.gpus[1]["handle"]
+    fake.tell()
+    watched.read(5)
+    assert states(watched.read(5)) == {"0": 1, "1": 1}
+
+
 def test_a_driver_that_cannot_be_opened_again_for_five_minutes_is_unavailable(driver, watch):
     fake = driver("h100")
     watched = watch(Level.BASIC)
@@ -300,6 +318,7 @@ def test_a_gpu_that_was_lost_before_open_has_state_0(driver, watch):
     fake.tell()
     watched = watch(Level.BASIC, dimensions=("uuid",))
     watched.read()
+    assert watched.problems == []
     states = {
         point.dims["gpu"]: (point.value, point.dims["uuid"]) for point in watched.points if "state" in point.metric.name
     }
