@@ -15,7 +15,7 @@ from agent.owner import Allocation, JobFacts, Owner
 from agent.processor import Processor
 from agent.processors.jobs.accounting import MOST_INTERVALS, SECOND, Holding, Key, Reading
 from agent.processors.jobs.answer import by_number, of_device, of_job
-from agent.processors.jobs.device import Device, Held, Place, Use, place_of, plausible
+from agent.processors.jobs.device import PROCESS, Device, Held, Place, Use, place_of, plausible
 from agent.processors.jobs.evidence import Evidences
 from agent.processors.jobs.ledger import OTHER, Account, Hold, Ledger
 from agent.processors.jobs.metrics import BUSY, COST, ENERGY, GPU_TIME, GPUS, HELD, IDLE, IMBALANCE, MEMORY
@@ -157,11 +157,14 @@ class JobsProcessor(Processor):
         def then(when: int) -> int:
             return min(moment - (at - when), moment - 1)
 
-        begun = max(0, then(max((one.last for one in holds.values()), default=self._stopped or 0)))  # not before a boot
-        holders = {
-            key: Holding(begun, ran=None if one.ran is None else then(one.ran)) for key, one in holds.items()
-        }  # fmt: skip
-        device.resume(Reading(begun, holders, paused=True))
+        begun = max(0, then(max((hold.last for _, hold in holds), default=self._stopped or 0)))  # not before a boot
+        device.resume(
+            begun,
+            {
+                owner.key: Held(owner, PROCESS, Holding(begun, ran=None if hold.ran is None else then(hold.ran)), None)
+                for owner, hold in holds
+            },
+        )
 
     def _charge(self, device: Device, activity: DeviceActivity, use: Use, values: Values, at: int) -> None:
         """Book time and energy on the accounts of the jobs; energy by the time that each was charged."""

@@ -130,9 +130,10 @@ class Device:
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
         self.busy: Counter[str] = Counter()
 
-    def resume(self, last: Reading) -> None:
+    def resume(self, moment: int, held: dict[Key, Held]) -> None:
         """Take the last reading before the agent stopped."""
-        self.last, self._has_resumed = last, True
+        holders = {key: one.holding for key, one in held.items()}
+        self.held, self.last, self._has_resumed = held, Reading(moment, holders, paused=True), True
 
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]

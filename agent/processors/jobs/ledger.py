@@ -111,9 +111,9 @@ class Ledger:
         """Return the accounts of jobs that hold a device."""
         return [self.accounts[key] for key in sorted(self._live)]
 
-    def resume(self, place: str) -> dict[Key, Hold]:
+    def resume(self, place: str) -> list[tuple[Owner, Hold]]:
         """Return, once, the jobs that held a device when the agent stopped."""
-        return {key: one.held.pop(place) for key, one in self.accounts.items() if place in one.held}
+        return [(one.owner, one.held.pop(place)) for one in self.accounts.values() if place in one.held]
 
     def saved(self, at: int, holds: Mapping[Key, Mapping[str, Hold]]) -> bytes:
         """

@@ -106,6 +106,18 @@ def test_a_job_that_was_given_a_gpu_and_has_no_process_is_charged_for_the_stop()
     assert spent(machine, BOB) == {"held": 5.0, "unseen": 105.0}
 
 
+def test_a_gpu_that_was_lost_during_the_stop_goes_on_to_be_held_by_its_job():
+    machine, slurm = Machine(), [GroupUse(ADA)]
+    machine.tick([(0, 10)], {0: BUSY}, owners={10: ADA}, uses=slurm)
+    restart(machine, seconds=100)
+    for _ in range(3):
+        machine.tick([], {0: {"lost": True}}, uses=slurm)
+    assert spent(machine, ADA) == {"unseen": 105.0, "lost": 10.0}
+    machine.tick([], {0: {"lost": True}})
+    assert spent(machine, ADA) == {}, "the job has ended"
+    assert sums_agree(machine)
+
+
 def test_a_process_that_replaced_another_during_the_stop_counts_from_its_start():
     machine = Machine()
     for _ in range(2):
