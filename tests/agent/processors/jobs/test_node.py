@@ -8,6 +8,7 @@ again, a GPU that is reset, a driver that is loaded again with other UUIDs, a ki
 from __future__ import annotations
 
 from contextlib import suppress
+from math import ceil
 from typing import NamedTuple
 
 import pytest
@@ -122,7 +123,7 @@ class Node:
         """End the agent; one that is killed saves nothing."""
         self.collector.close()
         if not kill:
-            self.saved, self.saved_at = self.processor.saved(), self.now - self.now % INTERVAL
+            self.saved, self.saved_at = self.processor.saved(), self.now - 1 - (self.now - 1) % INTERVAL
         self.processor = None
 
     def tick(self):
@@ -191,7 +192,7 @@ def events(node):
 def live(node):
     """Let the 24 minutes pass, second by second; return the ticks in which each place was lost."""
     lost, happens = {}, events(node)
-    edges = {round(edge) for hold in HOLDS for edge in (hold.start, hold.end + 0.5)}
+    edges = {ceil(edge) for hold in HOLDS for edge in (hold.start, hold.end)}
     node.tell()
     node.begin()
     while node.now < END:
