@@ -48,6 +48,10 @@ class NvmlQuery:
         """Start a tick at `now` (monotonic ns)."""
         self._now, self.troubles, self.answered, self.broken, self.reset = now, {}, set(), set(), False
 
+    def retry(self) -> None:
+        """Ask at once what was not supported: the device has changed."""
+        self._retry_at.clear()
+
     def ask(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
         """Return the answer, or None; raise Lost."""
         if self._now < self._retry_at.get(name, 0):

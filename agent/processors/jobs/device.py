@@ -107,11 +107,14 @@ def _share(value: float) -> float:
 class Device:
     """Remembers one device from reading to reading."""
 
-    def __init__(self, dims: Dimensions) -> None:
-        """Take its dimensions."""
+    def __init__(self, dims: Dimensions, last: Reading | None = None) -> None:
+        """Take its dimensions, and a reading before the first one if the time since then was not read."""
         self.dims = dims
+        """Another device may take its place: its UUID changes then."""
         self.held: dict[Key, Held] = {}
-        self.last: Reading | None = None
+        self.last = last
+        self._has_resumed = False
+        """True if `last` was read before the agent stopped."""
         self.allocated = 0
         """Time (ns) that jobs held it, weighted by its slices."""
         self.slices, self.missed = 1.0, 0
@@ -127,6 +130,11 @@ class Device:
         """Time without a kernel by cause, and with one by kind of work (ns, weighted)."""
         self.busy: Counter[str] = Counter()
 
+    def resume(self, moment: int, held: dict[Key, Held]) -> None:
+        """Take the last reading before the agent stopped."""
+        holders = {key: one.holding for key, one in held.items()}
+        self.held, self.last, self._has_resumed = held, Reading(moment, holders, paused=True), True
+
     def take(
         self, activity: DeviceActivity, use: Use, evidence: Evidence, interval: int, values: Mapping[str, float]
     ) -> dict[Key, dict[str, int]]:
@@ -141,11 +149,16 @@ class Device:
             use.moment, {key: one.holding for key, one in held.items()},
             activity.active, idle, activity.throttled, activity.lost,
         )  # fmt: skip
-        before, now = self.last, accounting.following(self.last, now)
+        before, ran = self.last, now.moment if self.last is None else None
+        if before and self._has_resumed:
+            before, now = accounting.across(before, now)
+            ran = max((one.ran for one in before.holders.values() if one.ran is not None), default=None)
+            self._has_resumed = False
+        now = accounting.following(before, now)
         self._average(before, now)
         self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
         self.basis = activity.basis
-        self._note(use, now, first=before is None)
+        self._note(use, now, ran)
         self.cause = causes.cause(
             lost=now.lost,
             known=now.active is not None and use.processes is not None and self._are_owned(use),
@@ -159,7 +172,8 @@ class Device:
             return {}
         charged = accounting.charges(before, now, interval)
         self.state = _state(now, charged)
-        self._count(now, min(now.moment - before.moment, MOST_INTERVALS * interval), causes.kind_of_work(values))
+        elapsed = 0 if before.paused else min(now.moment - before.moment, MOST_INTERVALS * interval)
+        self._count(now, elapsed, causes.kind_of_work(values))
         self.allocated += round(accounting.allocated(before, now) * self.slices)
         return charged
 
@@ -174,11 +188,11 @@ class Device:
     def _are_owned(self, use: Use) -> bool:
         return all(process.pid in use.owners for process in use.processes or ())
 
-    def _note(self, use: Use, now: Reading, *, first: bool) -> None:
-        """Note when a kernel last ran since the processes came; those of the first reading came earlier."""
+    def _note(self, use: Use, now: Reading, ran: int | None) -> None:
+        """Note when a kernel last ran since the processes came; `ran`, if none of them was in the last reading."""
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
-            self.ran = now.moment if first and pids else None
+            self.ran = ran if pids else None
         self._pids = pids
         if now.active:
             self.ran = now.moment - now.idle

@@ -12,6 +12,8 @@
  *     0.kernels=0.2/5+1;60   a kernel of 0.2 s every 5 s, the first one after 1 s, none from 60 s on: what the driver
  *                        samples, GPM and the utilization tell follows from it, unless they have lines of their own
  *
+ *     uptime=kept        time goes on when the library is opened again, as on a machine whose driver is loaded again
+ *
  * of a field (0.field.83=...) it may end in the type of the union's member: u unsigned int, s signed int, d double,
  * l unsigned long, h unsigned short; unsigned long long otherwise. "0.lost=1" makes every call about GPU 0 fail with 15.
  *
@@ -251,8 +253,9 @@ int nvmlInitWithFlags(uint flags)
     const char *value;
     (void)flags;
     ENTER;
-    skipped = 0;
     fakeLoad();
+    if (!slot("uptime")->value)
+        skipped = 0;
     int code = text("init", &value);
     if (code && code != UNSUPPORTED)
         return code;
