@@ -146,6 +146,8 @@ class Sampler(Source):
         """What the collector says that it found, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
+        self.is_counted = False
+        """Whether that is what the driver counted; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
         """Whether a processor needs what the collector found beside its points."""
@@ -215,6 +217,7 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
+            self.is_counted = reason.is_counted
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:

@@ -186,7 +186,8 @@ class Gpus:
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
         if not self._gpus:
             wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
-            raise Unavailable("; ".join((f"NVML lists no GPU{wanted}", *self._problems)))
+            text = "; ".join((f"NVML lists no GPU{wanted}", *self._problems))
+            raise Unavailable(text, is_counted=self._wanted is None and not self._count)
 
     def _at(self, index: int, now: int) -> Gpu | None:
         """Return the GPU at `index` of NVML, or None if it is not wanted or has no handle."""

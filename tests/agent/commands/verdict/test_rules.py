@@ -144,11 +144,15 @@ OK = {"nvidia": {"state": "ok", "error": None, "metrics": ["gpu.state"]}}
 HANGS = {"nvidia": {"state": "failing", "error": "no answer", "metrics": ["gpu.state"]}}
 
 
-def test_what_is_certain_goes_before_what_is_not_known():
+def test_not_fit_goes_before_what_is_not_known_and_that_before_degraded():
     lost = Seen("gpu.state", {"gpu": "0"}, 0)
     narrow = Seen("pcie.links.degraded", {}, 2)
     assert judged(lost, narrow, collectors=HANGS).word == NOT_FIT
-    assert judged(narrow, collectors=HANGS).word == DEGRADED
+    hangs = judged(narrow, collectors=HANGS)
+    assert hangs.word == UNKNOWN
+    assert report.as_line(hangs).startswith("UNKNOWN: nvidia: no answer; PCIe: 2 links")
+    assert report.as_text(hangs).splitlines()[:2] == ["UNKNOWN", "DEGRADED"]
+    assert judged(narrow, collectors=OK).word == DEGRADED
     assert judged(collectors=HANGS).word == UNKNOWN
     assert judged(collectors=OK).word == FIT
     assert judged().word == UNKNOWN, "nothing was read"
@@ -191,9 +195,25 @@ def test_no_caller_takes_unknown_for_not_fit():
         assert code_of(NOT_FIT, caller) != 0
         assert code_of_failure(["verdict", "--for", caller, "--x"]) == codes.unknown
         assert code_of_failure(["verdict", f"--for={caller}"]) == codes.unknown
+        assert code_of_failure(["verdict", "--fo", caller]) == codes.unknown
+        assert code_of_failure(["verdict", f"--fro={caller}", "--expect", "gpus=8"]) == codes.unknown
+        assert code_of_failure(["verdct", "--for", caller]) == codes.unknown
+        assert code_of_failure(["--quiet", "verdict", "--for", caller]) == codes.unknown
     assert code_of_failure(["verdict", "--for", "slrum"]) == 0
-    assert code_of_failure(["status"]) is None
-    assert code_of_failure([]) is None
+    assert code_of_failure(["verdict", "--fo", "slrum"]) == 0
+    assert code_of_failure(["verdict", "--expekt", "gpus=8"]) == 2
+    for other in ([], ["status"], ["verdct"], ["dashboard", "--for", "slurm"], ["--", "verdict", "--for", "slurm"]):
+        assert code_of_failure(other) is None
+
+
+def test_where_the_driver_counts_no_gpu_those_that_are_expected_are_missing():
+    none = {"nvidia": {"state": "absent", "error": "NVML lists no GPU", "is_counted": True, "metrics": ["gpu.state"]}}
+    verdict = judged(collectors=none, expected=expect.parse("gpus=8"))
+    assert (verdict.word, verdict.reasons[0].says) == (NOT_FIT, "8 expected, NVML lists no GPU")
+    fine = {**none, "rdma": {"state": "ok", "error": None, "metrics": ["rdma.state"]}}
+    assert judged(collectors=fine, expected=expect.parse("gpus=0")).word == FIT
+    out_of_reach = {"nvidia": {**none["nvidia"], "is_counted": False}}
+    assert judged(collectors=out_of_reach, expected=expect.parse("gpus=8")).word == UNKNOWN
 
 
 @pytest.mark.parametrize("text", INSTANCES.values())
