@@ -66,6 +66,7 @@ class Rule(NamedTuple):
 
 
 RESET: Final = "Drain this node, then reset the GPU or restart the machine."
+CHECK: Final = "Drain this node; check the GPU's power and its seat."
 RESTART: Final = "Drain this node and restart the machine."
 WORKFLOW: Final = "Follow the workflow of NVIDIA's Xid catalogue before the next long job."
 SEE: Final = "See the message in dmesg."
@@ -84,8 +85,7 @@ def _logged(kind: str, severity: str, says: str, do: str) -> Rule:
 RULES: Final = (
     Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", RESTART, {"action": ("restart_machine",)}),
     Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", RESET, {"action": ("reset_gpu",)}),
-    Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", "Drain this node; check its power and its seat.",
-         {"action": ("check_hardware",)}),
+    Rule(GPU, "gpu.xid", NOT_FIT, "gpu {gpu}", "had Xid {xid}", CHECK, {"action": ("check_hardware",)}),
     Rule(GPU, "gpu.xid", DEGRADED, "gpu {gpu}", "had Xid {xid}", WORKFLOW,
          {"action": ("see_workflow",), "xid": ("48", "74", "144", "145", "146", "147", "148", "149", "150", "154")}),
     Rule(GPU, "gpu.xid", DEGRADED, "gpu {gpu}", "had Xid {xid}", "Update the driver or the firmware.",
@@ -112,6 +112,12 @@ RULES: Final = (
     Rule(LUSTRE, "lustre.disconnected", DEGRADED, "Lustre", "{value:.0f} targets are not connected",
          "Check the file system's servers and the network."),
     _logged("gpu_lost", NOT_FIT, "a GPU has fallen off the bus", RESTART),
+    _logged("xid_restart", NOT_FIT, "the driver reported an Xid error that asks for a restart", RESTART),
+    _logged("xid_reset", NOT_FIT, "the driver reported an Xid error that asks for a reset of the GPU", RESET),
+    _logged("xid_check", NOT_FIT, "the driver reported an Xid error of the hardware", CHECK),
+    _logged("gpu_init", NOT_FIT, "the driver could not start a GPU", RESTART),
+    _logged("amd_error", NOT_FIT, "a GPU had a hardware error that was not corrected", RESET),
+    _logged("nvlink", DEGRADED, "the driver did not find all NVLinks of a GPU", "Restart the machine."),
     _logged("xid", DEGRADED, "the driver reported an Xid error that no application causes", WORKFLOW),
     _logged("sxid", DEGRADED, "an NVSwitch reported an error", "See the SXid in NVIDIA's fabric manager guide."),
     _logged("amd_reset", DEGRADED, "a GPU was reset", SEE),
@@ -119,12 +125,15 @@ RULES: Final = (
     _logged("neuron", NOT_FIT, "a Neuron device has a hardware error", "Stop and start, or terminate the instance."),
     _logged("hung_task", DEGRADED, "a task hangs in the kernel", "See in dmesg what it waits for."),
     _logged("soft_lockup", DEGRADED, "a CPU was stuck in the kernel", SEE),
-    _logged("read_only", DEGRADED, "a file system was remounted read-only after an error", DISK),
+    _logged("hard_lockup", DEGRADED, "a CPU was stuck with its interrupts off", SEE),
+    _logged("rcu_stall", DEGRADED, "a CPU did not get on for a long time", SEE),
+    _logged("read_only", DEGRADED, "a file system was remounted read-only or shut down after an error", DISK),
     _logged("nvme", DEGRADED, "an NVMe drive did not answer in time", DISK),
     _logged("disk_error", DEGRADED, "a disk had errors", DISK),
     _logged("nfs", DEGRADED, "an NFS server did not respond", "Check the file server and the network."),
     _logged("mlx5_port", DEGRADED, "a network port has a bad cable or module, or is too hot", FABRIC),
     _logged("mlx5_power", DEGRADED, "a network card gets too little power from its slot", "Check the slot's power."),
+    _logged("mlx5_health", DEGRADED, "the firmware of a network card does not respond", "Restart the machine."),
     _logged("aer_uncorrected", DEGRADED, "a PCIe device had an error that was not corrected", SEE),
     _logged("mce", DEGRADED, "the CPU reported a machine check", SEE),
     _logged("file_limit", DEGRADED, "the limit of open files was reached", "Raise fs.file-max."),

@@ -67,7 +67,7 @@ def test_every_kind_that_is_no_applications_own_has_a_rule():
     from agent.collectors.kernel.patterns import KINDS
 
     kinds = {word for rule in RULES if rule.metric == "kernel.events" for word in rule.only["kind"]}
-    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected"}
+    assert {*KINDS} - kinds == {"xid_app", "oom_kill", "nccl_segfault", "aer_corrected", "peermem"}
 
 
 def recent():
