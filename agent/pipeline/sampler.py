@@ -39,11 +39,11 @@ class Reading(NamedTuple):
 class Source:
     """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
-    def __init__(self, kind: str, name: str, level: Level) -> None:
-        """Keep points of at most `level`."""
+    def __init__(self, kind: str, name: str, level: Level, always: frozenset[str] = frozenset()) -> None:
+        """Keep points of at most `level`, and those of the metrics named in `always`."""
         self.name = name
         self._logger = ThrottledLogger(log, f"{kind} {name}")
-        self.validation = Validation(level, self._logger)
+        self.validation = Validation(level, self._logger, always)
         self.ok: bool | None = None
         """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
         self.trouble: str | None = None
@@ -130,7 +130,7 @@ class Sampler(Source):
 
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
-        super().__init__("collector", name, level)
+        super().__init__("collector", name, level, getattr(collector, "always", frozenset()))
         self.collector, self._readings = collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf

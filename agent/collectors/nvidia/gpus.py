@@ -15,6 +15,7 @@ from agent.collector import DeviceActivity, DeviceProcess
 from agent.collectors.nvidia.activity import Activity
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
+from agent.collectors.nvidia.health import Peers
 from agent.collectors.nvidia.metrics import DRIVER, MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
@@ -70,6 +71,7 @@ class Gpus:
         self._gpus: dict[str, Gpu] = {}
         self._activity: dict[str, Activity] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
+        self._peers = Peers()
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
         self._find_at = 0
@@ -104,6 +106,9 @@ class Gpus:
                     for part in gpu.parts:
                         yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
+        if slow:
+            working = (gpu for gpu in self._gpus.values() if not gpu.lost)
+            yield from self._peers.read(at, ((gpu.model, gpu.health) for gpu in working))
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
