@@ -229,10 +229,11 @@ class Peers:
         self._most: dict[str, int] = {}
 
     def read(self, at: int, gpus: Iterable[tuple[str, Health]]) -> Iterator[Datapoint]:
-        """Yield for each GPU whether it has fewer; nothing for models without links."""
+        """Yield for each GPU whether it has fewer, and whether it has none; nothing for models without links."""
         known = [(model, health, health.links) for model, health in gpus if health.links is not None]
         for model, _, links in known:
             self._most[model] = max(links, self._most.get(model, 0))
         for model, health, links in known:
             if most := self._most[model]:
-                yield health.fault(at, "nvlink_down", links < most)
+                yield health.fault(at, "nvlink_down", 0 < links < most)
+                yield health.fault(at, "nvlink_none", not links)

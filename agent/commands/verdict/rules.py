@@ -124,7 +124,8 @@ RULES: Final = (
     _fault(GPU_MEMORY, "dram_uncorrected", DEGRADED, "had memory errors since its reset that were not corrected", SOON),
     _fault(GPU_MEMORY, "ecc_off", DEGRADED, "has ECC switched off, which its maker switches on",
            "Switch it on: nvidia-smi -e 1, then reset the GPU."),
-    _fault(NVLINK, "nvlink_down", DEGRADED, "has fewer NVLinks up than its peers", LINKS),
+    _fault(NVLINK, "nvlink_down", NOT_FIT, "has fewer NVLinks up than its peers", f"Drain this node. {LINKS}"),
+    _fault(NVLINK, "nvlink_none", DEGRADED, "has no NVLink up, which its peers have", LINKS),  # or no bridge
     _fault(NVLINK, "nvlink_bit_errors", DEGRADED, "has an NVLink with too many bit errors", LINKS),
     _errors(NVLINK, "nvlink_recovery_failed", NOT_FIT, "has an NVLink that did not recover", RESET),
     _errors(NVLINK, "nvlink_recovery", DEGRADED, "has an NVLink that had to recover", LINKS),

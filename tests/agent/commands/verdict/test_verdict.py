@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -104,11 +103,11 @@ WRAPPER = Path(__file__).parents[4] / "docs/node-health.md"
     ],
 )
 def test_the_wrapper_of_the_docs_drains_only_by_a_verdict(tmp_path, answer, code):
-    text = WRAPPER.read_text().partition("    #!/bin/sh\n")[2].partition("\n\n")[0]
+    text = WRAPPER.read_text().partition("```sh\n#!/bin/sh\n")[2].partition("```")[0]
     assert "timeout -k 1 10 agent verdict --for slurm" in text
     (tmp_path / "agent").write_text(f"#!/bin/sh\n{answer}\n")
     (tmp_path / "agent").chmod(0o755)
-    (tmp_path / "prolog").write_text(textwrap.dedent(text).replace("1 10 agent", "1 2 agent"))
+    (tmp_path / "prolog").write_text(text.replace("1 10 agent", "1 2 agent"))
     path = f"{tmp_path}:/usr/bin:/bin"
     done = subprocess.run(["sh", tmp_path / "prolog"], env={"PATH": path}, capture_output=True, check=False)
     assert done.returncode == code
