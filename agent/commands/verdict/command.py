@@ -35,7 +35,7 @@ from agent.status.socket import NoAnswer, ask
 
 TIMEOUT: Final = 2.0
 """Seconds from the start of this program to its end."""
-AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.75, 0.8, 0.9
+AGENT_SHARE, READ_SHARE, CHILD_SHARE, LAST_SHARE = 0.2, 0.7, 0.75, 0.85
 """
 Share of that time after which the agent has answered, collectors have, their process has, and all is known.
 
