@@ -33,7 +33,7 @@ class Unavailable(Exception):
     driver answered, and has none; else it may only be out of reach.
     """
 
-    def __init__(self, message: str, *, is_counted: bool = False) -> None:
+    def __init__(self, message: str = "", *, is_counted: bool = False) -> None:
         """Take what is missing, and whether that is the driver's own count."""
         super().__init__(message)
         self.is_counted = is_counted
