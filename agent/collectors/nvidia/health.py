@@ -189,7 +189,7 @@ class Health:
         keys += [(C2C_ERRORS, link) for link in range(C2C_LINKS)]
         keys = [key for key in keys if key not in self._absent]
         counts: dict[str, float] = {}
-        answers = self.query.ask("counts", pynvml.nvmlDeviceGetFieldValues, gpu, keys)
+        answers = self.query.ask("counts", pynvml.nvmlDeviceGetFieldValues, gpu, keys) if keys else ()
         for key, got in zip(keys, answers or (), strict=False):
             number = key[0]
             if got.nvmlReturn:

@@ -187,8 +187,10 @@ def test_a_healthy_gpu_gives_no_reason(judge, answers, change):
 
 def test_what_a_driver_does_not_tell_is_said_and_never_fine(judge):
     old = judge({}, "t4", 2)
-    verdict = old.read(2)
-    assert verdict.word == FIT
+    old.fake.gpus[0]["field"] = old.fake.gpus[1]["field"] = None
+    old.fake.tell()
+    verdict = old.read(3)
+    assert (verdict.word, old.problems) == (FIT, [])
     assert verdict.fine == ["2 GPUs"]
     assert [(one.about, one.why.count(",")) for one in verdict.unknown] == [("GPUs", len(FAULTS) - 1)], "it tells none"
     some = judge({"fabric": {"state": 0}, "unrepairable": "!13", "sram": "!25"})
