@@ -82,6 +82,9 @@ class Collector(Protocol):
     level: Level = Level.ALL
     """How much is wanted; set before `open`. Use it to skip costly work: what is above is dropped anyway."""
 
+    always: frozenset[str] = frozenset()
+    """Names of metrics that are taken at any level, since `agent verdict` judges by them; sinks get what they want."""
+
     state: Path | None = None
     """Folder for what has to survive a restart, once it is there; None: nothing is kept. Set before `open`."""
 

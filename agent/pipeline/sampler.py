@@ -39,11 +39,11 @@ class Reading(NamedTuple):
 class Source:
     """The state of one collector or processor, and how its last call went; used by one thread, read by others."""
 
-    def __init__(self, kind: str, name: str, level: Level) -> None:
-        """Keep points of at most `level`."""
+    def __init__(self, kind: str, name: str, level: Level, always: frozenset[str] = frozenset()) -> None:
+        """Keep points of at most `level`, and those of the metrics named in `always`."""
         self.name = name
         self._logger = ThrottledLogger(log, f"{kind} {name}")
-        self.validation = Validation(level, self._logger)
+        self.validation = Validation(level, self._logger, always)
         self.ok: bool | None = None
         """Whether the last call succeeded in time; None before the first, and where there is nothing to read."""
         self.trouble: str | None = None
@@ -130,7 +130,7 @@ class Sampler(Source):
 
         `learn` is called on this sampler's thread with what readings say of this machine's identity.
         """
-        super().__init__("collector", name, level)
+        super().__init__("collector", name, level, getattr(collector, "always", frozenset()))
         self.collector, self._readings = collector, readings
         collector.level = level
         self._retry, self._retry_at = retry, -math.inf
@@ -146,6 +146,8 @@ class Sampler(Source):
         """What the collector says that it found, after the first reading."""
         self.unavailable: str | None = None
         """Why there is nothing to read, or None."""
+        self.is_counted = False
+        """Whether that is what the driver counted; see Unavailable."""
         self.partial = self.skipped = 0
         self.needs_facts = False
         """Whether a processor needs what the collector found beside its points."""
@@ -215,6 +217,7 @@ class Sampler(Source):
             self.ok, self.ended = True, end
         except Unavailable as reason:
             self._open, self.unavailable, self.ok = False, str(reason), None
+            self.is_counted = reason.is_counted
             text = f"nothing to read: {reason}; tried again every {self._retry:g} s"
             self._logger.log(self.absence_level, "unavailable", text)
         except PartlyCollected as partly:

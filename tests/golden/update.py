@@ -18,7 +18,7 @@ from agent.identity.names import NAMES
 from agent.naming.otel import OTEL, VERSION
 from sinks.google import GoogleSink
 from sinks.google.rules import label_key, metric_type
-from tests.golden import helm
+from tests.golden import helm, verdict
 from tests.golden.messages import messages
 
 ROOT = Path(__file__).parents[2]
@@ -244,6 +244,8 @@ def main() -> None:
         OPERATIONS: names(),
         OTEL_NAMES: otel_names(),
         helm.SCHEMA: helm.schema(),
+        verdict.PAGE: verdict.page(),
+        verdict.situations.TABLE: verdict.table(),
         **dashboards(),
     }
     for path, text in {**listings, **terraform_aws(), **terraform_google(), **installer_on_google()}.items():

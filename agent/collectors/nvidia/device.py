@@ -11,6 +11,7 @@ import pynvml
 
 from agent.collectors.nvidia.fields import NONE, STOPS, DriverFields
 from agent.collectors.nvidia.gpm import GRAPHICS, Gpm
+from agent.collectors.nvidia.health import Health
 from agent.collectors.nvidia.metrics import GPU, MIG, THROTTLES, GpuMetrics, PartMetrics
 from agent.collectors.nvidia.query import SECOND, Lost, NvmlQuery
 from agent.datapoint import Datapoint, Dimensions, Level, Metric
@@ -144,6 +145,7 @@ class Gpu(Part):
         """Take the handle, or None if the driver lists the GPU but returns no handle; `fields` are its driver's."""
         super().__init__(handle, dims, metrics, level)
         self.model, self.number = model, int(dims[GPU])
+        self.health = Health(dims, metrics)
         self.minor: int | None = None
         """Number of its device file, /dev/nvidiaN."""
         self.instances: dict[str, Instance] = {}
@@ -214,7 +216,8 @@ class Gpu(Part):
 
     def troubles(self) -> list[str]:
         """Return the error messages of this tick, including those of the instances."""
-        return [text for part in (self, *self.instances.values()) for text in part.query.troubles.values()]
+        queries = [part.query for part in (self, *self.instances.values())]
+        return [*dict.fromkeys(text for query in (*queries, self.health.query) for text in query.troubles.values())]
 
     def close(self) -> None:
         """Free the driver's resources, including those of the instances."""
@@ -235,6 +238,8 @@ class Gpu(Part):
         yield from self._fields(at, now, slow=slow)
         if self.detailed:
             yield from self._detail(at, now)
+        if slow:
+            yield from self.health.read(at, now, self.handle, busy=self.busy, has_instances=bool(self.instances))
         for instance in self.instances.values():
             yield from instance.read(at, now, self.handle)
 

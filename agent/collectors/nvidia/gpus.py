@@ -16,6 +16,7 @@ from agent.collectors.nvidia.activity import Activity
 from agent.collectors.nvidia.device import Gpu, Instance
 from agent.collectors.nvidia.events import Xids
 from agent.collectors.nvidia.fields import DriverFields
+from agent.collectors.nvidia.health import Peers
 from agent.collectors.nvidia.metrics import DRIVER, MIG, MODEL, UUID, of_gpu, of_instance
 from agent.collectors.nvidia.processes import Tree, processes
 from agent.collectors.nvidia.query import SECOND, Lost
@@ -90,6 +91,7 @@ class Gpus:
         self._gpus: dict[str, Gpu] = {}
         self._activity: dict[str, Activity] = {}
         self._xids = Xids(of_gpu(*config.dimensions).xid)
+        self._peers = Peers()
         self._problems: list[str] = []
         self._slow = Pace(SLOW)
         self._find_at = 0
@@ -131,6 +133,9 @@ class Gpus:
                     for part in gpu.parts:
                         yield from self._tree.usage(part, gpu.minor, at)
             self._problems += gpu.troubles()
+        if slow:
+            working = (gpu for gpu in self._gpus.values() if not gpu.lost)
+            yield from self._peers.read(at, ((gpu.model, gpu.health) for gpu in working))
         yield from self._xids.read(at, now)
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
@@ -252,7 +257,8 @@ class Gpus:
         self._problems += [problem for gpu in found for problem in gpu.troubles()]
         if not self._gpus:
             wanted = f" of {', '.join(sorted(self._wanted)) or 'none'}" if self._wanted is not None else ""
-            raise Unavailable("; ".join((f"NVML lists no GPU{wanted}", *self._problems)))
+            text = "; ".join((f"NVML lists no GPU{wanted}", *self._problems))
+            raise Unavailable(text, is_counted=self._wanted is None and not self._count)
 
     def _at(self, index: int, listed: _Listed, now: int, vacant: dict[int, str], place: int | None) -> Gpu | None:
         """Return the GPU at `index` of NVML, None if it is not wanted; a new one takes a `place` of the lost ones."""

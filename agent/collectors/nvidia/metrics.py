@@ -87,6 +87,11 @@ class GpuMetrics(PartMetrics):
             "gpu.rows.remapped", "{row}", "Replaced rows of memory, by kind of error.", DETAILED, (*keys, "cause"))
         self.rows_failed = gauge(
             "gpu.rows.failed", "1", "1: a faulty row of memory could not be replaced.", DETAILED, keys)
+        self.fault = gauge(
+            "gpu.fault", "1", "1: the driver reports this fault; 0: it reports that there is none.", Level.ALL,
+            (*keys, "fault"))
+        self.link_errors = counter(
+            "gpu.link.errors", "{error}", "Errors of the GPU's links: NVLink, PCIe, C2C.", Level.ALL, (*keys, "kind"))
         self.state = replace(gpu_metrics.STATE, dims=keys)
         self.recovery = gauge(
             "gpu.recovery_action", "1", "1: the driver asks for this recovery of the GPU; 0: it no longer does.", BASIC,

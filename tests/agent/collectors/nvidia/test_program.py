@@ -173,7 +173,7 @@ def test_a_forked_process_opens_its_own_nvml(library, tmp_path, proc):
     )
     assert fake["child"] == fake["first"]
     assert fake["calls"] == ["init", "shutdown"]  # and the shutdown is of its own
-    assert set(fake["first"]) <= set(fake["after"])
+    assert set(fake["first"]) - {"gpu.fault", "gpu.link.errors"} <= set(fake["after"])  # these are read every 30 s
 
 
 def test_the_library_is_not_loaded_where_there_is_no_driver(library, tmp_path, proc):

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 SINCE = {
     "gpu.engine.active", "gpu.memory.available", "gpu.memory.reserved", "gpu.pcie.replays", "gpu.recovery_action",
-    "gpu.rows.failed",
+    "gpu.rows.failed", "gpu.fault", "gpu.link.errors",
 }  # fmt: skip
 """What the first catalogue does not have."""
 
