@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final, Generic, TypeVar
@@ -16,6 +17,8 @@ from agent.pipeline.clock import Pipeline
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+LIMIT: Final = 7.5
+"""Seconds after the stop in which the process ends, whatever hangs."""
 STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
@@ -23,6 +26,14 @@ def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], No
     """Set the handler of several signals."""
     for number in signals:
         signal.signal(number, handler)
+
+
+def end_in_time(code: int = 1) -> None:
+    """End the process with `code` if it is still there after LIMIT seconds; for a daemon thread."""
+    time.sleep(LIMIT)
+    names = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
+    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, ", ".join(names))
+    os._exit(code)
 
 
 class Signals(Generic[T]):
@@ -72,6 +83,7 @@ class Signals(Generic[T]):
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
         self._is_stopping = True
+        threading.Thread(target=end_in_time, name="stop", daemon=True).start()
         if self._pipeline:
             self._pipeline.stop()
 

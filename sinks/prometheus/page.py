@@ -157,7 +157,8 @@ class Page:
         if series.seen and now > series.seen:
             series.gaps = (*series.gaps[1 - RHYTHM :], now - series.seen)
         *_, second, longest = (1, 1, *sorted(series.gaps))
-        series.stays = max(min(longest, 2 * second), self._pause if len(series.gaps) < RHYTHM else 1)
+        is_new = len(series.gaps) < RHYTHM and len(self._known) <= KNOWN
+        series.stays = max(min(longest, 2 * second), self._pause if is_new else 1)
 
     def _learn(self, point: Datapoint) -> _Series:
         metric, dims = point.metric, point.dims
@@ -172,7 +173,7 @@ class Page:
         """Find what is on the page, and group it by families; forget what is not, once it is too much."""
         now = self._tick
         shown = [of for of in self._known.values() if not of.fault and now - of.seen < of.stays]
-        if len(self._known) > KNOWN + 2 * len(shown):
+        if len(self._known) > KNOWN + len(shown):
             self._known = {key: of for key, of in self._known.items() if now - of.seen < of.stays}
             self._owners = {
                 name: (of.metric.name, of.family.kind, of.family.unit) for of in shown for name in of.family.reserved
