@@ -64,9 +64,9 @@ def cause(*, lost: bool, known: bool, processes: int, ran: bool, since_kernel: i
     return next((name for name, is_so in holds.items() if is_so), "other")
 
 
-def kind_of_work(values: Mapping[str, float]) -> str | None:
-    """Return what kernels did by the activity of a GPU's units (metric -> percent), None where it is not known."""
+def kind_of_work(values: Mapping[str, float]) -> str:
+    """Return what kernels did by the activity of a GPU's units (metric -> percent): compute, waiting or unknown."""
     known = [values[name] for name in COMPUTE if name in values]
     if not known or "gpu.sm.active" not in values:
-        return None
+        return "unknown"
     return "waiting" if values["gpu.sm.active"] >= ACTIVE and max(known) < ACTIVE else "compute"

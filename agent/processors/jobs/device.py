@@ -183,12 +183,12 @@ class Device:
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: Reading, elapsed: int, kind: str | None) -> None:
+    def _count(self, now: Reading, elapsed: int, kind: str) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             self.idle[self.cause] += idle
-        if kind and (busy := round(weighted * active)):
+        if busy := round(weighted * active):
             self.busy[kind] += busy
 
     def release(self, jobs: Container[Key]) -> None:
@@ -204,7 +204,7 @@ class Device:
         before, self.last = self.last, self.last._replace(moment=moment, lost=True, active=None)
         charged = accounting.charges(before, self.last, interval)
         self.state, self.cause = LOST, "lost"
-        self._count(self.last, moment - before.moment, None)
+        self._count(self.last, moment - before.moment, "unknown")
         self.allocated += round(accounting.allocated(before, self.last) * self.slices)
         return charged
 
