@@ -134,5 +134,9 @@ class Collector(Protocol):
         """Take the pids that other collectors listed in this tick; called on the clock's thread if `follows`."""
         del pids
 
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Take the pids on devices that had time without work in this tick; called after `follow`."""
+        del pids
+
     def close(self) -> None:
         """Release handles; safe to call twice, and safe unopened."""

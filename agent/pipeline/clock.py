@@ -23,6 +23,8 @@ GRACE: Final = 0.25
 """Seconds that a tick waits for readings; one that comes later goes with the next tick."""
 FIRST_READING: Final = 5.0
 """Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
+WORKING: Final = 0.95
+"""Share of the time with work from which a device is not asked why it is idle."""
 LAST_READING: Final = 2.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
@@ -90,9 +92,11 @@ class Pipeline:
         first = [sampler for sampler in self.samplers if sampler not in self._followers]
         self._wait(self._request(first, at), at, deadline, points, facts)
         if self._followers:
-            pids = {one.pid for found in facts if isinstance(found, DeviceFacts) for one in found.processes or ()}
+            devices = [found for found in facts if isinstance(found, DeviceFacts)]
+            pids = {one.pid for found in devices for one in found.processes or ()}
+            idle = {pid for found in devices for pid in _idle(found)}
             for sampler in self._followers:
-                sampler.follow(pids)
+                sampler.follow(pids, idle)
             late = max(deadline, time.monotonic() + self._grace)
             self._wait(self._request(self._followers, at), at, late, points, facts)
         for derivation in self.derivations:
@@ -201,3 +205,9 @@ class Pipeline:
             kind = type(bug).__name__
             self._logger.log(logging.ERROR, f"{who} {kind}", f"{who} failed: {kind}: {text_of(bug)}", traceback=True)
             return None
+
+
+def _idle(facts: DeviceFacts) -> set[int]:
+    """Return the processes on devices that had time without work."""
+    busy = {one.dims for one in facts.activity if one.active is not None and one.active >= WORKING}
+    return {one.pid for one in facts.processes or () if one.dims not in busy}

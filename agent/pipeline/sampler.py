@@ -233,9 +233,10 @@ class Sampler(Source):
         """Whether a reading is in progress that was not late yet when the next one was requested."""
         return self._busy and not self._is_hung
 
-    def follow(self, pids: Collection[int]) -> None:
-        """Tell a collector that reads about processes their pids; called by the clock's thread."""
+    def follow(self, pids: Collection[int], idle: Collection[int]) -> None:
+        """Tell a collector that reads about processes the pids on devices; called by the clock's thread."""
         self._survive(lambda: self.collector.follow(pids), "cannot follow processes")
+        self._survive(lambda: self.collector.follow_idle(idle), "cannot follow processes")
 
     def stop(self) -> None:
         """End the thread after the reading in progress."""

@@ -120,6 +120,8 @@ class Device:
         """The collector that reads it."""
         self.ran: int | None = None
         """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        self.worked = 0
+        """When its job last used a CPU, or when its processes came."""
         self.work: float | None = None
         """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
         self._pids: frozenset[int] = frozenset()
@@ -146,12 +148,14 @@ class Device:
         self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
         self.basis = activity.basis
         self._note(use, now, first=before is None)
+        self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
             known=now.active is not None and use.processes is not None and self._are_owned(use),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
+            since_work=use.moment - self.worked,
             evidence=evidence,
         )
         if before is None:
@@ -179,6 +183,7 @@ class Device:
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
             self.ran = now.moment if first and pids else None
+            self.worked = now.moment
         self._pids = pids
         if now.active:
             self.ran = now.moment - now.idle
