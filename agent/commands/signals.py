@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
@@ -19,6 +21,8 @@ T = TypeVar("T")
 
 LIMIT: Final = 7.5
 """Seconds after the stop in which the process ends, whatever hangs."""
+TELLING: Final = 0.25
+"""Seconds to log what hangs."""
 STOPPING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
@@ -31,9 +35,14 @@ def handle(signals: Iterable[int], handler: Callable[[int, FrameType | None], No
 def end_in_time(code: int = 1) -> None:
     """End the process with `code` if it is still there after LIMIT seconds; for a daemon thread."""
     time.sleep(LIMIT)
-    names = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
-    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, ", ".join(names))
+    _thread.start_new_thread(_tell_who_hangs, ())  # which may hang itself
+    time.sleep(TELLING)
     os._exit(code)
+
+
+def _tell_who_hangs() -> None:
+    names = [one.name for one in threading.enumerate()]
+    log.error("the stop takes over %g s and is cut short; still running: %s", LIMIT, ", ".join(names))
 
 
 class Signals(Generic[T]):
@@ -83,7 +92,8 @@ class Signals(Generic[T]):
             return
         handle(STOPPING, signal.SIG_DFL)  # a second signal ends the process at once
         self._is_stopping = True
-        threading.Thread(target=end_in_time, name="stop", daemon=True).start()
+        with suppress(RuntimeError):  # no thread can be started
+            _thread.start_new_thread(end_in_time, ())  # the thread that was interrupted may hold threading's lock
         if self._pipeline:
             self._pipeline.stop()
 

@@ -77,8 +77,9 @@ class Waits:
             if stat := self._stat(pid):
                 children = {one: known for one in self._children(pid, others) if (known := self._stat(one))}
                 for one, known in {pid: stat, **children}.items():
-                    if wait := self._wait(one, known, seconds, tables):
-                        self._before[one] = wait
+                    with suppress(ValueError):  # a file has an unknown form
+                        if wait := self._wait(one, known, seconds, tables):
+                            self._before[one] = wait
                 waits = any(_lasted(before.get(one), self._before.get(one), seconds) for one in (pid, *children))
                 cpu = {(one, known.began): known.own / ProcTree.second for one, known in children.items()}
                 found[pid] = ProcessUse(stat.own / ProcTree.second, cpu, waits=waits)
@@ -111,6 +112,7 @@ class Waits:
                 tables["diag"] = self._unanswered(seconds)
             if tables["diag"]:
                 sockets = {_inode(target) for _, target in open_files(self._proc, pid)} & tables["diag"]
+        sockets.discard(0)  # files that are no sockets, and connections that nobody has accepted
         switches = SWITCHES.search(read(f"{self._proc}/{pid}/status"))
         return _Wait(stat.began, frozenset(sockets), int(switches[1])) if sockets and switches else None
 

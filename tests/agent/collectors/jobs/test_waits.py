@@ -170,5 +170,42 @@ def test_a_process_with_a_connection_that_owes_it_nothing_does_not_wait_for_the_
     assert waited(start(program), until, ("poll_", "do_")) == "other"
 
 
+STAT = "7 (python) S 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 100 0 10 0\n"
+TCP = "  sl  local_address rem_address   st\n   0: 0100007F:9359 0100007F:1234 01 00000000:{} 00:00000000 00000000 0 0 {} 1\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, True),
+        ({"net/tcp": TCP.format("00000005", 42)}, False),  # something to read
+        ({"net/tcp": TCP.format("00000000", 0), "fd/4": "pipe:[42]"}, False),  # not accepted yet, and a pipe
+        ({"net/tcp": TCP.format("00000000", "x")}, False),
+        ({"net/tcp": "\xff\n\xff\n"}, False),
+        ({"syscall": "running"}, False),
+        ({"syscall": "45 zz"}, False),
+        ({"syscall": "-1 0x7ffc8a3e6f88 0x7f2d"}, False),
+        ({"wchan": "0"}, False),
+        ({"status": "Name: python\n"}, False),
+        ({"ns/net": None}, True),
+    ],
+    ids=str,
+)
+def test_files_of_any_form_are_read(tmp_path, changes, waits):
+    files = {
+        "stat": STAT, "wchan": "wait_woken", "syscall": "45 0x4 0x7f", "status": "voluntary_ctxt_switches:\t12\n",
+        "net/tcp": TCP.format("00000000", 42), "fd/4": "socket:[42]", "ns/net": "net:[1]", **changes,
+    }  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / "7" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None and name.startswith(("fd/", "ns/")):
+            path.symlink_to(text)
+        elif text is not None:
+            path.write_text(text)
+    read = Waits(tmp_path, lambda _: set()).read
+    assert [read({7}, {7}, float(second))[7].waits for second in (0, 5, 10)] == [False, waits, waits]
+
+
 def test_processes_that_have_ended_are_left_out(start):
     assert Waits(PROC).read({2**22 + 1}, set(), 0.0) == {}
