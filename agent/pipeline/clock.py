@@ -25,7 +25,7 @@ FIRST_READING: Final = 5.0
 """Seconds that a single reading waits: there is no next tick, and a driver may be slow to wake up."""
 WORKING: Final = 0.95
 """Share of the time with work from which a device is not asked why it is idle."""
-LAST_READING: Final = 2.0
+LAST_READING: Final = 1.0
 """Seconds that the last tick waits for readings."""
 DEADLINE: Final = 7.0
 """Seconds after the stop until the sinks have to be done; what they do not deliver stays spooled."""
