@@ -27,6 +27,7 @@ from agent.logs.text import count
 from agent.pipeline import preflight
 from agent.pipeline.build import build_sources, declared, duplicates, faults, spool_path, validate, view
 from agent.pipeline.clock import Pipeline
+from agent.pipeline.delivery import destination_of
 from agent.pipeline.sampler import Derivation, Sampler
 from agent.sink import Sink
 from agent.spool.chunk import fits, shown
@@ -135,9 +136,9 @@ def _sink_lines(name: str, sink: Sink, spool: Path | None, common: Dimensions | 
     destination: Mapping[str, str] = {}
     try:
         with plugins.blamed(plugins.SINKS, name, "it fails", (Retryable, Refused, BadBatch)):
-            destination = sink.destination()
+            destination = destination_of(sink)
             sink.open()
-            destination = sink.destination()
+            destination = destination_of(sink)
             text = f"{sink.describe()}" or ", ".join(f"{key} {value}" for key, value in destination.items() if value)
             contact = "; not contacted: --send sends a test point" if sink.limits.durable else ""
             if common is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from agent.commands.announcements import Announcements
 from agent.commands.device_log import DeviceLog
 from agent.commands.life import serve_health, show_life
-from agent.commands.signals import Signals, handle
+from agent.commands.signals import Signals, end_in_time, handle
 from agent.commands.wanted import Wanted, check_places, owner_of_watched
 from agent.config.instances import build_sinks, hints
 from agent.config.load import chosen
@@ -127,7 +127,12 @@ def _run_command(
     def on_start(pipeline: Pipeline) -> None:
         if summary:
             summary.listen(pipeline)
-        watched.on_end(pipeline.stop)
+
+        def end() -> None:
+            pipeline.stop()
+            end_in_time(watched.code())
+
+        watched.on_end(end)
 
     with watched:
         this.config = dataclasses.replace(config, pid=watched.pid)

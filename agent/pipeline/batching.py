@@ -6,12 +6,14 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 from agent.datapoint import HIDDEN, Datapoint, Dimensions
 from agent.errors import BadBatch, Refused, Retryable, SinkClosed, text_of
 from agent.logs.text import count
 from agent.logs.throttled import ThrottledLogger
+from agent.pipeline.forks import ForkGuard
 from agent.redaction import without_secrets
 from agent.sink import Limits, Sink
 from agent.spool.queue import Spool
@@ -85,6 +87,7 @@ class BatchWriter:
         self._clock = clock
         self._refused: dict[tuple[str, Dimensions], float] = {}  # series -> until when it is remembered
         self._sink, self._spool, self._logger = sink, spool, logger
+        self.guard = ForkGuard(logger)
         self._counts, self._failures = counts, failures
         self._doubted: deque[Datapoint] = deque()
         self._is_taken = False  # whether a part of this batch was taken
@@ -143,7 +146,7 @@ class BatchWriter:
         """Write one batch; return the outcomes of its points, as entries of the ledger."""
         self.busy = begun = time.monotonic()
         try:
-            rejected = self._sink.write(batch)
+            rejected = self.guard.call(partial(self._sink.write, batch))
         finally:
             self.seconds = time.monotonic() - begun
         try:

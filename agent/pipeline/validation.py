@@ -13,9 +13,9 @@ from agent.datapoint import Datapoint, Dimensions, Kind, Level, Metric
 from agent.errors import PartlyCollected
 from agent.logs.throttled import ThrottledLogger
 
-MOST_POINTS: Final = 100_000
-"""Points taken of one reading."""
-MOST_METRICS: Final = 20_000
+MOST_POINTS: Final = 20_000
+"""Points taken of one reading: in every sink that is 60 MB at most."""
+MOST_METRICS: Final = 10_000
 """Metrics remembered as checked."""
 LATEST: Final = 2**63 - 1
 """The last nanosecond that SQLite can hold."""

@@ -272,7 +272,7 @@ def test_check_says_what_is_wrong_with_points_and_what_a_plugin_raises(agent, st
         in lines["malformed"]
     )
     assert "FAILED   Wordless: its __str__ raises" in lines["voiceless"]
-    assert "in part: more than 100000 points in one reading; the rest is left out" in lines["endless"]
+    assert "in part: more than 20000 points in one reading; the rest is left out" in lines["endless"]
     assert " ok " in lines["memory"]
     assert "FAILED   collectors.undescribed: describe fails: Wordless: its __str__ raises" in lines["undescribed"]
     assert "Traceback" not in done.stdout

@@ -114,13 +114,7 @@ class Gpus:
         """Yield all readings; raise PartlyCollected at the end, Unavailable if the driver fails."""
         now = self._clock()
         slow = self._slow.is_due(now / SECOND)
-        if now >= self._find_at:
-            self._find()
-        else:
-            for gpu in self._gpus.values():
-                if gpu.handle is not None and not gpu.lost and (slow or gpu.instances):
-                    self._divide(gpu, now)
-                    self._problems += gpu.query.troubles.values()
+        self._search(now, slow=slow)
         if slow and self._tree:
             self._tree.refresh()
         for gpu in self._gpus.values():
@@ -140,6 +134,16 @@ class Gpus:
         problems, self._problems = [*self._problems, *self._xids.query.troubles.values()], []
         if problems:
             raise PartlyCollected(problems)
+
+    def _search(self, now: int, *, slow: bool) -> None:
+        """Search for GPUs if that is due, else for instances: each tick on a GPU that has some."""
+        if now >= self._find_at:
+            self._find()
+            return
+        for gpu in self._gpus.values():
+            if gpu.handle is not None and not gpu.lost and (slow or gpu.instances):
+                self._divide(gpu, now)
+                self._problems += gpu.query.troubles.values()
 
     def models(self) -> dict[Dimensions, str]:
         """Return the model of each GPU."""

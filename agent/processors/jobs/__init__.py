@@ -264,7 +264,7 @@ class JobsProcessor(Processor):
                 continue
             for metric, key, spent in ((IDLE, "cause", device.idle), (BUSY, "kind", device.busy)):
                 for what, time_spent in spent.items():
-                    start = self._starts.setdefault((place, what), self._before)
+                    start = self._starts.setdefault((place, key + what), self._before)
                     yield metric.point(at, time_spent / SECOND, _with(device.dims, key, what), start_time=start)
 
     def saved(self) -> bytes:

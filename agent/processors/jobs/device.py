@@ -123,6 +123,8 @@ class Device:
         """The collector that reads it."""
         self.ran: int | None = None
         """When a kernel last ran, or when it was first seen with a process; None if none has since one came."""
+        self.worked = 0
+        """When its job last used a CPU, or when its processes came."""
         self.work: float | None = None
         """Share of the last minutes in which kernels ran for the jobs that hold it, or None."""
         self._pids: frozenset[int] = frozenset()
@@ -159,12 +161,14 @@ class Device:
         self.held, self.last, self.slices, self.missed = held, now, activity.slices, 0
         self.basis = activity.basis
         self._note(use, now, ran)
+        self.worked = use.moment if evidence.works else self.worked
         self.cause = causes.cause(
             lost=now.lost,
             known=now.active is not None and use.processes is not None and self._are_owned(use),
             processes=len(use.processes or ()),
             ran=self.ran is not None,
             since_kernel=use.moment - (use.moment if self.ran is None else self.ran),
+            since_work=use.moment - self.worked,
             evidence=evidence,
         )
         if before is None:
@@ -193,16 +197,17 @@ class Device:
         pids = frozenset(process.pid for process in use.processes or ())
         if not pids & self._pids:
             self.ran = ran if pids else None
+            self.worked = now.moment
         self._pids = pids
         if now.active:
             self.ran = now.moment - now.idle
 
-    def _count(self, now: Reading, elapsed: int, kind: str | None) -> None:
+    def _count(self, now: Reading, elapsed: int, kind: str) -> None:
         weighted = elapsed * self.slices
         active = 0.0 if now.lost or now.active is None else now.active
         if idle := round(weighted * (1 - active)):
             self.idle[self.cause] += idle
-        if kind and (busy := round(weighted * active)):
+        if busy := round(weighted * active):
             self.busy[kind] += busy
 
     def release(self, jobs: Container[Key]) -> None:
@@ -218,7 +223,7 @@ class Device:
         before, self.last = self.last, self.last._replace(moment=moment, lost=True, active=None)
         charged = accounting.charges(before, self.last, interval)
         self.state, self.cause = LOST, "lost"
-        self._count(self.last, moment - before.moment, None)
+        self._count(self.last, moment - before.moment, "unknown")
         self.allocated += round(accounting.allocated(before, self.last) * self.slices)
         return charged
 

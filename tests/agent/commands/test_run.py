@@ -123,7 +123,7 @@ def test_a_second_signal_of_any_kind_ends_it_at_once(agent, until, plugins_folde
     until(running.points)
     running.process.send_signal(first)
     with pytest.raises(subprocess.TimeoutExpired):
-        running.process.wait(0.5)  # the sink has its eight seconds
+        running.process.wait(0.5)  # the sink has its seven seconds
     code, took = running.stop(second)
     assert code == -second
     assert took < IN_TIME
@@ -155,7 +155,7 @@ def test_a_single_reading_names_the_sink_that_hangs(agent, plugins_folder):
     done = agent.run(*words, env={"PYTHONPATH": plugins_folder.folder})
     assert done.returncode == 1
     assert [line.partition("chipwatch: ")[2] for line in done.stderr.splitlines() if "no answer" in line] == [
-        "slow: no answer within 8 s of the end"
+        "slow: no answer within 7 s of the end"
     ]
 
 

@@ -123,7 +123,9 @@ def test_a_terminal_that_is_resized_is_filled_anew(sit, gpus):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)], ids=["TERM", "HUP", "INT"]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGINT, 0)],
+    ids=["TERM", "HUP", "QUIT", "INT"],
 )
 def test_a_signal_ends_it_and_the_terminal_is_as_before(sit, number, code):
     seat = sit()
