@@ -45,6 +45,7 @@ STRUCTS = (
     "nvmlUtilization_t", "nvmlMemory_t", "nvmlMemory_v2_t", "nvmlFieldValue_t", "nvmlProcessInfo_t",
     "nvmlProcessUtilizationSample_t", "nvmlEventData_t", "nvmlGpmMetric_t", "nvmlGpmMetricsGet_t", "nvmlGpmSupport_t",
     "nvmlSample_t", "nvmlDeviceAttributes_t", "nvmlTemperature_v1_t", "nvmlGpuInstanceInfo_t",
+    "nvmlEccSramErrorStatus_v1_t", "nvmlGpuFabricInfo_v3_t", "nvmlRowRemapperHistogramValues_t",
 )  # fmt: skip
 """Structs that cross the border to the driver."""
 CONSTANT = re.compile(r"\s*(?:#define\s+)?(\w+)(?:\s*=\s*|\s+)\(?(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\)?\s*(?:,|$)")

@@ -16,7 +16,10 @@ from tests.nvml_versions import BINDINGS, HEADERS, WANTED, at, binding, used
 
 OLDEST = "12.560.30"
 """The oldest binding that pyproject.toml allows."""
-LATER = {"nvmlDeviceGetTemperatureV"}
+LATER = {
+    "nvmlDeviceGetTemperatureV", "nvmlDeviceGetRepairStatus", "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+    "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t",
+}  # fmt: skip
 """Names that the collector looks for before it uses them."""
 SUPPORTED = BINDINGS[BINDINGS.index(OLDEST) :]
 DRIVERS = {"12.2.140": "535.104", "12.4.127": "550.54", "12.6.77": "560.35", "12.8.90": "570.124", "12.9.79": "575.57",
