@@ -26,7 +26,26 @@ settings.load_profile("loaded")  # how long an example takes says nothing on a m
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0
+PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_take_signals():
+    """
+    Let processes that a test starts take every signal, as on a terminal, also under nohup or a CI that ignores some.
+
+    A process inherits an ignored signal, but not a handler: so this process stays as immune as it was.
+    """
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    changed = [number for number in ignored if number not in PYTHON_IGNORES]
+    for number in changed:
+        signal.signal(number, lambda *_: None)
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    for number in changed:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +76,11 @@ def until():
         return result
 
     return wait
+
+
+def no_nvidia(folder: Path) -> dict[str, str]:
+    """Return the environment of a machine without an NVIDIA driver, on any machine; `folder` has no file of one."""
+    return {f"CHIPWATCH_COLLECTORS__NVIDIA__{part}": str(folder) for part in ("PROC", "ROOT")}
 
 
 # -- plugins ----------------------------------------------------------------------------------------------------
