@@ -19,15 +19,33 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from agent import cli
+from tests import slowest
+from tests.examples import examples
 from tests.load import seconds_since
 
-settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("loaded")  # how long an example takes says nothing on a machine that is busy
+settings.register_profile(  # how long an example takes says nothing on a machine that is busy
+    "loaded",
+    settings.get_profile("default"),  # not the profile that Hypothesis itself takes in CI: it repeats the same examples
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(100),
+)
+settings.load_profile("loaded")
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process that a test starts compiles the whole program
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
 LONG = 30.0
 PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}  # subprocess gives a child back their defaults
 OURS = re.compile("CHIPWATCH_|SLURM_|STATE_DIRECTORY$|XDG_STATE_HOME$|PYTHONUNBUFFERED$")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):  # one process runs them as they stand: a fixture of a module is made once
+        items[:] = [items[n] for n in slowest.first([item.nodeid for item in items], slowest.listed())]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -206,6 +224,21 @@ def agent(agent_command, tmp_path):
         if running.process.poll() is None:
             running.process.kill()
         running.process.wait(LONG)
+
+
+@pytest.fixture
+def here(monkeypatch, capfd, tmp_path):
+    """Run the command in this process; return what subprocess.run returns. For what is refused before anything runs."""
+
+    def run(*words, env=None):
+        for name, value in ({"STATE_DIRECTORY": tmp_path / "state"} | (env or {})).items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(SystemExit) as end:
+            cli.main([*map(str, words)])
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, out, err)
+
+    return run
 
 
 # -- the catalogue ----------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def test_a_required_collector_that_is_not_there_ends_a_run_that_goes_on(agent, t
     [(["--pid", "99999999"], "--pid"), (["--proc", "{}"], "--proc"), (["--sys", "{}"], "--sys"),
      (["--sys", "{}/no"], "--sys"), (["--root", "{}/no"], "--root")],
 )  # fmt: skip
-@pytest.mark.parametrize("command", [[], ["--once"], ["check"]])
-def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(agent, tmp_path, command, words, option):
-    done = agent.run(*command, *(word.format(tmp_path) for word in words))
+@pytest.mark.parametrize("command", [["--duration", "0"], ["--once"], ["check"]])
+def test_a_process_or_a_place_that_is_not_there_is_wrong_usage(here, tmp_path, command, words, option):
+    done = here(*command, *(word.format(tmp_path) for word in words))
     assert done.returncode == 2
     assert f"chipwatch: {option} " in done.stderr
     assert len(done.stderr.splitlines()) == 1

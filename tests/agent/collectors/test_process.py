@@ -33,6 +33,7 @@ from agent.errors import PartlyCollected, Unavailable
 from agent.host.process_tree import ProcTree, Stat, parse_stat
 from agent.host.psutil_tree import PsutilTree
 from agent.host.reaped import MAX_READINGS
+from tests.examples import examples
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -549,14 +550,14 @@ def readings(kernel, intervals):
         yield tree.read(rescan=False).cpu - begin, kernel.used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, st.just([])), max_size=8))
 def test_the_cpu_time_is_exact_however_processes_start_and_end(intervals):
     for found, used in readings(Kernel(reuse=True), intervals):
         assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8))
 def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     last = 0
@@ -566,7 +567,7 @@ def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8), st.booleans(), st.booleans())
 def test_the_cpu_time_never_falls_and_is_never_too_large(intervals, reuse, heirs):
     last = 0
