@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 run: $(VENV)/run.stamp
 	@$(BIN)/agent $(if $(filter-out -%,$(firstword $(ARGS))),,--interval 1) $(ARGS)
 
-# Every check of the program that needs no server but moto: five minutes on two cores. Those of what is deployed run after
+# Every check of the program that needs no server but moto: six minutes of CPU time. Those of what is deployed run after
 # it if a file that they read has changed on this branch; DEPLOY_FILES=yes runs them always, as .ci/run does.
 test: lint unit
 	@if [ "$(DEPLOY_FILES)" = yes ] || $(BIN)/python tests/changed.py --deploy-files; then $(MAKE) test-deploy-files; \

@@ -75,11 +75,12 @@ def _no_settings_from_outside(monkeypatch):
 @pytest.fixture(autouse=True)
 def _no_log_level_left_behind():
     root = logging.getLogger()
-    before, handlers, off = root.level, root.handlers[:], logging.root.manager.disable
+    before, handlers = root.level, root.handlers[:]
+    logging.disable(logging.NOTSET)  # a fixture of a module may have run the command before
     yield
     root.setLevel(before)
     root.handlers[:] = handlers
-    logging.disable(off)
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture

@@ -720,10 +720,13 @@ def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
 
     cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
     monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
-    tree = PsutilTree(ProcessCollector.Config(), os.getpid(), detailed=False)
-    before = tree.read(rescan=False).cpu
-    times.user, times.system = 2.5, 0.75
-    assert tree.read(rescan=False).cpu - before == 1500
+    with subprocess.Popen(["sleep", "60"]) as alone:  # this process may have children of other tests
+        tree = PsutilTree(ProcessCollector.Config(), alone.pid, detailed=False)
+        before = tree.read(rescan=False).cpu
+        times.user, times.system = 2.5, 0.75
+        after = tree.read(rescan=False).cpu
+        alone.kill()
+    assert after - before == 1500
 
 
 def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):
