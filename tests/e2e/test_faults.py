@@ -286,7 +286,8 @@ def test_whatever_a_plugin_does_to_the_agent_the_command_is_waited_for_and_gets_
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         f"pathlib.Path({str(ready)!r}).touch()\n"
-        "time.sleep(60)\n"
+        "for _ in range(3000):  # one long sleep would miss a signal that comes just before it\n"
+        "    time.sleep(0.02)\n"
     )
     running = agent.start("--collector", "breaking", "--", sys.executable, "-c", program,
                           env={"PYTHONPATH": plugins_folder.folder, "STATE_DIRECTORY": tmp_path})  # fmt: skip

@@ -127,7 +127,7 @@ def test_a_log_that_is_not_there_or_closed_to_us_is_one_line_with_what_to_do(tmp
         KernelCollector(KernelCollector.Config(path=tmp_path / "kmsg")).open()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes its user")
 def test_a_restricted_log_names_the_capability():
     script = (
         "import os, sys; from pathlib import Path; from agent.collectors.kernel import KernelCollector\n"

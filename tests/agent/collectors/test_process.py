@@ -33,6 +33,7 @@ from agent.errors import PartlyCollected, Unavailable
 from agent.host.process_tree import ProcTree, Stat, parse_stat
 from agent.host.psutil_tree import PsutilTree
 from agent.host.reaped import MAX_READINGS
+from tests.examples import examples
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/process"
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -563,14 +564,14 @@ def readings(kernel, intervals):
         yield tree.read(rescan=False).cpu - begin, kernel.used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, st.just([])), max_size=8))
 def test_the_cpu_time_is_exact_however_processes_start_and_end(intervals):
     for found, used in readings(Kernel(reuse=True), intervals):
         assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8))
 def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     last = 0
@@ -580,7 +581,7 @@ def test_changes_during_a_reading_are_counted_by_the_next(intervals):
     assert found == used
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(ACTIONS, ACTIONS), max_size=8), st.booleans(), st.booleans())
 def test_the_cpu_time_never_falls_and_is_never_too_large(intervals, reuse, heirs):
     last = 0
@@ -733,10 +734,13 @@ def test_psutil_counts_user_and_system_time_without_children(monkeypatch):
 
     cpu_times.cache_activate = cpu_times.cache_deactivate = lambda _: None  # psutil's own remembers within `oneshot`
     monkeypatch.setattr(psutil.Process, "cpu_times", cpu_times)
-    tree = PsutilTree(ProcessCollector.Config(), os.getpid(), detailed=False)
-    before = tree.read(rescan=False).cpu
-    times.user, times.system = 2.5, 0.75
-    assert tree.read(rescan=False).cpu - before == 1500
+    with subprocess.Popen(["sleep", "60"]) as alone:  # this process may have children of other tests
+        tree = PsutilTree(ProcessCollector.Config(), alone.pid, detailed=False)
+        before = tree.read(rescan=False).cpu
+        times.user, times.system = 2.5, 0.75
+        after = tree.read(rescan=False).cpu
+        alone.kill()
+    assert after - before == 1500
 
 
 def test_with_psutil_a_missing_pid_is_unavailable(monkeypatch):

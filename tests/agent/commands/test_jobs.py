@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import signal
 import subprocess
 import sys
 from datetime import datetime
 
+import psutil
 import pytest
 
 from tests.doubles.nvml.driver import VARIABLE, CannotBuild, Driver, build
@@ -51,7 +51,7 @@ def test_a_running_agent_tells_who_holds_what_and_knows_it_after_a_restart(agent
     running = agent.start(*words, env=machine | more)
     told = until(asked)
     (job,) = told["jobs"]
-    assert job["user"] == getpass.getuser()
+    assert job["user"] == psutil.Process().username()
     assert job["seconds"]["busy"] == pytest.approx(sum(job["seconds"].values()), rel=0.2)
     assert job["memory_max"] == 2e9
     assert job["cost"] == pytest.approx(sum(job["seconds"].values()))

@@ -23,6 +23,7 @@ from agent.pipeline.window import Window
 from agent.sink import Limits
 from agent.spool.queue import Spool
 from agent.testing import MemorySink
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "names.md"
@@ -235,7 +236,7 @@ POINTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.lists(POINTS, max_size=12), max_size=6), st.integers(0, 2**32), st.sampled_from([0, 5]))
 def test_whatever_fails_every_point_and_every_copy_has_one_end(ticks, seed, most):
     sink = Moody(seed)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.datapoint import Dimensions, counter, gauge
 from agent.pipeline.window import FORGET, MOST_VALUES, Window, summarise
 from agent.sink import SLACK
+from tests.examples import examples
 
 S = 10**9
 HOUR = 3600 * S
@@ -103,14 +104,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("shape", HOSTILE)
 @given(st.integers(min_value=151, max_value=3000), st.integers())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_a_summary_of_hostile_samples_is_true_to_them(shape, count, seed):
     draw = random.Random(seed)
     check_summary([HOSTILE[shape](draw) for _ in range(count)])
 
 
 @given(st.integers())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_summary_of_values_that_are_seen_often_is_true_to_its_samples(seed):
     draw = random.Random(seed)
     values = [

@@ -26,6 +26,7 @@ from agent.spool.queue import Spool
 from agent.spool.sqlite import Store
 from agent.testing import Clock
 from tests.agent.spool.draining import drain, ids, take
+from tests.examples import examples
 
 LOAD = gauge("cpu.load", "1", "The load.")
 HERE, THERE = Dimensions(host="here"), Dimensions(host="there")
@@ -891,7 +892,7 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLife = Life.TestCase
 

@@ -15,6 +15,7 @@ from sinks.otlp.encoding import CACHED_SERIES, FIRST_GAP, Encoder
 from sinks.otlp.json_form import as_json
 from sinks.otlp.resource import ATTRIBUTES
 from tests.doubles.otlp import JSON, parse, read
+from tests.examples import examples
 
 SECOND = 10**9
 AT = 1_790_000_000 * SECOND
@@ -60,10 +61,10 @@ def batch_of(dice):
 
 @pytest.mark.parametrize("gauges", ["mean", "mean-min-max", "histogram"])
 @pytest.mark.parametrize("delta", [False, True])
-def test_ten_thousand_batches_are_read_back_as_they_were(gauges, delta):
+def test_random_batches_are_read_back_as_they_were(gauges, delta):
     dice = random.Random(f"{gauges}{delta}")
     encoder = Encoder({"deployment.environment": "test"}, gauges=gauges, delta=delta, on_points=delta)
-    for _ in range(BATCHES // 6 + 1):
+    for _ in range(examples(BATCHES) // 6 + 1):
         batch = batch_of(dice)
         body = encoder.encode(batch)
         assert len(body) <= sum(encoder.size(point) for point in batch) + 4000  # and the resource
@@ -104,7 +105,7 @@ def test_json_says_the_same_as_protobuf():
     dice = random.Random(7)
     for gauges in ("mean", "mean-min-max", "histogram"):
         encoder = Encoder({}, gauges=gauges)
-        for _ in range(300):
+        for _ in range(examples(300)):
             body = encoder.encode(batch_of(dice))
             assert parse(as_json(body), JSON) == parse(body)
 

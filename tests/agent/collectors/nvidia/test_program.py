@@ -28,6 +28,7 @@ def gpu_agent(agent, plugins_folder, library, proc, tmp_path):
         "LD_LIBRARY_PATH": library.parent,
         VARIABLE: fake.path,
         "CHIPWATCH_COLLECTORS__GPUS__PROC": proc,
+        "CHIPWATCH_COLLECTORS__GPUS__ROOT": tmp_path,  # without a driver, whatever this machine has
     }
 
     def call(how, *words, **more):

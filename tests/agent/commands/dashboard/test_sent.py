@@ -14,7 +14,7 @@ from agent.config.plugins import FAMILIES
 from agent.datapoint import Level
 from agent.naming import profiles
 from tests.agent.commands.dashboard.strict import check_cloudwatch, query
-from tests.doubles.cloudwatch import CloudwatchDouble, environment
+from tests.doubles.cloudwatch import CloudwatchDouble, environment, isolate
 
 WORDS = ("host", "gpu", "neuron", "tpu", "ipu", "process")
 NAMES = [name for word in WORDS for name in FAMILIES.get(word, (word,))]
@@ -197,8 +197,9 @@ def test_it_prints_the_same_each_time_and_nothing_beside(agent, cloud, more):
         (["--cloud", "google", "--alarms", "--for", "cpu", "--minutes", "agent-silent=1"], "--minutes: agent-silent: Google waits 2 to 1410 minutes for a metric"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_one_line_and_exit_code_2(agent, words, line):
-    done = agent.run("dashboard", *words, env=environment())
+def test_wrong_usage_is_one_line_and_exit_code_2(here, monkeypatch, words, line):
+    isolate(monkeypatch)
+    done = here("dashboard", *words)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"chipwatch: {line}\n")
 
 

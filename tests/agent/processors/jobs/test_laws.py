@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from agent.processors.jobs import accounting
 from agent.processors.jobs.accounting import HELD_AFTER, SECOND, STATES, Holding, Reading, allocated, charges, following
+from tests.examples import examples
 
 KEYS = [("slurm", "", str(n)) for n in range(5)]
 INTERVAL = 5 * SECOND
@@ -32,7 +33,7 @@ readings = st.builds(
 
 
 @given(before=readings, after=readings, elapsed=st.integers(1, 10**13))
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_the_sum_over_jobs_and_states_is_the_time_that_the_device_was_held(before, after, elapsed):
     after = following(before, after._replace(moment=before.moment + elapsed))
     charged = charges(before, after, INTERVAL)

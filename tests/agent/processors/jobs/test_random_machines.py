@@ -11,6 +11,7 @@ from agent.collector import DeviceActivity, DeviceFacts, DeviceProcess
 from agent.owner import Allocation, GroupUse, JobFacts, Owner
 from agent.processors.jobs import JobsProcessor
 from tests.agent.processors.jobs.machine import SECOND, START, dims_of
+from tests.examples import examples
 
 JOBS = [
     *(Owner("slurm", str(n), cgroup=f"/slurm/uid_1/job_{n}") for n in range(3)),
@@ -84,7 +85,7 @@ class Run:
 
 
 @given(st.lists(ticks, min_size=2, max_size=25))
-@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(100), deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_whatever_a_machine_does_the_laws_hold(machine):
     run = Run()
     last, elapsed, newest = {}, 0, None
