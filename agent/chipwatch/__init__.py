@@ -21,22 +21,24 @@ if TYPE_CHECKING:
     from chipwatch.collector import Collector
     from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
     from chipwatch.errors import BadBatch, InputEnded, PartlyCollected, Refused, Retryable, SinkClosed, Unavailable
+    from chipwatch.host.counters import Counters
     from chipwatch.net.trusted_clock import TRUSTED_CLOCK
     from chipwatch.processor import Processor
     from chipwatch.sink import Limits, Rejected, Sink
     from chipwatch.testing import check_collector, check_sink
 
 __all__ = [
-    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Datapoint", "DeviceProcess",
-    "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected", "Processor",
-    "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms", "Unavailable",
-    "check_collector", "check_sink", "counter", "gauge",
+    "TRUSTED_CLOCK", "Advisor", "Alarm", "BadBatch", "Chart", "Collector", "Cost", "Counters", "Datapoint",
+    "DeviceProcess", "Dimensions", "InputEnded", "Kind", "Level", "Limits", "Load", "Metric", "PartlyCollected",
+    "Processor", "Quota", "Refused", "Rejected", "Retryable", "Scope", "Sink", "SinkClosed", "Summary", "Terms",
+    "Unavailable", "check_collector", "check_sink", "counter", "gauge",
 ]  # fmt: skip
 HOMES: Final = {
     "chipwatch.advice": ("Advisor", "Alarm", "Chart", "Cost", "Load", "Quota", "Scope", "Terms"),
     "chipwatch.collector": ("Collector", "DeviceProcess"),
     "chipwatch.datapoint": ("Datapoint", "Dimensions", "Kind", "Level", "Metric", "Summary", "counter", "gauge"),
     "chipwatch.errors": ("BadBatch", "InputEnded", "PartlyCollected", "Refused", "SinkClosed", "Retryable", "Unavailable"),
+    "chipwatch.host.counters": ("Counters",),
     "chipwatch.net.trusted_clock": ("TRUSTED_CLOCK",),
     "chipwatch.processor": ("Processor",),
     "chipwatch.sink": ("Limits", "Rejected", "Sink"),

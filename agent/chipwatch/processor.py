@@ -17,9 +17,10 @@ class Processor(Protocol):
     outside, `metrics` and `derive`. Register the class in the entry point group `chipwatch.processors`; the entry point's
     name is the configuration key.
 
-    What the frame promises: `derive` is called once for each tick, always on the same thread, with the datapoints of
-    the collectors and of the processors before it. Processors run in the order of their names. An exception ends this
-    processor's share of this tick and nothing else. So: no file, socket, thread or sleep.
+    What the frame promises: `derive` is called once for each tick with the datapoints of the collectors and of the
+    processors before it; `derive`, `saved` and `restore` run on one thread, which is this processor's own. Processors
+    run in the order of their names. An exception ends this processor's share of this tick and nothing else, and so does
+    a call that takes over two seconds; until that returns there is no other. So: no file, socket, thread or sleep.
     """
 
     metrics: Sequence[Metric] = ()

@@ -22,7 +22,7 @@ FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class KeptState:
-    """Restores processors, and saves them each minute and at the end; the caller holds the lock of the folder."""
+    """Restores processors, and saves them each minute and when asked; the caller holds the lock of the folder."""
 
     def __init__(self, folder: Path, derivations: Iterable[Derivation]) -> None:
         """Restore from `folder`; a file that cannot be read is left out."""
@@ -34,9 +34,9 @@ class KeptState:
                     contextlib.suppress(FileNotFoundError),
                     os.fdopen(os.open(path, os.O_RDONLY | FLAGS), "rb") as file,
                 ):
-                    derivation.processor.restore(file.read(MAX_SIZE))
-            except (OSError, ValueError) as problem:
-                log.warning("%s: %s; it begins anew", path, problem)
+                    derivation.restore(file.read(MAX_SIZE), path)
+            except OSError as problem:
+                log.warning("%s: %s; %s begins without its state", path, problem.strerror, derivation.name)
 
     def look(self) -> None:
         """Save if a minute is over."""
@@ -47,7 +47,7 @@ class KeptState:
         """Write each file anew; a full disk costs only what the next restart would show."""
         self._due = time.monotonic() + INTERVAL
         for derivation, path in self._files.items():
-            if (saved := derivation.processor.saved()) is None:
+            if (saved := derivation.save()) is None:
                 continue
             new = path.with_suffix(".new")
             try:

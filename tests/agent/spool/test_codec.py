@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chipwatch.datapoint import Datapoint, Dimensions, Kind, Level, Metric, Summary, counter, gauge
 from chipwatch.pipeline.window import Window
 from chipwatch.spool import codec
+from tests.examples import examples
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 VALUES = st.one_of(st.floats(allow_nan=False), st.integers(-(2**53), 2**53))
@@ -58,7 +59,7 @@ def points(draw):
     return draw(st.lists(one, max_size=12))
 
 
-@settings(max_examples=40)  # to draw one takes longer than to test it
+@settings(max_examples=examples(40))  # to draw one takes longer than to test it
 @given(points(), maybe(DIMS))
 def test_what_was_encoded_is_decoded(batch, common):
     assert codec.decode(codec.encode(batch, common), len(batch)) == (batch, common)

@@ -101,8 +101,9 @@ class AmdCollector(Collector):
         return [DeviceProcess(dims, pid, size) for dims, sizes in used_on for pid, size in sizes.items() if size]
 
     def names(self) -> Mapping[str, Dimensions]:
-        """Return the dimensions of each card by its PCI address and its place among the cards."""
-        return {name: card.dims for n, card in enumerate(self._cards.values()) for name in (card.slot, str(n))}
+        """Return the dimensions of each card by its PCI address, its file and its place among the cards."""
+        cards = enumerate(self._cards.values())
+        return {name: card.dims for n, card in cards for name in (card.slot, f"card{card.index}", str(n))}
 
     def describe(self) -> str:
         """Return the number of cards, and the tools in use."""

@@ -46,6 +46,7 @@ class NvidiaCollector(Collector):
         """Where the host's / is mounted; set by --root."""
 
     metrics = (*of_gpu(), *of_instance())
+    always = frozenset({of_gpu().fault.name, of_gpu().link_errors.name})
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -81,6 +81,10 @@ class Watched(Collector):
         """Pass on what other collectors listed."""
         self._inner.follow(pids)
 
+    def follow_idle(self, pids: Collection[int]) -> None:
+        """Pass on which of them have time without work."""
+        self._inner.follow_idle(pids)
+
     def close(self) -> None:
         """Close the collector."""
         self.device_processes = None

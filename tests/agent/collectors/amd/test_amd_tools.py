@@ -16,6 +16,7 @@ from chipwatch.collectors.amd.tools import AMD_SMI, QueryFailed, amd_smi, rocm_s
 from chipwatch.datapoint import Dimensions
 from chipwatch.errors import Unavailable
 from chipwatch.testing import check_collector
+from tests.examples import examples
 from tests.load import seconds_since
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/amd"
@@ -112,7 +113,7 @@ def test_a_cell_that_is_not_a_number_is_absent(value):
     assert number(value, "w") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
